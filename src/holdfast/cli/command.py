@@ -52,7 +52,17 @@ class Items(NamedTuple):
     type: Any
 
 
-class HoldfastCommand(click.Command):
+class _WithSharedOptions(click.Command):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += shared_options()
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the same in every context
+        # click caches the help option of the first context, so it must not depend on that context.
+        return ["-h", "--help"]
+
+
+class HoldfastCommand(_WithSharedOptions):
     """A command with the shared options.
 
     *answers* is the type of the printed answer, or its name in ``cli/schemas.py``. A name defers the
@@ -61,7 +71,6 @@ class HoldfastCommand(click.Command):
 
     def __init__(self, *args: Any, answers: Any = None, changes: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += shared_options()
         self.answers = answers
         self.changes = changes
 
@@ -73,12 +82,11 @@ class HoldfastCommand(click.Command):
         return super().invoke(ctx)
 
 
-class CommandGroup(click.Group):
+class CommandGroup(_WithSharedOptions, click.Group):
     """A group of commands with the shared options; it imports the commands in *lazy* when they are called."""
 
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += shared_options()
         self._lazy = lazy or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:

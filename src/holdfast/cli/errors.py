@@ -23,10 +23,8 @@ def report_safely(error: BaseException, session: CliSession) -> int:
     """Report *error* and return the exit code, even if the report itself cannot be written."""
     try:
         return report(error, session)
-    except PipeClosed:
-        return discard_output()
-    except OutputError as unwritten:
-        return report_unwritable_output(unwritten.error)
+    except (PipeClosed, OutputError) as unwritten:
+        return report(unwritten, session)
 
 
 def report(error: BaseException, session: CliSession) -> int:
@@ -43,7 +41,9 @@ def report(error: BaseException, session: CliSession) -> int:
             sys.stderr.write(error.format_message() + "\n")  # a bare group name prints its help, not an error
             return USAGE
         case click.ClickException():
-            session.output.error(_usage_failure(error))
+            path = "holdfast" if (ctx := getattr(error, "ctx", None)) is None else ctx.command_path
+            hint, text = f"See {path} --help.", error.format_message()
+            session.output.error(_failure("E_USAGE", text, hint=hint, next=f"{path} --help"))
             return USAGE
         case PipeClosed():
             return discard_output()
@@ -68,12 +68,6 @@ def _failure(code: str, message: str, **more: Any) -> Failure:
     from holdfast.output.envelope import Failure
 
     return Failure(code=code, message=message, **more)
-
-
-def _usage_failure(error: click.ClickException) -> Failure:
-    ctx = getattr(error, "ctx", None)
-    path = "holdfast" if ctx is None else ctx.command_path
-    return _failure("E_USAGE", error.format_message(), hint=f"See {path} --help.", next=f"{path} --help")
 
 
 def discard_output() -> int:

@@ -60,12 +60,11 @@ def _pop_selector(options: dict[str, Any]) -> Selector:
 def _intersection(first: Selector, second: Selector) -> Selector:
     """Both selectors at once; they must not have a condition in common."""
     conditions = {name: value for name, value in structs.asdict(first).items() if value is not None}
-    for name, value in structs.asdict(second).items():
-        if value is not None and name in conditions:
+    more = {name: value for name, value in structs.asdict(second).items() if value is not None}
+    for name in more:
+        if name in conditions:
             raise InvalidInput(f"{name} is given as an option and in the filter", hint="Say it once.")
-        if value is not None:
-            conditions[name] = value
-    return Selector(**conditions)
+    return Selector(**conditions, **more)
 
 
 def selects_all(selector: Selector) -> bool:

@@ -38,7 +38,7 @@ COMMANDS = {
     "retry": ("jobs.actions:retry", "Run dead and cancelled jobs again."),
     "hold": ("jobs.actions:hold", "Keep jobs from starting."),
     "unhold": ("jobs.actions:unhold", "Let held jobs go."),
-    "set": ("jobs.edit:edit", "Change priority, queue or time of jobs, and programs until they run."),
+    "set": ("jobs.actions:edit", "Change priority, queue or time of jobs, and programs until they run."),
     "rm": ("jobs.actions:rm", "Remove jobs with their history."),
     "batch": ("batches.batch:batch", "Run a function over many units; look at batches and steer them."),
     "schedule": (
@@ -49,13 +49,13 @@ COMMANDS = {
     "queue": ("fleet.queues:queue", "Look at queues, limit, pause and resume them."),
     "workers": ("fleet.workers:workers", "List the workers that are alive."),
     "ask": ("fleet.workers:ask", "Ask a worker to be quiet, to stop or to go on."),
-    "audit-log": ("ops.audit_log:audit_log", "List what people did: who, when, by which way."),
-    "token": ("ops.tokens:token", "Make, list and revoke tokens for the dashboard and the API."),
+    "audit-log": ("ops.access:audit_log", "List what people did: who, when, by which way."),
+    "token": ("ops.access:token", "Make, list and revoke tokens for the dashboard and the API."),
     "top": ("fleet.top:top", "Watch states, queues, workers and running jobs."),
     "doctor": ("ops.doctor:doctor", "Check the environment and the store, and say what to mend."),
     "db": ("ops.db:db", "Migrate, check, back up, vacuum or move the store."),
-    "autoscaler": ("fleet.autoscaler:autoscaler", "Look at how hosts bear their programs."),
-    "size": ("fleet.size:size", "Say how many programs this host could run at once."),
+    "autoscaler": ("fleet.workers:autoscaler", "Look at how hosts bear their programs."),
+    "size": ("fleet.workers:size", "Say how many programs this host could run at once."),
     "audit": ("ops.deploy:audit", "Say whether it is safe to deploy."),
     "drain": ("ops.deploy:drain", "Start nothing more, and wait until nothing runs."),
     "emergency-stop": ("ops.deploy:emergency_stop", "Stop everything, at once."),
@@ -66,7 +66,7 @@ COMMANDS = {
 }
 
 
-@click.group(cls=CommandGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, lazy=COMMANDS)
 @click.version_option(__version__, prog_name="holdfast")
 def cli() -> None:
     """Durable jobs for long-running work.
@@ -82,7 +82,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         arguments = sys.argv[1:]
     repair_streams()
     session = CliSession(format=requested_format(arguments))
-    code = _run(arguments, session)
+    try:
+        result = cli.main(arguments, prog_name="holdfast", standalone_mode=False, obj=session)
+        code = result if isinstance(result, int) else 0
+    except BaseException as error:  # noqa: BLE001 - a caller that parses stdout needs an answer in every case
+        code = report_safely(error, session)
     try:
         session.close()
         sys.stdout.flush()
@@ -91,14 +95,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except OSError as error:
         code = report_unwritable_output(error)
     sys.exit(code)
-
-
-def _run(arguments: list[str], session: CliSession) -> int:
-    try:
-        code = cli.main(arguments, prog_name="holdfast", standalone_mode=False, obj=session)
-    except BaseException as error:  # noqa: BLE001 - a caller that parses stdout needs an answer in every case
-        return report_safely(error, session)
-    return code if isinstance(code, int) else 0
 
 
 def requested_format(arguments: list[str]) -> Format | None:

@@ -1,12 +1,15 @@
-"""The session of one command line: its flags, settings, output and store."""
+"""The session of one command line: its flags, settings, output, store and application."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import sys
 import time
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigurationError, InvalidInput, Refused
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.admin.actions.actions import Actions
     from holdfast.app import Holdfast
     from holdfast.store import Store
+
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class CliSession:
@@ -39,25 +44,18 @@ class CliSession:
         """The effective value of a setting: the flag if it is set, else the configured value."""
         return getattr(self.loaded.settings, name) if flag is None or flag == () else flag
 
-    def effective_settings(self, flags: dict[str, Any]) -> dict[str, Any]:
-        """The effective value of each setting that *flags* names."""
-        return {name: self.setting(name, flag) for name, flag in flags.items()}
-
     @cached_property
     def output(self) -> Output:
-        color = False if self.flags.get("no_color") else None
-        return Output(self._format(), quiet=bool(self.flags.get("quiet")), color=color, began=self.began)
-
-    def _format(self) -> Format:
         try:
-            return Format(self.setting("output", self.flags.get("output")))
+            format_ = Format(self.setting("output", self.flags.get("output")))
         except ConfigurationError:
-            return Format.TEXT  # the command itself reports the broken configuration file
+            format_ = Format.TEXT  # the command itself reports the broken configuration file
+        color = False if self.flags.get("no_color") else None
+        return Output(format_, quiet=bool(self.flags.get("quiet")), color=color, began=self.began)
 
     @property
     def url(self) -> str:
-        url: str = self.setting("url", self.flags.get("url"))
-        return url
+        return str(self.setting("url", self.flags.get("url")))
 
     @property
     def url_flag(self) -> str | None:
@@ -132,3 +130,63 @@ class CliSession:
         for name in ("app", "store"):
             if name in vars(self):
                 vars(self)[name].close()
+
+
+def load_app(target: str | None, *, url: str | None = None) -> Holdfast:
+    """The application that ``MODULE:APP`` names; without a target, one that has no kinds."""
+    from holdfast.app import Holdfast
+
+    if target is None:
+        return Holdfast(url)
+    name, _, attribute = target.partition(":")
+    if not _MODULE.fullmatch(name) or not (attribute or "app").isidentifier():
+        raise ConfigurationError(f"{target!r} is no application", hint="Write MODULE:APP, for example shop.jobs:app.")
+    module = _import(name)
+    app = getattr(module, attribute or "app", None)
+    if not isinstance(app, Holdfast):
+        apps = [key for key, value in vars(module).items() if isinstance(value, Holdfast)]
+        hint = f"Did you mean {name}:{apps[0]}?" if apps else "Name it as MODULE:APP."
+        raise ConfigurationError(f"{name!r} has no application {attribute or 'app'!r}", hint=hint)
+    if url is not None:
+        app.use(url)
+    return app
+
+
+def load_object(target: str) -> Any:
+    """The object that ``MODULE:NAME`` names."""
+    name, _, attribute = target.partition(":")
+    if not _MODULE.fullmatch(name) or not attribute.isidentifier():
+        raise ConfigurationError(f"{target!r} names nothing", hint="Write MODULE:NAME, for example shop.jobs:resync.")
+    module = _import(name)
+    if not hasattr(module, attribute):
+        names = ", ".join(sorted(name for name in vars(module) if not name.startswith("_")))[:200]
+        raise ConfigurationError(f"{name!r} has no {attribute!r}", hint=f"Its names: {names}.")
+    return getattr(module, attribute)
+
+
+def _import(name: str) -> ModuleType:
+    """Import a module with the current directory on the path; any failure becomes a ConfigurationError."""
+    try:
+        sys.path.insert(0, str(Path.cwd()))
+    except FileNotFoundError:
+        raise ConfigurationError("the current directory does not exist any more") from None
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = "The current directory is importable; is this the right one? Write MODULE:APP."
+            raise ConfigurationError(f"there is no module {name!r}", hint=hint) from None
+        raise _import_failure(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _import_failure(name, error) from error
+
+
+def _import_failure(name: str, error: BaseException) -> ConfigurationError:
+    import traceback
+
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    file, line = frame.filename, frame.lineno
+    if isinstance(error, SyntaxError):
+        file, line = error.filename or file, error.lineno
+    last = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    return ConfigurationError(f"the module {name!r} cannot be imported: {last}", hint=f"See {file}, line {line}.")

@@ -22,17 +22,8 @@ DEFAULT_WIDTH = 120
 #: Number of rows that decide the widths of columns; later rows stream.
 MEASURED_ROWS = 100
 #: SGR codes (ECMA-48) of cells that a terminal shows in colour.
-STYLES = {
-    "done": "32",
-    "ok": "32",
-    "dead": "31",
-    "fail": "31;1",
-    "running": "36",
-    "held": "33",
-    "paused": "33",
-    "warn": "33",
-    "cancelled": "2",
-}
+STYLES = dict.fromkeys(("done", "ok"), "32") | dict.fromkeys(("held", "paused", "warn"), "33")
+STYLES |= {"dead": "31", "fail": "31;1", "running": "36", "cancelled": "2"}
 HEAD_STYLE = "1"
 JOB_HEADS = ("ID", "STATE", "KIND", "QUEUE", "TRIES", "AGE", "LABEL", "NOTE")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import State
+from holdfast.cli.ops.up import PidFile
 from tests.support.processes import gone, wait_until
 from tests.support.program import ROOT, program
 from tests.support.reference import checker
@@ -111,3 +112,9 @@ def test_a_killed_up_is_not_up(real_database, holdfast_):
         running.end()
     assert holdfast_("status")[0] == 3
     assert holdfast_("up", *APP, "--detach")[0] == 0
+
+
+def test_relative_paths_of_a_sqlite_store_share_a_pid_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert PidFile.of("sqlite:///jobs.db").path == PidFile.of(f"sqlite:///{tmp_path}/jobs.db").path
+    assert PidFile.of("sqlite:///jobs.db").path != PidFile.of("sqlite:///other.db").path

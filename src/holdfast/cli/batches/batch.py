@@ -6,6 +6,7 @@ import csv
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,9 +16,8 @@ from msgspec import Struct
 
 from holdfast.admin.actions.actions import BatchChanged
 from holdfast.admin.views.batches import BatchView, batch_view
-from holdfast.cli.app_loader import load_object
 from holdfast.cli.command import CommandGroup, Items, command
-from holdfast.cli.session import CliSession
+from holdfast.cli.session import CliSession, load_object
 from holdfast.cli.text import age, table
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import UnitOptions, run_options
@@ -51,13 +51,7 @@ def batch() -> None:
 @click.argument("target", metavar="MODULE:FUNCTION")
 @own_options
 @click.option("--set", "arguments", multiple=True, metavar="NAME=JSON", help="An argument of the function.")
-def run(
-    session: CliSession,
-    *,
-    target: str,
-    batch: BatchArguments,
-    arguments: tuple[str, ...],
-) -> int:
+def run(session: CliSession, *, target: str, batch: BatchArguments, arguments: tuple[str, ...]) -> int:
     """Run a function over many units, here and now; the same line again goes on where it stopped.
 
     The function's first parameter is the key. Ctrl-C lets units under way end (exit 7), twice leaves
@@ -74,7 +68,8 @@ def run(
     options = run_options(**{**batch.run, "output": session.output, "actor": session.actor})
     if not options.dry_run:
         session.output.keep_stdout()
-    return run_anywhere(_store(session, function), bound, keys, options).exit_code
+    own = function.store if session.url_flag is None else None
+    return run_anywhere(session.store if own is None else own(), bound, keys, options).exit_code
 
 
 def _function(target: str) -> UnitFunction[..., Any]:
@@ -86,18 +81,11 @@ def _function(target: str) -> UnitFunction[..., Any]:
     return UnitFunction(function, UnitOptions(name=target))
 
 
-def _store(session: CliSession, function: UnitFunction[..., Any]) -> Store:
-    """The store of the function's own application, unless the command line names another."""
-    own = function.store
-    return own() if own is not None and session.url_flag is None else session.store
-
-
 @command("ls", group=batch, answers=Items("batches", BatchView))
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
 def ls(session: CliSession, *, limit: int) -> None:
     """List batches, the newest first."""
-    views = _views(session.store, *session.store.batches.page(limit=limit))
-    session.output.items("batches", views, _batch_table)
+    session.output.items("batches", _views(session.store, *session.store.batches.page(limit=limit)), _batch_table)
 
 
 @command("show", group=batch, answers=BatchView)
@@ -122,11 +110,10 @@ def units(session: CliSession, *, batch_id: int, state: str | None) -> None:
 def attach(session: CliSession, *, batch_id: int) -> int:
     """Watch a batch from here until its run ends; the exit code is that of the run."""
     store, pause = session.store, threading.Event()
-    view = _view(store, batch_id)
-    with progress(session.output, f"batch {batch_id}", view.summary.total) as update:
+    with progress(session.output, f"batch {batch_id}", _view(store, batch_id).summary.total) as update:
         while _is_active(store, BatchId(batch_id)):
-            view = _view(store, batch_id)
-            update(view.summary.total - view.summary.pending, view.summary.failed)
+            summary = _view(store, batch_id).summary
+            update(summary.total - summary.pending, summary.failed)
             pause.wait(POLL_INTERVAL_S)
     view = _view(store, batch_id)
     session.output.value(view, lambda: _batch_lines(view))
@@ -152,7 +139,7 @@ def export(session: CliSession, *, batch_id: int, file: Path, state: str | None)
     session.store.batches.get(BatchId(batch_id))
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with open(unfinished, "x", encoding="utf-8", newline="", opener=_open_private) as out:
+        with open(unfinished, "x", encoding="utf-8", newline="", opener=partial(os.open, mode=0o600)) as out:
             count = write(out, _all_units(session.store, BatchId(batch_id), state))
             out.flush()
             os.fsync(out.fileno())
@@ -192,13 +179,7 @@ def _write_ndjson(out: IO[str], units: Iterable[UnitLine]) -> int:
     return count
 
 
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def _add_action(name: str, text: str) -> None:
-    """Add the command of one action on a batch."""
-
     @command(name, group=batch, answers=BatchChanged, changes=True)
     @click.argument("batch_id", type=click.IntRange(1))
     def action(session: CliSession, *, batch_id: int) -> None:
@@ -218,8 +199,8 @@ _add_action("rm", "Forget a batch with its ledger, if nobody runs it.")
 
 
 def _views(store: Store, *batches: Batch) -> list[BatchView]:
-    standings = store.ledger.statuses([batch.id for batch in batches])
-    return [batch_view(batch, standings[batch.id]) for batch in batches]
+    statuses = store.ledger.statuses([batch.id for batch in batches])
+    return [batch_view(batch, statuses[batch.id]) for batch in batches]
 
 
 def _view(store: Store, batch_id: int) -> BatchView:
@@ -229,8 +210,8 @@ def _view(store: Store, batch_id: int) -> BatchView:
 def _batch_table(views: Iterable[BatchView]) -> Iterator[Line]:
     def row(view: BatchView) -> list[str]:
         counts = [view.summary.succeeded, view.summary.failed, view.summary.pending, view.runs]
-        over = view.name or view.source
-        return [str(view.id), view.state, view.kind, over, *(f"{n:,}" for n in counts), age(view.created_at)]
+        names = [str(view.id), view.state, view.kind, view.name or view.source]
+        return [*names, *(f"{n:,}" for n in counts), age(view.created_at)]
 
     heads = ("ID", "STATE", "FUNCTION", "OVER", "DONE", "FAILED", "PENDING", "RUNS", "AGE")
     return table(heads, (row(view) for view in views))

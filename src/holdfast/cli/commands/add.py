@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,15 +14,21 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast.cli.command import command, with_options
-from holdfast.cli.commands.input_files import BadLines, InputLine, read_lines
 from holdfast.cli.commands.options import OPTIONS, JobBuilder, argv_argument
 from holdfast.cli.session import CliSession
 from holdfast.domain.commands.command import CALLBACK_FIELDS, Command, check_shell, load_command, placeholders
-from holdfast.domain.commands.preset import Presets
+from holdfast.domain.commands.preset import Presets, PresetValues
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import Enqueued, NewJob, Unique
 from holdfast.errors import HoldfastError, InvalidInput
+
+#: Number of bad lines that an error message shows; its data names up to 1000.
+SHOWN_BAD_LINES = 20
+#: A callback runs in the queue of its job, without the caps of the job.
+CALLBACK_OPTIONS: dict[str, Any] = dict.fromkeys(("delay", "memory", "cpus", "timeout"))
+CALLBACK_OPTIONS |= dict.fromkeys(("hold", "pause_queue", "require_cap"), False)
+CALLBACK_OPTIONS |= {"dependencies": (), "label": "callback", "retry": 2}
 
 
 class AddAnswer(Struct, frozen=True):
@@ -57,28 +66,21 @@ def add(
       holdfast add --from commands.txt
       echo '{"argv": ["make", "all"], "memory": "2G", "key": "site"}' | holdfast add --from -
     """
+    builder = JobBuilder(session, options)
     if file is not None:
         if argv or key is not None or shell:
             raise InvalidInput("--from excludes a command, --key and --shell on the line")
-        add_all(session, _requests_from(file, JobBuilder(session, options)), options)
+        add_all(session, _requests_from(file, builder), options)
         return
-    argv = ("/bin/sh", "-c", " ".join(argv)) if shell else argv
-    request = JobBuilder(session, options).build(argv, key=key)
-    callback = _parse_callback(options["callback"])
-    job = session.store.jobs.enqueue(request)
-    _enqueue_callbacks(session, [request], [job], callback, options)
-    _warn_unserved(session, {request.queue})
+    request = builder.build(("/bin/sh", "-c", " ".join(argv)) if shell else argv, key=key)
+    (job,) = _enqueue(session, [request], options)
     text = f"job {job.id}" + ("" if job.created else " was there already")
     session.output.value(_answer([job]), lambda: [str(job.id) if session.output.quiet else text])
 
 
 def add_all(session: CliSession, requests: Sequence[NewJob], options: Mapping[str, Any], known: int = 0) -> None:
     """Enqueue jobs with their callbacks and print the answer; *known* counts jobs that the caller left out."""
-    callback = _parse_callback(options["callback"])
-    jobs = session.store.jobs.enqueue_many(requests)
-    _enqueue_callbacks(session, requests, jobs, callback, options)
-    answer = _answer(jobs, known)
-    _warn_unserved(session, {request.queue for request in requests})
+    answer = _answer(_enqueue(session, requests, options), known)
     there = f", {answer.known:,} there already" if answer.known else ""
     session.output.value(answer, lambda: [f"added: {answer.added:,}{there}"])
 
@@ -89,43 +91,23 @@ def _answer(jobs: Sequence[Enqueued], known: int = 0) -> AddAnswer:
     return AddAnswer(single, len(new), known + len(jobs) - len(new), min(new, default=None), max(new, default=None))
 
 
-def _warn_unserved(session: CliSession, queues: Iterable[str]) -> None:
-    """Warn about queues that no live worker serves, unless no worker is alive at all."""
-    served = [name for worker in session.store.workers.list() for name in msgspec.json.decode(worker.queues)]
-    for queue in sorted(set(queues) - set(served)) if served else ():
+def _enqueue(session: CliSession, requests: Sequence[NewJob], options: Mapping[str, Any]) -> list[Enqueued]:
+    """Enqueue jobs, each new one with its callback, and warn about queues that no live worker serves."""
+    callback, store = _parse_callback(options["callback"]), session.store.jobs
+    jobs = [store.enqueue(requests[0])] if len(requests) == 1 else store.enqueue_many(requests)
+    if callback:
+        builder = JobBuilder(session, {**options, **CALLBACK_OPTIONS}, presets=Presets())
+        callbacks = []
+        for request, job in zip(requests, jobs, strict=True):
+            if job.created:
+                built = builder.build(callback, about=job.id)
+                after = After(ids=(job.id,), when=When.FINISHED)
+                callbacks.append(structs.replace(built, after=after, queue=request.queue, priority=request.priority))
+        store.enqueue_many(callbacks)
+    served = {name for worker in session.store.workers.list() for name in msgspec.json.decode(worker.queues)}
+    for queue in sorted({request.queue for request in requests} - served) if served else ():
         session.output.note(f"no worker that is alive serves the queue {queue!r}: start one with --queue {queue}")
-
-
-# -- files -----------------------------------------------------------------------------------
-
-
-def _requests_from(file: str, builder: JobBuilder) -> list[NewJob]:
-    """Build the jobs of all lines of a file, or raise one error that names every bad line."""
-    bad, templates, requests = BadLines(file), dict[Any, tuple[NewJob, Command]](), []
-    for number, line in read_lines(file, bad):
-        try:
-            requests.append(_build_line(line, templates, builder, source=f"--from {file}"))
-        except HoldfastError as error:
-            bad.add(number, error.message)
-    bad.refuse()
-    return requests
-
-
-def _build_line(
-    line: InputLine, templates: dict[Any, tuple[NewJob, Command]], builder: JobBuilder, *, source: str
-) -> NewJob:
-    """Build the job of a line. Lines that differ only in arguments and key share one resolved template."""
-    executable = line.argv[0] if line.argv else ""
-    shared = (executable, msgspec.json.encode(structs.replace(line, argv=[], key=None)))
-    if shared not in templates:
-        request = builder.build(line.argv, overrides=line.overrides(source))
-        templates[shared] = (request, load_command(request.payload))
-    request, command = templates[shared]
-    unique = None if line.key is None else Unique(line.key)
-    return structs.replace(request, payload=structs.replace(command, argv=tuple(line.argv)).dumps(), unique=unique)
-
-
-# -- callbacks -------------------------------------------------------------------------------
+    return jobs
 
 
 def _parse_callback(text: str | None) -> tuple[str, ...]:
@@ -143,23 +125,81 @@ def _parse_callback(text: str | None) -> tuple[str, ...]:
     return argv
 
 
-def _enqueue_callbacks(
-    session: CliSession,
-    requests: Sequence[NewJob],
-    jobs: Sequence[Enqueued],
-    callback: tuple[str, ...],
-    options: Mapping[str, Any],
-) -> None:
-    """Enqueue a callback after each new job: in the same queue, without the job's caps."""
-    if not callback:
-        return
-    plain = {**options, "dependencies": (), "delay": None, "hold": False, "pause_queue": False, "label": "callback"}
-    plain |= {"memory": None, "cpus": None, "timeout": None, "require_cap": False, "retry": 2}
-    builder = JobBuilder(session, plain, presets=Presets())
-    callbacks = []
-    for request, job in zip(requests, jobs, strict=True):
-        if job.created:
-            after = After(ids=(job.id,), when=When.FINISHED)
-            built = builder.build(callback, about=job.id)
-            callbacks.append(structs.replace(built, after=after, queue=request.queue, priority=request.priority))
-    session.store.jobs.enqueue_many(callbacks)
+class InputLine(PresetValues, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A line of a file of commands; its fields take precedence over the options of ``add``."""
+
+    argv: list[str] = []  # noqa: RUF012 - msgspec copies the default
+    key: str | None = None
+    label: str | None = None
+    after: str | list[str] | None = None
+    delay: str | None = None
+    hold: bool | None = None
+    env: dict[str, str] | None = None
+
+    def overrides(self, source: str) -> dict[str, Any]:
+        """The fields that are set, without the command itself, under the names of the options."""
+        values = {name: getattr(self, name) for name in _OVERRIDES}
+        fields: dict[str, Any] = {n: value for n, value in values.items() if value is not None and value is not False}
+        if self.after is not None:
+            fields["dependencies"] = (self.after,) if isinstance(self.after, str) else tuple(self.after)
+        return fields | {"source": source} if fields else {}
+
+
+_OVERRIDES = tuple(name for name in InputLine.__struct_fields__ if name not in ("argv", "key", "after"))
+_objects = msgspec.json.Decoder(InputLine)
+_lists = msgspec.json.Decoder(list[str])
+_QUOTED = re.compile(r"""['"\\]""")
+
+
+def _requests_from(file: str, builder: JobBuilder) -> list[NewJob]:
+    """Build the jobs of all lines of a file, or raise one error that names every bad line."""
+    try:
+        text = sys.stdin.buffer.read().decode() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read: {error}") from None
+    bad, templates, requests = list[tuple[int, str]](), dict[Any, tuple[NewJob, Command]](), []
+    # splitlines() would also split at U+2028 and others, which JSON strings may contain.
+    for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
+        if line and not line.startswith("#"):
+            try:
+                requests.append(_build_line(_parse_line(line), templates, builder, source=f"--from {file}"))
+            except HoldfastError as error:
+                bad.append((number, error.message))
+    if bad:
+        raise _bad_lines(file, bad)
+    return requests
+
+
+def _parse_line(line: str) -> InputLine:
+    try:
+        if line[0] == "{":
+            return _objects.decode(line)
+        if line[0] == "[":
+            return InputLine(argv=_lists.decode(line))
+        # A line without quotes takes the much faster str.split.
+        return InputLine(argv=line.split() if line.isascii() and not _QUOTED.search(line) else shlex.split(line))
+    except (ValueError, msgspec.DecodeError) as error:
+        raise InvalidInput(str(error)) from None
+
+
+def _build_line(
+    line: InputLine, templates: dict[Any, tuple[NewJob, Command]], builder: JobBuilder, *, source: str
+) -> NewJob:
+    """Build the job of a line. Lines that differ only in arguments and key share one resolved template."""
+    executable = line.argv[0] if line.argv else ""
+    shared = (executable, msgspec.json.encode(structs.replace(line, argv=[], key=None)))
+    if shared not in templates:
+        request = builder.build(line.argv, overrides=line.overrides(source))
+        templates[shared] = (request, load_command(request.payload))
+    request, command = templates[shared]
+    unique = None if line.key is None else Unique(line.key)
+    return structs.replace(request, payload=structs.replace(command, argv=tuple(line.argv)).dumps(), unique=unique)
+
+
+def _bad_lines(file: str, bad: Sequence[tuple[int, str]]) -> InvalidInput:
+    shown = "".join(f"\n  line {number}: {text}" for number, text in bad[:SHOWN_BAD_LINES])
+    more = f"\n  and {len(bad) - SHOWN_BAD_LINES:,} more" if len(bad) > SHOWN_BAD_LINES else ""
+    count = f"{len(bad):,} lines" if len(bad) > 1 else "1 line"
+    hint = 'A line is words, a JSON list of words, or {"argv": […], "cwd": …, "env": …, "label": …, "key": …, …}.'
+    message = f"{file}: {count} cannot be added; nothing was{shown}{more}"
+    return InvalidInput(message, hint=hint, lines=[number for number, _ in bad[:1000]])

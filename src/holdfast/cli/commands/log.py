@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -51,8 +51,7 @@ def log(session: CliSession, *, job_id: int, follow: bool, lines: int | None, at
         text = "".join(text.splitlines(keepends=True)[-lines:] if lines else [])
     session.output.value(LogAnswer(job.id, shown.number, str(path), text), text.splitlines)
     if follow and session.output.format == "text":
-        end = path.stat().st_size
-        for data in _follow(path, end, is_finished=lambda: _is_finished(session, job.id)):
+        for data in _follow(session, job.id, path):
             session.output.lines(data.decode(errors="replace").splitlines())
 
 
@@ -73,15 +72,12 @@ def log_path_of(session: CliSession, job: Job, token: int) -> Path:
     return log_path(log_folder(session.url), job.id, token, load_command(job.payload).parameters)
 
 
-def _is_finished(session: CliSession, job_id: JobId) -> bool:
-    return session.store.views.get(job_id).state is not State.RUNNING
-
-
-def _follow(path: Path, position: int, *, is_finished: Callable[[], bool]) -> Iterator[bytes]:
+def _follow(session: CliSession, job_id: JobId, path: Path) -> Iterator[bytes]:
     """Yield new output until the command is finished and the log is read to its end."""
-    pause = threading.Event()
+    pause, position = threading.Event(), path.stat().st_size
     while True:
-        finished = is_finished()  # before the read, so that no output between the two is lost
+        # The state before the read, so that no output between the two is lost.
+        finished = session.store.views.get(job_id).state is not State.RUNNING
         data, position = _read(path, position)
         if data:
             yield data

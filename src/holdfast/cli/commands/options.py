@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,17 +64,8 @@ class JobBuilder:
     def __init__(self, session: CliSession, options: Mapping[str, Any], *, presets: Presets | None = None) -> None:
         self._session = session
         self._options = options
-        self._fixed_presets = presets
+        self._presets = _configured_presets(session) if presets is None else presets
         self._afters: dict[tuple[str, ...], After | None] = {}
-
-    @cached_property
-    def _presets(self) -> Presets:
-        if self._fixed_presets is not None:
-            return self._fixed_presets
-        settings, values = self._session.loaded
-        tables = (values["command"], values["profiles"])
-        file = next((table.origin for table in tables if table.value), "")
-        return Presets(file=file, command=settings.command, profiles=settings.profiles)
 
     def build(
         self,
@@ -90,18 +80,17 @@ class JobBuilder:
 
         *overrides* take precedence over the options. Their ``source`` is the origin to record; ``env`` holds variables.
         """
-        options = {**self._options, **(overrides or {})}
-        argv = tuple(argv)
+        overrides, argv = overrides or {}, tuple(argv)
+        options = {**self._options, **overrides}
         label = options["label"] or short_label(Path(argv[0] if argv else "").name)
         resolved = resolve_preset(options, self._presets, label)
-        command = structs.replace(
-            self._command(argv, resolved, overrides or {}),
-            parameters=dict(parameters or {}),
-            pause_queue=options["pause_queue"],
-            about=about,
-        )
-        check_caps(command)
-        values = resolved.values
+        command = self._command(argv, resolved, overrides)
+        pause_queue: bool = options["pause_queue"]
+        command = structs.replace(command, parameters=dict(parameters or {}), pause_queue=pause_queue, about=about)
+        _check_caps(command)
+        values, dependencies = resolved.values, tuple(options["dependencies"])
+        if dependencies not in self._afters:
+            self._afters[dependencies] = _after(self._session, dependencies)
         return NewJob(
             kind=COMMAND,
             payload=command.dumps(),
@@ -110,7 +99,7 @@ class JobBuilder:
             label=label,
             **_start_time(options["delay"]),
             unique=None if key is None else Unique(key),
-            after=self._after(tuple(options["dependencies"])),
+            after=self._afters[dependencies],
             hold=options["hold"],
             max_attempts=values["retry"] + 1,
             retry=steps([as_duration(values["retry_delay"])]).dumps(),
@@ -136,13 +125,14 @@ class JobBuilder:
             origins=origins,
         )
 
-    def _after(self, dependencies: tuple[str, ...]) -> After | None:
-        if dependencies not in self._afters:
-            self._afters[dependencies] = _after(self._session, dependencies)
-        return self._afters[dependencies]
+
+def _configured_presets(session: CliSession) -> Presets:
+    settings, values = session.loaded
+    file = next((table.origin for table in (values["command"], values["profiles"]) if table.value), "")
+    return Presets(file=file, command=settings.command, profiles=settings.profiles)
 
 
-def check_caps(command: Command) -> None:
+def _check_caps(command: Command) -> None:
     """Refuse a command with ``--require-cap`` if this host cannot enforce its caps or it has none."""
     if not command.require_cap:
         return
@@ -176,27 +166,19 @@ def _after(session: CliSession, dependencies: Sequence[str]) -> After | None:
     """Resolve ``--after``: all dependencies share one condition, and a queue means the jobs in it now."""
     if not dependencies:
         return None
-    conditions: set[When] = set()
-    ids: list[JobId] = []
-    keys: list[tuple[str, str]] = []
-    labels: list[str] = []
+    conditions, ids, fields = set[When](), list[JobId](), {"label": list[str](), "key": list[str]()}
     for text in dependencies:
         condition, field, value = _parse_dependency(text)
         conditions.add(condition)
-        match field:
-            case "id":
-                ids.append(JobId(int(value)))
-            case "label":
-                labels.append(value)
-            case "key":
-                keys.append((COMMAND, value))
-            case _:
-                ids += _jobs_in(session, value)
+        if field in fields:
+            fields[field].append(value)
+        else:
+            ids += [JobId(int(value))] if field == "id" else _jobs_in(session, value)
     if len(conditions) > 1:
-        raise InvalidInput(
-            "a job waits for all others in one way", hint="Say ok:, finished: or failed: for all of them."
-        )
-    return After(ids=tuple(ids), keys=tuple(keys), labels=tuple(labels), when=conditions.pop())
+        hint = "Say ok:, finished: or failed: for all of them."
+        raise InvalidInput("a job waits for all others in one way", hint=hint)
+    keys = tuple((COMMAND, key) for key in fields["key"])
+    return After(ids=tuple(ids), keys=keys, labels=tuple(fields["label"]), when=conditions.pop())
 
 
 def _parse_dependency(text: str) -> tuple[When, str, str]:

@@ -58,24 +58,15 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool, **options: A
     """
     if os.environ.get(CHILD_VARIABLE):
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
-    argv = ("/bin/sh", "-c", " ".join(argv)) if shell else argv
-    queue_options = {
-        "queue": f"run-{secrets.token_hex(8)}",  # a queue that no other worker serves
-        "priority": 0,
-        "delay": None,
-        "dependencies": (),
-        "hold": False,
-        "callback": None,
-        "pause_queue": False,
-    }
-    request = JobBuilder(session, {**options, **queue_options}).build(argv)
+    options |= {"priority": 0, "delay": None, "dependencies": (), "hold": False, "pause_queue": False}
+    options["queue"] = f"run-{secrets.token_hex(8)}"  # a queue that no other worker serves
+    request = JobBuilder(session, options).build(("/bin/sh", "-c", " ".join(argv)) if shell else argv)
     app = session.app
     job_id = app.store.jobs.enqueue(request).id
     stopped = threading.Event()
     echo = _echo(stopped) if session.output.format == "text" else None
-    worker = app.worker(
-        queues=[request.queue], slots=1, plans=False, grace="2s", poll="100ms", heartbeat="1s", echo=echo
-    )
+    queues = [request.queue]
+    worker = app.worker(queues=queues, slots=1, plans=False, grace="2s", poll="100ms", heartbeat="1s", echo=echo)
     Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
     _wait_until_finished(session, job_id, worker, stopped)

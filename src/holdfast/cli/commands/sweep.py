@@ -30,16 +30,7 @@ KEYS_PER_QUERY = 500
 @click.option("--again", is_flag=True, help="Also what is done: the whole grid.")
 @click.option("--workdir", metavar="DIR", help="Run each in a directory of its own below this one, made at once.")
 @with_options(*OPTIONS)
-def sweep(
-    session: CliSession,
-    *,
-    argv: tuple[str, ...],
-    parameters: tuple[str, ...],
-    file: str | None,
-    workdir: str | None,
-    again: bool,
-    **options: Any,
-) -> None:
+def sweep(session: CliSession, *, argv: tuple[str, ...], workdir: str | None, again: bool, **options: Any) -> None:
     """Add a program for every combination of parameters; {name} in its words is filled with the value.
 
     A value becomes part of a word and is read by no shell. Key, label, log and directory carry every parameter: the
@@ -50,7 +41,7 @@ def sweep(
       holdfast sweep --param symbol=A,B --param year=2020,2021 --memory 2G -- python backtest.py {symbol} {year}
       holdfast sweep --csv runs.csv --workdir out -- ./simulate --seed {seed}
     """
-    rows = list(_parameter_sets(parameters, file))
+    rows = list(_parameter_sets(options["parameters"], options["file"]))
     check_placeholders(argv, rows[0], all_used=workdir is None)
     label = options["label"] or Path(argv[0]).name
     builder, requests = JobBuilder(session, options), []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import click
 from msgspec import structs
@@ -49,17 +50,13 @@ def show(session: CliSession, *, name: str) -> None:
 @click.option("--limit", type=click.IntRange(0), help="Running jobs over all hosts; 0 takes the limit away.")
 @click.option("--worker-limit", type=click.IntRange(0), help="Running jobs per worker; 0 takes the limit away.")
 @click.option("--autoscaler", metavar="MIN-MAX", help="Programs per worker, as many as its host bears: 1-8; or off.")
-def change(
-    session: CliSession, *, name: str, limit: int | None, worker_limit: int | None, autoscaler: str | None
-) -> None:
+def change(session: CliSession, *, name: str, **limits: Any) -> None:
     """Limit how many jobs of a queue run at a time.
 
     With --autoscaler each worker runs between MIN and MAX programs of the queue: it adds one by one while its host
     bears it, and a program begins only when what it will take fits. See holdfast autoscaler status.
     """
-    _print(
-        session, session.actions.fleet.set_queue(name, limit=limit, worker_limit=worker_limit, autoscaler=autoscaler)
-    )
+    _print(session, session.actions.fleet.set_queue(name, **limits))
 
 
 @command("pause", group=queue, answers=QueueView, changes=True)

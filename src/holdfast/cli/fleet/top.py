@@ -24,17 +24,10 @@ JOB_HEADS = ("ID", "KIND", "QUEUE", "SINCE", "WORKER", "PROGRESS")
 
 @command("top", answers=Items("overviews", Overview))
 @click.option(
-    "--every",
-    "interval_s",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0.1, 3600),
-    help="Seconds between looks.",
+    "--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 3600), help="Seconds between looks."
 )
-@click.option(
-    "-n", "--looks", "count", type=click.IntRange(1), help="End after so many looks; without a terminal after one."
-)
-def top(session: CliSession, *, interval_s: float, count: int | None) -> None:
+@click.option("-n", "--looks", type=click.IntRange(1), help="End after so many looks; without a terminal after one.")
+def top(session: CliSession, *, every: float, looks: int | None) -> None:
     """Watch states, queues, workers and running jobs. Leave with Ctrl-C.
 
     \b
@@ -42,17 +35,14 @@ def top(session: CliSession, *, interval_s: float, count: int | None) -> None:
       holdfast top
       holdfast top -n 60 --every 60 -o ndjson >> load.ndjson
     """
-    if _is_live(session) and count is None:
-        _watch(session, interval_s)
+    on_screen = session.output.format == "text" and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if on_screen and looks is None:
+        _watch(session, every)
         return
-    overviews = _overviews(session, interval_s, count or 1)
+    overviews = _overviews(session, every, looks or 1)
     session.output.items(
         "overviews", overviews, lambda views: (line for view in views for line in _lines(view, session.url))
     )
-
-
-def _is_live(session: CliSession) -> bool:
-    return session.output.format == "text" and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _overviews(session: CliSession, interval_s: float, count: int) -> Iterator[Overview]:
@@ -84,11 +74,9 @@ def _watch(session: CliSession, interval_s: float) -> None:
 
 
 def _lines(view: Overview, url: str) -> Iterator[Line]:
-    counts = [view.counts[state] for state in State]
     yield from (cut(f"store {mask_store_url(url)}"), Line(""))
-    yield from table(
-        [state.upper() for state in State], [[f"{each.count:,}{'+' if each.capped else ''}" for each in counts]]
-    )
+    totals = [f"{each.count:,}{'+' if each.capped else ''}" for each in (view.counts[state] for state in State)]
+    yield from table([state.upper() for state in State], [totals])
     yield Line("")
     yield from queue_table(view.queues)
     yield Line("")

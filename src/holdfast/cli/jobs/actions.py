@@ -1,18 +1,27 @@
-"""The actions on jobs: ``cancel``, ``pause``, ``resume``, ``retry``, ``kill``, ``restart``, ``hold``, ``rm``."""
+"""The actions on jobs: ``cancel``, ``pause``, ``retry``, ``kill``, ``restart``, ``hold``, ``rm``, ``set`` and more."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import UNSET
 
 from holdfast.admin.actions.actions import Changed
 from holdfast.admin.actions.jobs import JOB_ACTIONS
 from holdfast.cli.command import HoldfastCommand, command, with_options
+from holdfast.cli.commands.options import parse_variables
 from holdfast.cli.job_filter import with_job_filter
 from holdfast.cli.session import CliSession
+from holdfast.domain.commands.command import COMMAND, checked_variable, checked_word
+from holdfast.domain.commands.edit import Edit
+from holdfast.domain.durations import as_duration
+from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.sizes import as_bytes
+from holdfast.errors import Conflict, InvalidInput
 
 note = click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 
@@ -25,9 +34,8 @@ def action(name: str, text: str, *options: Callable[..., Any]) -> HoldfastComman
         if not dry_run:
             hint = "Add --yes, or look first with --dry-run."
             session.confirm(f"{name} {matched} jobs", yes=yes or matched == 1, hint=hint)
-        print_changed(
-            session, session.actions.jobs.perform(name, selector, dry_run=dry_run, matched=matched, **arguments)
-        )
+        changed = session.actions.jobs.perform(name, selector, dry_run=dry_run, matched=matched, **arguments)
+        _print_changed(session, changed)
 
     run.__doc__ = text
     yes = [click.option("--yes", is_flag=True, help="Do not ask.")] if JOB_ACTIONS[name].destructive else []
@@ -69,17 +77,89 @@ rm = action(
 )
 
 
-def print_changed(session: CliSession, answer: Changed) -> None:
-    """Print how many jobs an action changed and, if it skipped some, why."""
-    session.output.value(answer, lambda: [_summary(answer)])
-
-
-def _summary(answer: Changed) -> str:
-    if answer.dry_run:
-        return f"{_count_jobs(answer.matched)} would be asked; nothing was changed"
+def _print_changed(session: CliSession, answer: Changed) -> None:
+    jobs = "1 job" if answer.matched == 1 else f"{answer.matched:,} jobs"
     left = f" (left: {answer.why})" if answer.why else ""
-    return f"{answer.action}: {answer.changed} of {_count_jobs(answer.matched)}{left}"
+    text = f"{answer.action}: {answer.changed} of {jobs}{left}"
+    session.output.value(answer, lambda: [f"{jobs} would be asked; nothing was changed" if answer.dry_run else text])
 
 
-def _count_jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"
+_OPTIONS = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, --timeout, --log-cap or --cwd"
+_ADD_AGAIN = "Add it anew with other options."
+
+
+@command("set", answers=Changed, changes=True)
+@with_job_filter
+@with_options(
+    click.option("--priority", type=int, help="The new priority: higher is sooner."),
+    click.option("--to-queue", metavar="QUEUE", help="Move to this queue."),
+    click.option("--run-at", metavar="WHEN", help="A moment (RFC 3339), a time from now (3h), or now."),
+    click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable of a program."),
+    click.option("--unset", multiple=True, metavar="NAME", help="Take a variable away."),
+    click.option("--memory", metavar="SIZE", help="The memory of a program: 8G; none: without a cap."),
+    click.option("--cpus", metavar="NUMBER", help="Its processors: 0.5; none: without a cap."),
+    click.option("--timeout", metavar="TIME", help="End it after so long; none: never."),
+    click.option("--log-cap", metavar="SIZE", help="Keep so much of what it writes."),
+    click.option("--cwd", metavar="DIR", help="Where it runs."),
+    click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing."),
+)
+def edit(session: CliSession, selector: Selector, *, dry_run: bool, **options: Any) -> None:
+    """Change priority, queue or time of jobs that have not ended; and programs, until they run.
+
+    A program that runs or has ended keeps what it was given: exit 9. holdfast show tells what was set, and by whom.
+
+    \b
+    Examples:
+      holdfast set 17 --env RATE=0.2 --memory 16G
+      holdfast set --label 'train*' --priority 5 --to-queue slow
+    """
+    edit = _parse_edit(options)
+    changes = {name: options[name] for name in ("priority", "to_queue", "run_at")} | {"edit": edit or None}
+    if all(change is None for change in changes.values()):
+        raise InvalidInput("nothing to change", hint=f"Give {_OPTIONS}.")
+    matched = session.actions.jobs.count_matches("set", selector)
+    if edit:
+        _refuse_started(session, selector)
+    _print_changed(session, session.actions.jobs.perform("set", selector, dry_run=dry_run, matched=matched, **changes))
+
+
+def _refuse_started(session: CliSession, selector: Selector) -> None:
+    """Refuse to edit a selected command that runs or is finished.
+
+    Ids are checked one by one; for other selectors it is enough that one command is still idle.
+    """
+    idle = [state for state in State if not state.finished and state is not State.RUNNING]
+    narrowed = selector.only(*idle)
+    if selector.ids is None:
+        if narrowed.empty or not session.store.views.count(narrowed, cap=1).count:
+            raise Conflict("all that match run or have ended", hint=_ADD_AGAIN)
+        return
+    for job in session.store.views.all(selector):
+        if job.kind != COMMAND:
+            raise InvalidInput(f"job {job.id} is no program", hint="Only priority, queue and time can be set.")
+        if job.state not in idle:
+            state = "runs" if job.state is State.RUNNING else f"is {job.state}"
+            raise Conflict(f"job {job.id} {state}: it keeps what it was given", hint=_ADD_AGAIN, job_id=job.id)
+
+
+def _parse_edit(options: dict[str, Any]) -> Edit:
+    def cap(name: str, parse: Callable[[str], Any]) -> Any:
+        return UNSET if options[name] is None else None if options[name] == "none" else parse(options[name])
+
+    variables = parse_variables(options["variables"])
+    return Edit(
+        env={name: checked_word(value, label=f"the variable {name}") for name, value in variables},
+        without=tuple(checked_variable(name) for name in options["unset"]),
+        memory=cap("memory", as_bytes),
+        cpus=cap("cpus", _parse_cpus),
+        timeout=cap("timeout", as_duration),
+        log_cap=cap("log_cap", as_bytes),
+        cwd=UNSET if options["cwd"] is None else str(Path(options["cwd"]).absolute()),
+    )
+
+
+def _parse_cpus(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"{text!r} is no number of processors", hint="Write 0.5, 4 or none.") from None

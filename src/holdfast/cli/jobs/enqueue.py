@@ -14,8 +14,7 @@ from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.kind_options import PublishedKind, check_payload, new_job_of
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.published_kind import check_payload, new_job_of
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, InvalidPayload
@@ -32,13 +31,7 @@ class EnqueueAnswer(Struct, frozen=True):
 
 @command("enqueue", answers=EnqueueAnswer, changes=True)
 @click.argument("kind")
-@click.option(
-    "-p",
-    "--payload",
-    default="{}",
-    metavar="JSON|@FILE|-",
-    help="The handler's parameters.",
-)
+@click.option("-p", "--payload", default="{}", metavar="JSON|@FILE|-", help="The handler's parameters.")
 @click.option("-q", "--queue", help="Another queue than the kind's.")
 @click.option("--priority", type=int, help="Higher is sooner.")
 @click.option("--delay", metavar="TIME", help="Not before: 90s, 2h, 1d.")
@@ -59,28 +52,22 @@ def enqueue(session: CliSession, *, kind: str, payload: str, **options: Any) -> 
       holdfast enqueue import_file -p @parameters.json --delay 2h --label nightly
     """
     published = session.store.kinds.get(kind)
-    request = _request(published, read_payload(payload), session.actor, options)
+    values = decoded_payload(read_payload(payload))
+    check_payload(published, values)
+    key, delay, after = (options.pop(name) for name in ("key", "delay", "after"))
+    request = new_job_of(
+        published,
+        values,
+        key=None if key is None else checked_name(key, label="the key"),
+        delay=None if delay is None else as_duration(delay),
+        after=After(ids=after) if after else None,
+        actor=session.actor,
+        **options,
+    )
     job = session.store.jobs.enqueue(request)
     text = f"job {job.id}" + ("" if job.created else " was there already")
     answer = EnqueueAnswer(job.id, job.created, kind, request.queue)
     session.output.value(answer, lambda: [str(job.id) if session.output.quiet else text])
-
-
-def _request(published: PublishedKind, payload: str, actor: str, options: dict[str, Any]) -> NewJob:
-    values = decoded_payload(payload)
-    check_payload(published, values)
-    return new_job_of(
-        published,
-        values,
-        queue=options["queue"],
-        priority=options["priority"],
-        key=None if options["key"] is None else checked_name(options["key"], label="the key"),
-        delay=None if options["delay"] is None else as_duration(options["delay"]),
-        label=options["label"],
-        after=After(ids=tuple(options["after"])) if options["after"] else None,
-        hold=options["hold"],
-        actor=actor,
-    )
 
 
 def read_payload(payload: str) -> str:

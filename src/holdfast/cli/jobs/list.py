@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -37,18 +37,18 @@ def ls(session: CliSession, *, selector: Selector, limit: int, everything: bool,
       holdfast ls --label nightly --all -o ndjson
     """
     session.store.views.refuse_missing(selector)
-    masking = _Masking(session)
-    matches = masking.without_secrets(session.store.views.all(selector))
+    masks = cache(partial(_load_masks, session))
+    matches = (_without_secrets(job, masks) for job in session.store.views.all(selector))
     jobs = matches if everything else islice(matches, limit)
     first = next(jobs, None)
     if first is None:
         session.output.note("no jobs yet" if selects_all(selector) else "no job matches")
     listed = chain([] if first is None else [first], jobs)
-    session.output.items("jobs", listed, _directory_table if directories else job_table, data=masking.view)
+    lines = _directory_table if directories else job_table
+    session.output.items("jobs", listed, lines, data=lambda job: _view(job, masks()))
 
 
 def _directory_table(jobs: Iterable[Job]) -> Iterator[Line]:
-    """Jobs with the directories in which their commands run."""
     from holdfast.cli.jobs.show import command_of
 
     def row(job: Job) -> list[str]:
@@ -59,23 +59,18 @@ def _directory_table(jobs: Iterable[Job]) -> Iterator[Line]:
     return table((*JOB_HEADS[:-1], "DIRECTORY", JOB_HEADS[-1]), (row(job) for job in jobs))
 
 
-class _Masking:
-    """Masks the secrets of jobs. It imports the views on first use: a plain list does without them."""
+def _without_secrets(job: Job, masks: Callable[[], Masks]) -> Job:
+    return job if job.error is None else structs.replace(job, error=masks().text(job, job.error))
 
-    def __init__(self, session: CliSession) -> None:
-        self._session = session
 
-    @cached_property
-    def _masks(self) -> Masks:
-        from holdfast.admin.views.masking import Masks
+def _load_masks(session: CliSession) -> Masks:
+    """Import the views on first use: a plain list does without them."""
+    from holdfast.admin.views.masking import Masks
 
-        return Masks(self._session.store)
+    return Masks(session.store)
 
-    def without_secrets(self, jobs: Iterable[Job]) -> Iterator[Job]:
-        for job in jobs:
-            yield job if job.error is None else structs.replace(job, error=self._masks.text(job, job.error))
 
-    def view(self, job: Job) -> Any:
-        from holdfast.admin.views.jobs import job_view
+def _view(job: Job, masks: Masks) -> Any:
+    from holdfast.admin.views.jobs import job_view
 
-        return job_view(job, self._masks)
+    return job_view(job, masks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,9 +21,6 @@ from holdfast.domain.jobs.job import Job, JobId
 from holdfast.domain.names import escape_controls
 from holdfast.domain.quantities import format_duration
 from holdfast.errors import HoldfastError
-
-#: The origin of a value that neither an option nor a file sets.
-DEFAULT_ORIGIN = "default"
 
 
 @command("show", answers=JobReport)
@@ -93,6 +91,7 @@ def command_of(job: Job) -> Command | None:
 def _command_fields(job: Job, command: Command) -> Iterator[tuple[str, str]]:
     """Names and values of a command's fields, each value with its origin."""
     yield "program", shlex.join(command.argv)
+    origins = defaultdict(lambda: "default", command.origins)
     values = {
         "cwd": command.cwd,
         "queue": job.queue,
@@ -104,9 +103,9 @@ def _command_fields(job: Job, command: Command) -> Iterator[tuple[str, str]]:
         "log_cap": "32 MB" if command.log_cap is None else _format_size(command.log_cap),
     }
     for name, value in values.items():
-        yield name, f"{value}  ({command.origins.get(name, DEFAULT_ORIGIN)})"
+        yield name, f"{value}  ({origins[name]})"
     for name, value in mask_variables(command.env).items():
-        yield "env", f"{name}={value}  ({command.origins.get(f'env.{name}', DEFAULT_ORIGIN)})"
+        yield "env", f"{name}={value}  ({origins[f'env.{name}']})"
 
 
 def _format_size(size: int | None) -> str:

@@ -12,7 +12,8 @@ from holdfast.cli.command import command
 from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import job_table
-from holdfast.domain.jobs.job import LIVE, Job, State
+from holdfast.domain.durations import as_duration
+from holdfast.domain.jobs.job import LIVE, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
@@ -41,10 +42,6 @@ def wait(session: CliSession, *, selector: Selector, timeout: str | None) -> int
     session.store.views.refuse_missing(Selector(ids=ids))  # a job that was deleted meanwhile has no result
     jobs = list(session.store.views.all(Selector(ids=ids)))
     session.output.items("jobs", jobs, job_table, data=job_view)
-    return _exit_code(jobs)
-
-
-def _exit_code(jobs: list[Job]) -> int:
     codes = {EXIT_CODES[job.state] for job in jobs}
     return codes.pop() if len(codes) == 1 else PARTIAL
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -132,17 +133,14 @@ def copy(session: CliSession, *, target: str) -> None:
     Stop all workers first: while one is alive, nothing is copied (exit 9). The target must have no jobs.
     Afterwards the old file takes no new job and starts none, so that nothing is lost in it.
     """
-    target_store = open_store(target)
-    try:
-        rows = session.store.database.move_to(
-            target_store.database,
-            mask_store_url(target),
-            report=lambda table, count: session.output.note(f"{table}: {count:,} rows"),
-        )
-    finally:
-        target_store.close()
-    answer = CopyAnswer(mask_store_url(target), rows)
-    session.output.value(answer, lambda: [f"{rows['job']:,} jobs copied; from now on use {answer.target}"])
+
+    def report(table: str, count: int) -> None:
+        session.output.note(f"{table}: {count:,} rows")
+
+    place = mask_store_url(target)
+    with closing(open_store(target)) as store:
+        rows = session.store.database.move_to(store.database, place, report=report)
+    session.output.value(CopyAnswer(place, rows), lambda: [f"{rows['job']:,} jobs copied; from now on use {place}"])
 
 
 def format_size(size: int) -> str:

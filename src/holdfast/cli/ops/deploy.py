@@ -72,10 +72,9 @@ def audit(session: CliSession, *, expect: str | None) -> None:
     """
     answer = _audit(session.store)
     context = {name: getattr(answer, name) for name in ("running", "waiting", "dead", "versions")}
-    other = {version for version in answer.versions if expect is not None and version != expect}
+    other = ", ".join(sorted(version for version in answer.versions if expect not in (None, version)))
     if other:
-        names = ", ".join(sorted(other))
-        raise Drift(f"workers run {names}, not {expect}", hint="Restart them.", **context)
+        raise Drift(f"workers run {other}, not {expect}", hint="Restart them.", **context)
     if answer.running:
         hint = "Wait for them, or holdfast drain."
         raise Conflict(f"{answer.running:,} jobs are running", hint=hint, **context)
@@ -89,12 +88,11 @@ def _run_checks(checks: list[list[str]]) -> dict[str, int]:
     for argv in checks:
         deadline = time.monotonic() + CHECK_TIMEOUT_S
         result = run_command(argv, is_late=lambda deadline=deadline: time.monotonic() > deadline)  # type: ignore[misc]
-        exit_codes[shlex.join(argv)] = result.exit_code
+        line = shlex.join(argv)
+        exit_codes[line] = result.exit_code
         if result.exit_code:
-            raise CommandFailed(
-                f"the check {shlex.join(argv)!r} failed with {result.status}: {result.last_output}",
-                hint="Mend what it complains of, or take it out of audit_checks in the configuration file.",
-            )
+            hint = "Mend what it complains of, or take it out of audit_checks in the configuration file."
+            raise CommandFailed(f"the check {line!r} failed with {result.status}: {result.last_output}", hint=hint)
     return exit_codes
 
 
@@ -128,12 +126,13 @@ def drain(session: CliSession, *, timeout: str, end: bool) -> None:
     """Start nothing more in any queue, and wait until nothing runs; holdfast drain --end lets them go on."""
     store = session.store
     if end:
-        queues = [queue.name for queue in store.queues.list() if queue.paused and _is_drained(queue.note)]
+        paused = [queue for queue in store.queues.list() if queue.paused]
+        queues = [queue.name for queue in paused if (queue.note or "").startswith((DRAIN_NOTE, STOP_NOTE))]
         for name in queues:
             store.queues.resume(name)
         session.actions.record("drain --end", f"queue={','.join(queues)}", count=len(queues))
-        running = _count(store, State.RUNNING)
-        session.output.value(DrainAnswer(queues, running), lambda: [f"{len(queues)} queues go on"])
+        answer = DrainAnswer(queues, _count(store, State.RUNNING))
+        session.output.value(answer, lambda: [f"{len(queues)} queues go on"])
         return
     queues = _pause_all(store, f"{DRAIN_NOTE}{session.actor}")
     session.actions.record("drain", f"queue={','.join(queues)}", count=len(queues))
@@ -154,13 +153,12 @@ def _wait_until_idle(session: CliSession, timeout: str) -> None:
 
 
 @command("emergency-stop", answers=StopAnswer, changes=True)
-@click.option("--yes", is_flag=True, required=True, help="Yes, stop everything.")
-def emergency_stop(session: CliSession, *, yes: bool) -> None:
+@click.option("--yes", is_flag=True, required=True, expose_value=False, help="Yes, stop everything.")
+def emergency_stop(session: CliSession) -> None:
     """Start nothing more, and have all that runs stop: programs are ended, jobs go back and are held.
 
     Nothing is lost: holdfast drain --end and holdfast resume let queues and jobs go on.
     """
-    del yes
     note = f"{STOP_NOTE}{session.actor}"
     queues = _pause_all(session.store, note)
     stopping = session.store.control.pause(Selector(states=(State.RUNNING,)), actor=session.actor, note=note)
@@ -175,10 +173,6 @@ def _pause_all(store: Store, note: str) -> list[str]:
     for name in names:
         store.queues.pause(name, note=note)
     return names
-
-
-def _is_drained(note: str | None) -> bool:
-    return note is not None and note.startswith((DRAIN_NOTE, STOP_NOTE))
 
 
 def _count(store: Store, state: State) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import click
 from msgspec import Struct
 
 from holdfast.cli.command import CommandGroup, command
-from holdfast.cli.ops.up import as_options, store_options
+from holdfast.cli.ops.up import up_command
 from holdfast.cli.ops.worker import worker_options
 from holdfast.cli.session import CliSession
 from holdfast.domain.access.masking import mask_store_url
@@ -50,13 +49,11 @@ def install(session: CliSession, *, name: str, dry_run: bool, force: bool, **fla
       systemctl --user daemon-reload
       systemctl --user enable --now holdfast
     """
-    file = _file(name)
-    if session.flags.get("url", "") != mask_store_url(session.flags.get("url", "")):
-        raise InvalidInput(
-            "a unit is no place for a password",
-            hint="Put the url into holdfast.toml here (mode 600), or into ~/.pgpass, and leave --url out.",
-        )
-    text = unit_text([sys.executable, "-m", "holdfast", "up", *as_options(flags), *store_options(session)], Path.cwd())
+    file, url = _file(name), session.flags.get("url", "")
+    if url != mask_store_url(url):
+        hint = "Put the url into holdfast.toml here (mode 600), or into ~/.pgpass, and leave --url out."
+        raise InvalidInput("a unit is no place for a password", hint=hint)
+    text = unit_text(up_command(session, flags), Path.cwd())
     if not dry_run:
         if file.exists() and not force:
             raise Conflict(f"{file} is there already", hint="Take --force to overwrite it, or another --name.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import signal
 import subprocess
@@ -12,29 +14,107 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import click
 import msgspec
 from msgspec import Struct
 
-from holdfast.cli.app_loader import load_app
 from holdfast.cli.command import Items, command
-from holdfast.cli.ops.pid_file import PidFile, UpStatus, all_up
 from holdfast.cli.ops.web import build_server
 from holdfast.cli.ops.worker import build_worker, print_notice, run_worker, start_log, worker_options
-from holdfast.cli.session import CliSession
+from holdfast.cli.session import CliSession, load_app
 from holdfast.cli.text import age, table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
 from holdfast.output.printer import Line
+from holdfast.settings import user_data
 from holdfast.worker.worker import Worker
 
 POLL_INTERVAL_S = 0.05
 START_TIMEOUT_S = 30.0
 #: Number of log lines in the error when a detached process does not start.
 SHOWN_LOG_LINES = 5
+
+
+class UpStatus(Struct, frozen=True, kw_only=True):
+    """A running ``holdfast up``."""
+
+    pid: int
+    url: str
+    worker: str
+    queues: list[str]
+    kinds: list[str]
+    started_at: datetime
+    log: str | None = None
+
+
+class PidFile:
+    """The pid file of one store.
+
+    The lock, not the file, shows that the process is alive: the kernel releases it however the process ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    @classmethod
+    def of(cls, url: str) -> PidFile:
+        """The pid file of a store; relative paths of one SQLite file share it."""
+        split = urlsplit(url)
+        if split.scheme == "sqlite":
+            url = f"sqlite:///{Path(unquote(split.path.removeprefix('/'))).expanduser().absolute()}"
+        return cls(_folder() / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.json")
+
+    @property
+    def log(self) -> Path:
+        """The log of a detached ``up``."""
+        return self.path.with_suffix(".log")
+
+    def lock(self) -> None:
+        """Lock the file for this process, or raise Conflict if another process holds the lock."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            running = self.read()
+            pid = "" if running is None else f", with pid {running.pid}"
+            raise Conflict(f"Holdfast is up on this store already{pid}", hint="See holdfast status.") from None
+        os.ftruncate(descriptor, 0)
+        self._descriptor = descriptor
+
+    def write(self, status: UpStatus) -> None:
+        """Write the status of this process; only after :meth:`lock`."""
+        assert self._descriptor is not None
+        os.pwrite(self._descriptor, msgspec.json.encode(status), 0)
+
+    def read(self) -> UpStatus | None:
+        """The status of the process that holds the lock; None without one, or before it has written its status."""
+        try:
+            with self.path.open("rb") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return msgspec.json.decode(file.read(), type=UpStatus)
+        except (OSError, msgspec.DecodeError):
+            pass
+        return None
+
+
+def all_up(url: str | None = None) -> Iterator[tuple[PidFile, UpStatus]]:
+    """The processes of this user that are up, on all stores or on one."""
+    pid_files = [PidFile(path) for path in sorted(_folder().glob("*.json"))] if url is None else [PidFile.of(url)]
+    return ((pid_file, status) for pid_file in pid_files if (status := pid_file.read()) is not None)
+
+
+def _folder() -> Path:
+    return user_data(os.environ) / "up"
 
 
 class DownAnswer(Struct, frozen=True):
@@ -58,31 +138,28 @@ def up(session: CliSession, *, detach: bool, with_web: bool, **flags: Any) -> No
       holdfast up --app shop.jobs:app
       holdfast up --app shop.jobs:app --web --detach
     """
-    settings = session.effective_settings(flags)
-    app = load_app(settings["app"], url=session.url_flag)
+    app = load_app(session.setting("app", flags["app"]), url=session.url_flag)
     pid_file = PidFile.of(app.url)
     if detach:
-        started = _detach(pid_file, session, flags, ["--web"] if with_web else [])
+        started = _detach(pid_file, session, flags, with_web=with_web)
         session.output.value(started, lambda: [f"up: pid {started.pid}, log {started.log}"])
         return
-    start_log(session, settings)
+    settings = start_log(session, flags)
     pid_file.lock()
     if with_web:
         server = build_server(session, app, session.setting("web"))
         server.start()
         print_notice(f"the dashboard is at {server.url}")
     print_notice("up; leave with Ctrl-C, look with holdfast top")
-    log = str(pid_file.log) if _logs_to(pid_file) else None
-    run_worker(
-        session,
-        app,
-        build_worker(session, app, settings),
-        settings,
-        on_start=lambda worker: pid_file.write(_status(worker, app.url, log)),
-    )
+    worker = build_worker(session, app, settings)
+    run_worker(session, app, worker, settings, on_start=lambda: pid_file.write(_status(pid_file, worker, app.url)))
 
 
-def _status(worker: Worker, url: str, log: str | None) -> UpStatus:
+def _status(pid_file: PidFile, worker: Worker, url: str) -> UpStatus:
+    try:
+        detached = os.path.samestat(os.fstat(2), pid_file.log.stat())
+    except OSError:
+        detached = False
     return UpStatus(
         pid=os.getpid(),
         url=mask_store_url(url),
@@ -90,26 +167,18 @@ def _status(worker: Worker, url: str, log: str | None) -> UpStatus:
         queues=[*worker.queues],
         kinds=[*worker.kinds],
         started_at=datetime.now(UTC),
-        log=log,
+        log=str(pid_file.log) if detached else None,
     )
 
 
-def _logs_to(pid_file: PidFile) -> bool:
-    """Whether stderr goes to the log of a detached process."""
-    try:
-        return os.path.samestat(os.fstat(2), pid_file.log.stat())
-    except OSError:
-        return False
-
-
-def _detach(pid_file: PidFile, session: CliSession, flags: dict[str, Any], more: list[str]) -> UpStatus:
+def _detach(pid_file: PidFile, session: CliSession, flags: dict[str, Any], *, with_web: bool) -> UpStatus:
     """Start ``up`` in a process of its own and wait until it has written its status."""
     if (running := pid_file.read()) is not None:
         raise Conflict(f"Holdfast is up on this store already, with pid {running.pid}", hint="See holdfast status.")
     pid_file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(pid_file.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     log_start = os.fstat(descriptor).st_size
-    line = [sys.executable, "-m", "holdfast", "up", "-o", "json", *as_options(flags), *more, *store_options(session)]
+    line = up_command(session, flags, "-o", "json", *(["--web"] if with_web else []))
     answer = tempfile.TemporaryFile()  # noqa: SIM115 - the process that inherits it may outlive us
     process = subprocess.Popen(  # noqa: S603 - starts Holdfast itself
         line, stdin=subprocess.DEVNULL, stdout=answer, stderr=descriptor, start_new_session=True
@@ -139,18 +208,15 @@ def _start_error(answer: bytes, log_lines: list[str], code: int | None, pid_file
     return error
 
 
-def store_options(session: CliSession) -> Iterator[str]:
-    """The options of this command line that select the store, for another command line."""
-    return as_options({name: session.flags[name] for name in ("url", "config") if name in session.flags})
-
-
-def as_options(flags: dict[str, Any]) -> Iterator[str]:
-    """Flags as the arguments of a command line."""
-    for name, value in flags.items():
+def up_command(session: CliSession, flags: dict[str, Any], *more: str) -> list[str]:
+    """The command line of ``up`` with these flags, on the store that this command line selects."""
+    line = [sys.executable, "-m", "holdfast", "up", *more]
+    store = {name: session.flags[name] for name in ("url", "config") if name in session.flags}
+    for name, value in (flags | store).items():
         option = "--queue" if name == "queues" else f"--{name.replace('_', '-')}"
         for each in value if isinstance(value, tuple) else [value]:
-            if each is not None:
-                yield from (option, str(each))
+            line += [] if each is None else [option, str(each)]
+    return line
 
 
 @command("down", answers=Items("stopped", DownAnswer))
@@ -169,9 +235,8 @@ def down(session: CliSession, *, everything: bool, now: bool, timeout: str) -> N
         _terminate(status)
     _wait_until_down(running, as_duration(timeout).total_seconds(), again=now)
     stopped = [DownAnswer(status.pid, status.url) for _, status in running]
-    session.output.items(
-        "stopped", stopped, lambda rows: [f"down: pid {row.pid}" for row in rows] or ["nothing was up"]
-    )
+    lines = [f"down: pid {answer.pid}" for answer in stopped] or ["nothing was up"]
+    session.output.items("stopped", stopped, lambda _: lines)
 
 
 def _wait_until_down(running: list[tuple[PidFile, UpStatus]], timeout_s: float, *, again: bool) -> None:
@@ -198,13 +263,10 @@ def status(session: CliSession, *, everything: bool) -> None:
     Exit 3 when nothing is; --quiet prints pids.
     """
     running = [status for _, status in all_up(None if everything else session.named_url)]
+    pids = [str(status.pid) for status in running]
     if not running:
         raise NotFound("nothing is up", hint="Start it with holdfast up; workers of other kinds: holdfast workers.")
-    session.output.items("up", running, _pids if session.output.quiet else _table)
-
-
-def _pids(running: Iterable[UpStatus]) -> Iterator[str]:
-    return (str(status.pid) for status in running)
+    session.output.items("up", running, (lambda _: pids) if session.output.quiet else _table)
 
 
 def _table(running: Iterable[UpStatus]) -> Iterator[Line]:

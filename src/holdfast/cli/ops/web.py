@@ -7,14 +7,11 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from holdfast.cli.app_loader import load_app
 from holdfast.cli.command import command, with_options
 from holdfast.cli.ops.worker import APP, LOG, print_notice, start_log
-from holdfast.cli.session import CliSession
+from holdfast.cli.session import CliSession, load_app
 from holdfast.errors import ConfigurationError
 from holdfast.store import open_store
-
-LISTEN = click.option("--listen", "web", metavar="HOST:PORT", help="Where to listen. [127.0.0.1:8320]")
 
 
 class WebAnswer(Struct, frozen=True):
@@ -24,7 +21,9 @@ class WebAnswer(Struct, frozen=True):
 
 
 @command("web", answers=WebAnswer)
-@with_options(APP, LISTEN, *LOG)
+@APP
+@click.option("--listen", "web", metavar="HOST:PORT", help="Where to listen. [127.0.0.1:8320]")
+@with_options(*LOG)
 def web(session: CliSession, **flags: Any) -> None:
     """Serve the dashboard and the HTTP API until told to stop.
 
@@ -36,8 +35,7 @@ def web(session: CliSession, **flags: Any) -> None:
       holdfast web
       holdfast web --listen 0.0.0.0:8320
     """
-    settings = session.effective_settings(flags)
-    start_log(session, settings)
+    settings = start_log(session, flags)
     if settings["app"] is None and session.named_url is not None:
         # A typo in the name of a store would otherwise show the dashboard of a new, empty store.
         open_store(session.named_url, create=False).close()

@@ -13,9 +13,8 @@ import click
 from msgspec import Struct
 
 from holdfast.app import Holdfast
-from holdfast.cli.app_loader import load_app
 from holdfast.cli.command import command, with_options
-from holdfast.cli.session import CliSession
+from holdfast.cli.session import CliSession, load_app
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.output import log_format
 from holdfast.worker.signals import Signals
@@ -33,7 +32,8 @@ LOG = (
     click.option("--log-format", type=click.Choice(["text", "json"]), help="How to write the log. [text]"),
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log. [info]"),
 )
-OPTIONS = (
+#: Adds the options of a worker to a command; the configuration supplies the rest.
+worker_options = with_options(
     APP,
     click.option("-q", "--queue", "queues", multiple=True, help="A queue to serve; repeatable. [those of the kinds]"),
     click.option("--slots", type=click.IntRange(1, 10_000), help="Jobs at a time. [8]"),
@@ -41,10 +41,6 @@ OPTIONS = (
     METRICS,
     *LOG,
 )
-
-
-#: Adds the options of a worker to a command; the configuration supplies the rest.
-worker_options = with_options(*OPTIONS)
 
 
 class WorkerAnswer(Struct, frozen=True):
@@ -73,8 +69,7 @@ def worker(session: CliSession, *, drain: bool, no_plans: bool, **flags: Any) ->
       holdfast worker --app shop.jobs:app -q mail -q default --slots 16
       holdfast worker --app shop.jobs:app --drain
     """
-    settings = session.effective_settings(flags)
-    start_log(session, settings)
+    settings = start_log(session, flags)
     app = load_app(settings["app"], url=session.url_flag)
     run_worker(session, app, build_worker(session, app, settings, drain=drain, plans=not no_plans), settings)
 
@@ -91,27 +86,25 @@ def scheduler(session: CliSession, **flags: Any) -> None:
     Example:
       holdfast scheduler --app shop.jobs:app
     """
-    settings = session.effective_settings(flags)
-    start_log(session, settings)
+    settings = start_log(session, flags)
     app = load_app(settings["app"], url=session.url_flag)
     run_worker(session, app, app.scheduler(), {**settings, "grace": "1s"})
 
 
-def start_log(session: CliSession, settings: dict[str, Any]) -> None:
-    """Start the log of a long-running command; stdout stays free for its answer."""
+def start_log(session: CliSession, flags: dict[str, Any]) -> dict[str, Any]:
+    """Start the log of a long-running command and return its settings; stdout stays free for the answer."""
+    settings = {name: session.setting(name, flag) for name, flag in flags.items()}
     session.output.keep_stdout()
     log_format.configure(style=settings["log_format"], level=settings["log_level"])
+    return settings
 
 
-def build_worker(
-    session: CliSession, app: Holdfast, settings: dict[str, Any], *, drain: bool = False, plans: bool = True
-) -> Worker:
+def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], **options: Any) -> Worker:
     return app.worker(
         queues=settings["queues"] or None,
         slots=settings["slots"],
-        drain=drain,
         grace=settings["grace"],
-        plans=plans,
+        **options,
         memory_profiles=session.setting("memory_profiles"),
         host_limits=session.setting("host_limits"),
     )
@@ -123,16 +116,19 @@ def run_worker(
     worker: Worker,
     settings: dict[str, Any],
     *,
-    on_start: Callable[[Worker], None] = lambda _: None,
+    on_start: Callable[[], None] = lambda: None,
 ) -> NoReturn:
     """Run a worker until a signal arrives or, with ``drain``, until no job is left; then exit the process."""
     if settings["metrics"] is not None:
-        _serve_metrics(settings["metrics"], worker, app)
+        from holdfast.worker.metrics import MetricsServer
+
+        print_notice(f"metrics on port {MetricsServer(settings['metrics'], worker, app.store).port}")
     Signals(lambda: _stop(worker, settings["grace"]), lambda: _leave(worker)).start()
-    on_start(worker)
+    on_start()
     print_notice(_introduction(worker, settings.get("slots"), mask_store_url(app.url)))
     worker.run(exits=True)
-    print_notice(f"ended; {_summary(worker)}" if worker.kinds else "finished")
+    results = ", ".join(f"{count} {result}" for result, count in sorted(worker.counts.results.items()))
+    print_notice(f"ended; {results or 'nothing was run'}" if worker.kinds else "finished")
     session.output.value(WorkerAnswer(worker.id, dict(worker.counts.results)), lambda: ())
     session.output.flush()
     sys.stdout.flush()
@@ -161,18 +157,6 @@ def _leave(worker: Worker) -> None:
     release.start()
     release.join(RELEASE_TIMEOUT_S)
     os._exit(SECOND_SIGNAL_EXIT)
-
-
-def _serve_metrics(address: str, worker: Worker, app: Holdfast) -> None:
-    from holdfast.worker.metrics import MetricsServer
-
-    server = MetricsServer(address, worker, app.store)
-    print_notice(f"metrics on port {server.port}")
-
-
-def _summary(worker: Worker) -> str:
-    results = worker.counts.results
-    return ", ".join(f"{count} {result}" for result, count in sorted(results.items())) or "nothing was run"
 
 
 def print_notice(text: str) -> None:

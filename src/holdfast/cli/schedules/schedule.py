@@ -182,7 +182,7 @@ def _actions(session: CliSession, app: str | None) -> Actions:
     """Return the actions of the session's user; with an application, including its scope functions."""
     if app is None:
         return session.actions
-    from holdfast.cli.app_loader import load_app
+    from holdfast.cli.session import load_app
 
     loaded = load_app(app, url=session.url_flag or session.url)
     return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)

@@ -1,4 +1,4 @@
-"""``token`` with its sub-commands: tokens for the dashboard and the API."""
+"""``token`` and ``audit-log``: access by people and programs, and the record of it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from msgspec import Struct
 
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import age, table
-from holdfast.domain.access.roles import Credential, Role
+from holdfast.cli.text import age, stamp, table
+from holdfast.domain.access.roles import AuditEntry, Credential, Role
 from holdfast.output.printer import Line
+
+_ROLES = "viewer looks, operator acts, admin adds programs and removes."
 
 
 class TokenView(Struct, frozen=True):
@@ -42,13 +44,7 @@ def token() -> None:
 
 @command("add", group=token, answers=TokenAddAnswer, changes=True)
 @click.argument("name")
-@click.option(
-    "--role",
-    type=click.Choice([str(role) for role in Role]),
-    default="viewer",
-    show_default=True,
-    help="viewer looks, operator acts, admin adds programs and removes.",
-)
+@click.option("--role", type=click.Choice([*map(str, Role)]), default="viewer", show_default=True, help=_ROLES)
 def add(session: CliSession, *, name: str, role: str) -> None:
     """Make a token for the person or program NAME, and print it: it is never shown again."""
     secret = session.store.credentials.add(name, Role(role), actor=session.actor)
@@ -60,33 +56,50 @@ def add(session: CliSession, *, name: str, role: str) -> None:
 @command("ls", group=token, answers=Items("tokens", TokenView))
 def ls(session: CliSession) -> None:
     """List tokens, revoked ones too."""
-    session.output.items("tokens", [_view(each) for each in session.store.credentials.list()], _table)
+    session.output.items("tokens", [_token_view(each) for each in session.store.credentials.list()], _token_table)
 
 
 @command("rm", group=token, answers=TokenView, changes=True)
 @click.argument("name")
 def rm(session: CliSession, *, name: str) -> None:
     """Revoke a token, by its name or prefix: from the next request on it opens nothing. The last one locks all out."""
-    view = _view(session.store.credentials.revoke(name))
+    view = _token_view(session.store.credentials.revoke(name))
     session.actions.record("token rm", f"token={view.name}")
     session.output.value(view, lambda: [f"{view.name} ({view.prefix}) is revoked"])
 
 
-def _view(credential: Credential) -> TokenView:
-    return TokenView(
-        name=credential.name,
-        prefix=credential.prefix,
-        role=credential.role,
-        made_by=credential.actor,
-        created_at=credential.created_at,
-        last_used_at=credential.last_used_at,
-        revoked_at=credential.revoked_at,
-    )
+def _token_view(each: Credential) -> TokenView:
+    times = (each.created_at, each.last_used_at, each.revoked_at)
+    return TokenView(each.name, each.prefix, each.role, each.actor, *times)
 
 
-def _table(views: Iterable[TokenView]) -> Iterator[Line]:
+def _token_table(views: Iterable[TokenView]) -> Iterator[Line]:
     def row(view: TokenView) -> list[str]:
         state = "revoked" if view.revoked_at else "open"
         return [view.name, view.prefix, view.role, state, age(view.created_at), age(view.last_used_at)]
 
     return table(("NAME", "PREFIX", "ROLE", "STATE", "MADE", "USED"), (row(view) for view in views))
+
+
+@command("audit-log", answers=Items("entries", AuditEntry))
+@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 5000), help="At most so many.")
+@click.option("--actor", metavar="NAME", help="Only what this person did.")
+@click.option("--about", metavar="TEXT", help="Only what was done to a target that holds this text.")
+def audit_log(session: CliSession, *, limit: int, actor: str | None, about: str | None) -> None:
+    """List what people did, from the command line, the pages and the API; the newest first.
+
+    \b
+    Examples:
+      holdfast audit-log
+      holdfast audit-log --actor ada --about queue=mail
+    """
+    entries = session.store.audit_log.page(limit=limit, actor=actor, text=about)
+    session.output.items("entries", entries, _audit_table)
+
+
+def _audit_table(entries: Iterable[AuditEntry]) -> Iterator[Line]:
+    def row(each: AuditEntry) -> list[str]:
+        count = "" if each.count is None else f"{each.count:,}"
+        return [stamp(each.at), each.actor, each.via, each.action, each.target, count, each.note or ""]
+
+    return table(("WHEN", "WHO", "VIA", "VERB", "TARGET", "COUNT", "NOTE"), (row(each) for each in entries))
