@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 import click
 from msgspec import Struct
 
-from holdfast.admin.actions.results import WorkerRequestSent
+from holdfast.admin.actions.actions import WorkerRequestSent
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
 from holdfast.domain.commands.command import host_capacity
-from holdfast.domain.fleet.autoscaler_state import AutoscalerStatus, load_autoscaler_status
+from holdfast.domain.fleet.autoscaler import AutoscalerStatus, load_autoscaler_status
 from holdfast.domain.jobs.job import WorkerRequest
-from holdfast.domain.sizes import as_bytes, format_size
+from holdfast.domain.quantities import as_bytes, format_size
 from holdfast.output.printer import Line
 from holdfast.store.fleet.overview import WorkerView, worker_views
 

@@ -15,12 +15,10 @@ from holdfast.cli.command import HoldfastCommand, command, with_options
 from holdfast.cli.commands.options import parse_variables
 from holdfast.cli.job_filter import with_job_filter
 from holdfast.cli.session import CliSession
-from holdfast.domain.commands.command import COMMAND, checked_variable, checked_word
-from holdfast.domain.commands.edit import Edit
-from holdfast.domain.durations import as_duration
+from holdfast.domain.commands.command import COMMAND, Edit, checked_variable, checked_word
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.sizes import as_bytes
+from holdfast.domain.quantities import as_bytes, as_duration
 from holdfast.errors import Conflict, InvalidInput
 
 note = click.option("--note", metavar="TEXT", help="Why, for those who look later.")

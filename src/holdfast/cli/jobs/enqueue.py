@@ -14,7 +14,7 @@ from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.published_kind import check_payload, new_job_of
+from holdfast.domain.jobs.kind_options import check_payload, new_job_of
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, InvalidPayload

@@ -12,7 +12,6 @@ from holdfast.cli.command import command
 from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import job_table
-from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import LIVE, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import as_duration
