@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.queries import Count, JobQueries, Page
     from holdfast.store.jobs.settlement import Settlement
-    from holdfast.store.schedules.firing import FiredPlan
+    from holdfast.store.schedules.fired_plans import FiredPlan
     from holdfast.store.schedules.plans import SkippedPlans
     from holdfast.testing import Clock, FakeContext
     from holdfast.worker.batches.unit import Unit
@@ -90,7 +90,7 @@ _NAMES = {
     "store.jobs.control": "JobControl",
     "store.jobs.queries": "Count JobQueries Page",
     "store.jobs.settlement": "Settlement",
-    "store.schedules.firing": "FiredPlan",
+    "store.schedules.fired_plans": "FiredPlan",
     "store.schedules.plans": "SkippedPlans",
     "testing": "Clock FakeContext",
     "worker.batches.unit": "Unit",

@@ -24,7 +24,7 @@ from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.state import BatchRun
 from holdfast.store.jobs.history import Retention
-from holdfast.store.schedules.firing import Advance, PlanToFire
+from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START, Database
 

@@ -39,7 +39,7 @@ def test_words(store):
 def test_changed_parts():
     """Two polls are compared part by part."""
     assert changed_parts(QUIET, QUIET) == set()
-    assert changed_parts(QUIET, ChangeCounters("x", "b", "c", "d", "e", "y")) == {"jobs", "acts"}
+    assert changed_parts(QUIET, ChangeCounters("x", "b", "c", "d", "e", "y")) == {"jobs", "audit"}
 
 
 async def lines_of(live: LiveUpdates, is_current, count: int) -> list[str]:

@@ -33,7 +33,7 @@ STOP_FOR = {ControlRequest.CANCEL: StopReason.CANCELLED, ControlRequest.PAUSE: S
 
 
 class Handle:
-    """Controls the task or process behind a run. Executors override the operations that they support."""
+    """Controls the coroutine or process behind a run. Executors override the operations that they support."""
 
     __slots__ = ()
 
@@ -158,7 +158,7 @@ class Run:
             handle.interrupt()
 
     def detach(self) -> None:
-        """The task or process behind the run has ended."""
+        """The coroutine or process behind the run has finished."""
         with _stop_lock:
             self._handle = None
 

@@ -19,7 +19,7 @@ from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.store import open_store
 from holdfast.store.engine.operation import query
-from holdfast.store.schedules.firing import Advance
+from holdfast.store.schedules.fired_plans import Advance
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.stats import Stats

@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
-from holdfast.store.sqlite.notifier import Notifier, SqliteListener
+from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
 from tests.support.jobs import put, take_one
 from tests.support.listeners import Listener
 
@@ -88,7 +88,7 @@ def test_a_long_path_needs_no_short_socket(tmp_path):
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     woken = threading.Event()
-    notifier = Notifier(deep / "jobs.db")
+    notifier = SqliteNotifier(deep / "jobs.db")
     listener = SqliteListener(notifier, wake=woken.set)
     notifier.notify()
     assert woken.wait(120)
@@ -98,7 +98,7 @@ def test_a_long_path_needs_no_short_socket(tmp_path):
 
 def test_a_socket_that_nobody_reads_is_removed(tmp_path):
     """A killed worker leaves its socket behind."""
-    notifier = Notifier(tmp_path / "jobs.db")
+    notifier = SqliteNotifier(tmp_path / "jobs.db")
     notifier.directory.mkdir()
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     dead.bind(str(notifier.directory / "dead"))

@@ -17,7 +17,7 @@ from holdfast.domain.schedules.plan import Origin, Overlap, Plan
 from holdfast.errors import NoSuchSchedule
 from holdfast.store.jobs.history import Retention
 from holdfast.store.jobs.settlement import Settlement
-from holdfast.store.schedules.firing import Advance, PlanToFire
+from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.support.backends import START
 from tests.support.jobs import BOOM
 from tests.support.jobs import take as claim

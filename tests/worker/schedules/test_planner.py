@@ -21,7 +21,7 @@ from holdfast.domain.schedules.definition import Condition
 from holdfast.domain.schedules.rule import between
 from holdfast.errors import UnknownKind
 from holdfast.store import Store
-from holdfast.store.schedules.firing import AdvanceResult
+from holdfast.store.schedules.fired_plans import AdvanceResult
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.testing import drain, plan
 from holdfast.worker.metrics import WorkerCollector

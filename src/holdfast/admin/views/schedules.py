@@ -15,7 +15,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.errors import HoldfastError
-from holdfast.store.schedules.firing import FiredPlan
+from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
 
 #: The number of next plans in a view.

@@ -20,7 +20,7 @@ from holdfast.domain.schedules.plan import GLOBAL, Origin, Plan
 from holdfast.domain.schedules.rule import MICROSECOND, checked_timestamp
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
-from holdfast.store.schedules.firing import FiredPlan
+from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
 from holdfast.worker.schedules.planner import plan_to_fire
 from holdfast.worker.schedules.scopes import Provider, read_scopes

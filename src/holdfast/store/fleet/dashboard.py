@@ -118,7 +118,7 @@ class ChangeCounters(Struct, frozen=True):
     schedules: str | None
     workers: str | None
     queues: str | None
-    acts: str | None
+    audit: str | None
 
 
 class JobRecord(Struct, frozen=True):

@@ -38,7 +38,7 @@ from holdfast.store.postgres.connections import (
     translate,
     translated,
 )
-from holdfast.store.postgres.notifier import Notifier, PostgresListener
+from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from holdfast.store.postgres.schema import check_or_migrate, migrate
 from holdfast.store.postgres.statements import Statements
 
@@ -76,7 +76,7 @@ class PostgresBackend:
         self.statements = Statements(schema)
         self._ids = _IdSource(self._draw)
         self._channel = self.statements.in_schema(CHANNEL)
-        self._notifier = Notifier(self._notify)
+        self._notifier = PostgresNotifier(self._notify)
         self._closed = threading.Event()
         self._commits = Commits(lambda: self.connect(autocommit=True), self.statements, self._closed)
         self._pool = Pool(

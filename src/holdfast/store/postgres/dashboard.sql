@@ -74,4 +74,4 @@ SELECT concat_ws(' ', (SELECT max(id) FROM holdfast.job), pg_stat_get_tuples_ins
     (SELECT concat_ws(' ', count(*), max(seen_at), string_agg(requested, ',')) FROM holdfast.worker
         WHERE stopped_at IS NULL) AS workers,
     (SELECT md5(string_agg(concat_ws('/', name, run_limit, worker_limit, paused), ' ')) FROM holdfast.queue) AS queues,
-    (SELECT max(id) FROM holdfast.audit_entry)::text AS acts
+    (SELECT max(id) FROM holdfast.audit_entry)::text AS audit

@@ -29,7 +29,7 @@ RECONNECT_DELAYS_S = (0.1, 0.5, 1.0, 2.0)
 RETEST_DELAYS_S = (5.0, 30.0, 300.0)
 
 
-class Notifier:
+class PostgresNotifier:
     """Sends notifications from a thread of its own, so that no enqueue waits for one.
 
     Every NOTIFY takes a lock that all notifying transactions of a server share. So a busy process

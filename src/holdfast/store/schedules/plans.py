@@ -15,8 +15,8 @@ from holdfast.domain.schedules.plan import Origin, Plan
 from holdfast.errors import NoSuchSchedule
 from holdfast.store.engine.operation import Noun, Operation, delegate, query
 from holdfast.store.jobs.enqueue import SYSTEM
-from holdfast.store.schedules import firing
-from holdfast.store.schedules.firing import Advance, AdvanceResult, FiredPlan, PlanToFire
+from holdfast.store.schedules import fired_plans
+from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, FiredPlan, PlanToFire
 
 
 class SkippedPlans(Struct, frozen=True):
@@ -42,7 +42,7 @@ class Plans(Noun):
         - The jobs exist if and only if the cursor has moved.
         """
         drawn = self._backend.draw_ids(sum(len(each.fire) for each in advances))
-        result = self._backend.write(firing.advance, advances, drawn)
+        result = self._backend.write(fired_plans.advance, advances, drawn)
         self._wake(result.fired)
         return result
 
@@ -60,9 +60,9 @@ class Plans(Noun):
 
     def known(self, plans: Sequence[Plan]) -> set[Plan]:
         """Return those of *plans* that have been fired."""
-        return self._backend.read(firing.known_plans, plans)
+        return self._backend.read(fired_plans.known_plans, plans)
 
-    release = delegate(firing.release, wakes=True)
+    release = delegate(fired_plans.release, wakes=True)
 
     def find(self, plan: Plan) -> FiredPlan | None:
         """Return the plan if it was fired."""
@@ -87,7 +87,7 @@ def _fire(
     name: str, fires: Sequence[PlanToFire], drawn: list[JobId] | None, origin: Origin, actor: str
 ) -> Operation[list[FiredPlan]]:
     schedule = yield from locked_schedule(name)
-    fired, _ = yield from firing.fire_plans(fires, {name: schedule.defined.effective_overlap}, drawn, origin, actor)
+    fired, _ = yield from fired_plans.fire_plans(fires, {name: schedule.defined.effective_overlap}, drawn, origin, actor)
     return fired
 
 

@@ -19,7 +19,7 @@ from holdfast.domain.schedules.definition import (
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.engine.operation import Noun, Operation, query, read, read_now, transaction
 from holdfast.store.jobs.enqueue import SYSTEM
-from holdfast.store.schedules.firing import write_skips
+from holdfast.store.schedules.fired_plans import write_skips
 from holdfast.store.schedules.plans import locked_schedule, missing_schedule
 
 #: Longer notes and errors are cut, in characters.

@@ -18,7 +18,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
-from holdfast.store.sqlite.notifier import Notifier, SqliteListener
+from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
 from holdfast.store.sqlite.schema import check_or_migrate, holds_store, migrate
 from holdfast.store.sqlite.statements import perform, plain_cursor
 from holdfast.store.sqlite.writer import Checkpoints, Performer, Writer
@@ -61,7 +61,7 @@ class SqliteBackend:
         self._patience = None if patience is None else patience.total_seconds()
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._closed = False
-        self._notifier = Notifier(self.path)
+        self._notifier = SqliteNotifier(self.path)
         self._checkpoints = Checkpoints(self.path)
         refuse_network_file_system(self.path)
         if create:

@@ -77,4 +77,4 @@ SELECT (SELECT max(id) FROM holdfast_job) || ' ' || coalesce((SELECT max(id) FRO
     (SELECT group_concat(
             name || '/' || coalesce(run_limit, '') || '/' || coalesce(worker_limit, '') || '/' || paused, ' ')
         FROM holdfast_queue) AS queues,
-    (SELECT CAST(max(id) AS TEXT) FROM holdfast_audit_entry) AS acts
+    (SELECT CAST(max(id) AS TEXT) FROM holdfast_audit_entry) AS audit

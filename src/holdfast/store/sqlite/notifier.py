@@ -15,7 +15,7 @@ MAX_PATH_BYTES = 100
 JOIN_TIMEOUT_S = 2
 
 
-class Notifier:
+class SqliteNotifier:
     """The directory of sockets. A process that has changed something sends one byte to each."""
 
     def __init__(self, database: Path) -> None:
@@ -54,7 +54,7 @@ class Notifier:
 class SqliteListener:
     """Listens on a socket of its own."""
 
-    def __init__(self, notifier: Notifier, *, wake: Callable[[], None]) -> None:
+    def __init__(self, notifier: SqliteNotifier, *, wake: Callable[[], None]) -> None:
         self.hears_all = False  # the commit of a caller's own transaction is not observed
         self._wake = wake
         self._path = notifier.directory / os.urandom(6).hex()

@@ -67,7 +67,7 @@ class LogQuery(Struct, frozen=True, forbid_unknown_fields=True):
     search: Name | None = None
 
 
-class LogAnswer(Struct, frozen=True, rename={"matches": "found"}):
+class LogSearch(Struct, frozen=True, rename={"matches": "found"}):
     """A part of a log, or the lines that were *found* with their numbers."""
 
     job: int
@@ -155,7 +155,7 @@ def read_job(request: Request, job_id: JobId) -> JobAnswer:
 
 
 @get("/jobs/{id:int}/log")
-def read_job_log(request: Request, job_id: JobId, query: LogQuery) -> LogAnswer:
+def read_job_log(request: Request, job_id: JobId, query: LogQuery) -> LogSearch:
     """What a program has written, if it ran on the server's host."""
     record = request.store.dashboard.job_record(job_id)
     number = len(record.attempts) if query.attempt is None else query.attempt
@@ -164,9 +164,9 @@ def read_job_log(request: Request, job_id: JobId, query: LogQuery) -> LogAnswer:
     attempt = record.attempts[number - 1]
     path, secrets = find_log(request.site.logs, record.job, attempt.token), request.masks.values(record.job)
     if query.search is not None:
-        return LogAnswer(job_id, number, None, search_log(path, secrets, query.search))
+        return LogSearch(job_id, number, None, search_log(path, secrets, query.search))
     part = read_log(path, secrets, begin=query.begin, finished=attempt.finished_at is not None)
-    return LogAnswer(job_id, number, part, [])
+    return LogSearch(job_id, number, part, [])
 
 
 @post("/jobs", status=201)

@@ -22,7 +22,7 @@ _TEXT = (
 )
 _EVENTS = (
     "Server-sent events that say which parts of the store have changed: jobs, batches, schedules, workers, queues, "
-    "acts. It ends when its token is revoked."
+    "audit. It ends when its token is revoked."
 )
 JSON = "application/json"
 _ENVELOPE = {"$ref": "#/components/schemas/Envelope"}

@@ -16,13 +16,13 @@ from holdfast.domain.fleet.admission import Candidate, RunningCommand, choose, e
 from holdfast.domain.fleet.autoscaler import (
     AutoscalerAction,
     AutoscalerDecision,
-    Bounds,
     HostCondition,
     ReliefAction,
     Strain,
     relieve,
     step,
 )
+from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import EndReason, JobId, OnLost
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
 from holdfast.domain.quantities import format_size

@@ -15,11 +15,11 @@ from holdfast.domain.fleet.autoscaler import (
     AutoscalerAction,
     AutoscalerDecision,
     BlockedJob,
-    Bounds,
     QueueStatus,
     RunningLoad,
     Slots,
 )
+from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError, StoreUnavailable

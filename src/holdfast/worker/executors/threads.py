@@ -136,8 +136,8 @@ def thread_executor(slots: int, *, lifecycle: RunLifecycle) -> SlotExecutor:
 
 
 @dataclass(slots=True, eq=False)
-class TaskHandle(Handle):
-    """Cancels the task of a run, from any thread."""
+class CoroutineHandle(Handle):
+    """Cancels the coroutine of a run, from any thread."""
 
     _loop: asyncio.AbstractEventLoop
     _task: asyncio.Task[None]
@@ -178,8 +178,8 @@ class LoopExecutor:
             if run is None:
                 self.running -= 1
                 return
-            self._tasks.add(task := self._loop.create_task(self._run(run)))
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.add(coroutine := self._loop.create_task(self._run(run)))
+            coroutine.add_done_callback(self._tasks.discard)
 
     async def _run(self, run: Run) -> None:
         self._lifecycle.finished(run, await self._settlement(run))
@@ -190,9 +190,9 @@ class LoopExecutor:
     async def _settlement(self, run: Run) -> Settlement:
         if run.stop_reason is not None:
             return Settlement(run.lease, Released())
-        task = asyncio.current_task()
-        assert task is not None
-        run.attach(TaskHandle(self._loop, task))
+        coroutine = asyncio.current_task()
+        assert coroutine is not None
+        run.attach(CoroutineHandle(self._loop, coroutine))
         run.begun_at = began = clock.now()
         outcome = await await_handler(run, self._lifecycle.context)
         run.finished = True

@@ -17,7 +17,7 @@ from holdfast.domain.schedules.definition import Definition, checked_scopes, loa
 from holdfast.domain.schedules.plan import Plan, jittered
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.schedules.firing import Advance, AdvanceResult, PlanToFire
+from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, PlanToFire
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
 from holdfast.worker.schedules.ping import ping_request
