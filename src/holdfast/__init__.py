@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast._version import __version__ as __version__
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -69,11 +69,9 @@ _NAMES = {
     "client.schedules.definition": "ScheduleOptions",
     "domain.batches.batch": "Batch BatchState Summary",
     "domain.batches.unit": "UnitOutcome",
-    "domain.fleet.autoscaler": "Bounds",
-    "domain.fleet.queue": "Queue",
-    "domain.jobs.context": "Context",
+    "domain.fleet.queue": "Bounds Queue",
+    "domain.jobs.context": "Cancelled Context Fail Fatal Release Retry Skip Snooze",
     "domain.jobs.dependencies": "After DependencyState",
-    "domain.jobs.handler_exceptions": "Cancelled Fail Fatal Release Retry Skip Snooze",
     "domain.jobs.history": "Attempt Event",
     "domain.jobs.job": "Job JobId State",
     "domain.jobs.kind": "Kind",
@@ -81,12 +79,11 @@ _NAMES = {
     "domain.jobs.selector": "Selector",
     "domain.jobs.why": "WhyReason",
     "domain.schedules.definition": "Condition DeclarationResult Definition Schedule",
-    "domain.schedules.overlap": "Overlap",
-    "domain.schedules.plan": "Plan",
+    "domain.schedules.plan": "Overlap Plan",
     "errors": "HoldfastError",
     "options": "BatchArguments",
     "store": "Store",
-    "store.fleet.queues": "Depth Queues",
+    "store.fleet.registry": "Depth Queues",
     "store.jobs.control": "JobControl",
     "store.jobs.queries": "Count JobQueries Page",
     "store.jobs.settlement": "Settlement",

@@ -14,7 +14,7 @@ from holdfast.domain.batches.batch import is_shard
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
-from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind import APPLICATIONS, Kind
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Curve
 from holdfast.domain.quantities import Duration, as_duration
@@ -24,7 +24,6 @@ from holdfast.store import Store
 from holdfast.store.fleet.registry import Queues
 from holdfast.store.jobs.control import JobControl
 from holdfast.store.jobs.queries import JobQueries
-from holdfast.worker.applications import APPLICATIONS
 
 if TYPE_CHECKING:
     from holdfast.client.batches.function import BoundFunction, UnitFunction

@@ -27,7 +27,7 @@ MAX_PYTHON_LINES = 33_500
 MAX_SQL_LINES = 3_500
 
 #: Modules that users import by name, and the layers below them that are one file.
-ENTRANCE_HALL = {"__init__", "__main__", "_version", "app", "files", "options", "settings", "testing"}
+ENTRANCE_HALL = {"__init__", "__main__", "app", "files", "options", "settings", "testing"}
 
 #: No participles, gerunds or metaphors: a file is a noun that a stranger would search for.
 REFUSED_MODULE_NAMES = re.compile(

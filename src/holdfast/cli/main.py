@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from holdfast._version import __version__
+from holdfast import __version__
 from holdfast.cli.command import CommandGroup
 from holdfast.cli.errors import discard_output, report_safely, report_unwritable_output
 from holdfast.cli.session import CliSession

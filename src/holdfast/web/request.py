@@ -18,7 +18,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Scope
 
-from holdfast._version import __version__
+from holdfast import __version__
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Role, Via
 from holdfast.domain.jobs.selector import format_values

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import click
@@ -16,7 +18,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.command import command, with_options
 from holdfast.cli.session import CliSession, load_app
 from holdfast.domain.access.masking import mask_store_url
-from holdfast.output import log_format
+from holdfast.domain.names import escape_controls
 from holdfast.worker.signals import Signals
 from holdfast.worker.worker import Worker
 
@@ -95,7 +97,7 @@ def start_log(session: CliSession, flags: dict[str, Any]) -> dict[str, Any]:
     """Start the log of a long-running command and return its settings; stdout stays free for the answer."""
     settings = {name: session.setting(name, flag) for name, flag in flags.items()}
     session.output.keep_stdout()
-    log_format.configure(style=settings["log_format"], level=settings["log_level"])
+    configure_log(style=settings["log_format"], level=settings["log_level"])
     return settings
 
 
@@ -161,7 +163,59 @@ def _leave(worker: Worker) -> None:
 
 def print_notice(text: str) -> None:
     """Print a line to stderr; if the log is JSON, log it instead."""
-    if log_format.is_json():
+    if logs_json():
         log.info(text)
     else:
         click.echo(text, err=True)
+
+
+#: The fields that a record may carry besides its message.
+RECORD_FIELDS = ("job", "kind", "attempt", "token", "worker")
+
+
+def configure_log(*, style: str = "text", level: str = "info") -> None:
+    """Send Holdfast's logs to stderr; *style* is ``text`` or ``json``."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    logger = logging.getLogger("holdfast")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+def logs_json() -> bool:
+    """Whether this process logs JSON."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger("holdfast").handlers)
+
+
+def record_fields(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name in RECORD_FIELDS if (value := getattr(record, name, None)) is not None}
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    """One line, then the traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {name}={value}" for name, value in record_fields(record).items())
+        line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage()}{fields}"
+        return escape_controls(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **record_fields(record),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args, get_type_hints
+from typing import Any, Protocol, get_args, get_type_hints
 
 import msgspec
 
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind, dump_options
-from holdfast.domain.jobs.new_job import key_json
+from holdfast.domain.jobs.new_job import NewJob, key_json
 from holdfast.domain.names import checked_name, nearest_name
 from holdfast.domain.schedules.plan import Plan
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, PayloadTooLarge
@@ -145,3 +146,15 @@ def _schema(name: str, payload_type: type[msgspec.Struct]) -> str:
         return msgspec.json.encode(msgspec.json.schema(payload_type)).decode()
     except (TypeError, InvalidInput) as error:
         raise InvalidKind(f"kind {name!r}: its payload cannot be typed: {error}") from None
+
+
+class Application(Protocol):
+    """The part of an application through which a child process finds its handlers."""
+
+    def find_kind(self, name: str) -> Kind | None: ...
+
+    def request(self, kind: str, payload: Mapping[str, Any], options: dict[str, Any]) -> NewJob: ...
+
+
+#: Weak references: an unused application can be collected.
+APPLICATIONS: weakref.WeakSet[Application] = weakref.WeakSet()

@@ -87,7 +87,9 @@ def _fire(
     name: str, fires: Sequence[PlanToFire], drawn: list[JobId] | None, origin: Origin, actor: str
 ) -> Operation[list[FiredPlan]]:
     schedule = yield from locked_schedule(name)
-    fired, _ = yield from fired_plans.fire_plans(fires, {name: schedule.defined.effective_overlap}, drawn, origin, actor)
+    fired, _ = yield from fired_plans.fire_plans(
+        fires, {name: schedule.defined.effective_overlap}, drawn, origin, actor
+    )
     return fired
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
-from holdfast._version import __version__
+from holdfast import __version__
 from holdfast.domain.access.roles import Role
 from holdfast.errors.http import HTTP_STATUSES
 from holdfast.output.envelope import Envelope, Failure

@@ -24,13 +24,12 @@ import msgspec
 
 from holdfast import errors
 from holdfast.domain.jobs.job import EndReason, Lease, WorkerId
-from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind import APPLICATIONS, Application, Kind
 from holdfast.domain.jobs.verdict import Failed, Outcome
 from holdfast.domain.names import clean_text
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
-from holdfast.worker.applications import APPLICATIONS, Application
 from holdfast.worker.commands.kernel import resident
 from holdfast.worker.context import ANSWERS, Message, RunContext
 from holdfast.worker.executors import children
