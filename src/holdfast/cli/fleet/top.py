@@ -26,8 +26,10 @@ JOB_HEADS = ("ID", "KIND", "QUEUE", "SINCE", "WORKER", "PROGRESS")
 @click.option(
     "--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 3600), help="Seconds between looks."
 )
-@click.option("-n", "--looks", type=click.IntRange(1), help="End after so many looks; without a terminal after one.")
-def top(session: CliSession, *, every: float, looks: int | None) -> None:
+@click.option(
+    "-n", "--looks", "count", type=click.IntRange(1), help="End after so many looks; without a terminal after one."
+)
+def top(session: CliSession, *, every: float, count: int | None) -> None:
     """Watch states, queues, workers and running jobs. Leave with Ctrl-C.
 
     \b
@@ -36,10 +38,10 @@ def top(session: CliSession, *, every: float, looks: int | None) -> None:
       holdfast top -n 60 --every 60 -o ndjson >> load.ndjson
     """
     on_screen = session.output.format == "text" and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    if on_screen and looks is None:
+    if on_screen and count is None:
         _watch(session, every)
         return
-    overviews = _overviews(session, every, looks or 1)
+    overviews = _overviews(session, every, count or 1)
     session.output.items(
         "overviews", overviews, lambda views: (line for view in views for line in _lines(view, session.url))
     )
