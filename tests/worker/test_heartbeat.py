@@ -12,7 +12,8 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns, Handle, Run, StopReason
-from holdfast.worker.heartbeat import MIN_INTERVAL_S, Heartbeat, RemoteControl, Watchdog
+from holdfast.worker.heartbeat import MIN_INTERVAL_S, Heartbeat, RemoteControl
+from holdfast.worker.watchdog import Watchdog
 from tests.support.jobs import WORKER, only, put, take_one
 
 PATIENCE = 60

@@ -85,7 +85,7 @@ class Store:
 
     def dry_run_store(self) -> Store:
         """The same store for dry runs: transactions answer and refuse as usual, and are rolled back."""
-        from holdfast.store.engine.backend import DryRunBackend
+        from holdfast.store.engine.dry_run import DryRunBackend
 
         return Store(cast("Backend", DryRunBackend(self.backend)))
 

@@ -26,10 +26,9 @@ from holdfast.settings import log_folder
 from holdfast.store import open_store
 from holdfast.web import health
 from holdfast.web.api import router
-from holdfast.web.errors import error_answer
 from holdfast.web.live import LiveUpdates
 from holdfast.web.pages import routes
-from holdfast.web.request import caller_of, path_of, render
+from holdfast.web.request import caller_of, error_answer, path_of, render
 from holdfast.web.security import sessions
 from holdfast.web.security.authentication import AuthenticationMiddleware, Authenticator, Caller
 from holdfast.web.security.request_checks import RequestChecks

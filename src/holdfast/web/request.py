@@ -13,6 +13,7 @@ from anyio import CapacityLimiter, to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -23,8 +24,9 @@ from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Role, Via
 from holdfast.domain.jobs.selector import format_values
 from holdfast.domain.names import quote_argument
-from holdfast.errors import InvalidInput, Refused
-from holdfast.errors.http import Forbidden
+from holdfast.errors import HoldfastError, InvalidInput, Refused
+from holdfast.errors.http import Forbidden, HttpError, InternalError, NoSuchPage, WrongMethod
+from holdfast.output.envelope import Failure, failure_of
 from holdfast.web.pages import charts
 from holdfast.web.pages import format as formats
 
@@ -242,3 +244,19 @@ def caller_of(scope: Scope) -> Caller:
 
 def address_of(connection: HTTPConnection) -> str | None:
     return None if connection.client is None else connection.client.host
+
+
+def error_answer(error: Exception) -> tuple[int, Failure, dict[str, str]]:
+    """Status, failure and headers for any exception."""
+    match error:
+        case HttpError():
+            return error.http_status, failure_of(error), error.headers
+        case HTTPException(status_code=404):
+            return error_answer(NoSuchPage("there is nothing at this address"))
+        case HTTPException(status_code=405):
+            return error_answer(WrongMethod("this address is asked in another way", headers=dict(error.headers or {})))
+        case HoldfastError():
+            headers = {"Retry-After": "2"} if error.http_status == 503 else {}
+            return error.http_status, failure_of(error), headers
+        case _:
+            return error_answer(InternalError("this is a defect of Holdfast", hint="The server's log says more."))

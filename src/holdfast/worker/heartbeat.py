@@ -1,4 +1,4 @@
-"""The heartbeat renews all leases of a worker; the watchdog stops runs whose lease or timeout runs out."""
+"""The heartbeat: renews all leases of a worker and receives the requests of people."""
 
 from __future__ import annotations
 
@@ -119,42 +119,3 @@ class RemoteControl:
             self._stopped = True
             log.info("asked to stop")
             self._stop()
-
-
-#: Shares of a lease after which, without a renewal, handlers are asked to stop, and killed.
-STOP_SHARE, KILL_SHARE = 0.60, 0.85
-#: Seconds between a stop request and the kill, where the executor can kill.
-KILL_AFTER_S = 5.0
-CHECK_INTERVAL_S, IDLE_INTERVAL_S = 0.1, 60.0
-
-
-class Watchdog:
-    """Fences this worker by its own clock, before another worker may take its jobs over."""
-
-    name = "watchdog"
-
-    def __init__(self, active_runs: ActiveRuns, *, kill_after: float = KILL_AFTER_S) -> None:
-        self.wake = active_runs.added
-        #: A lease has gone without a renewal for too long: the worker must not claim.
-        self.fenced = False
-        self._active_runs = active_runs
-        self._kill_after = kill_after
-
-    def tick(self) -> TickResult:
-        runs = self._active_runs.all()
-        now = clock.now()
-        self.fenced = any(now - run.renewed_at >= STOP_SHARE * run.lease_duration for run in runs)
-        for run in runs:
-            if not run.finished:
-                self._check(run, now)
-        return TickResult(CHECK_INTERVAL_S if runs else IDLE_INTERVAL_S, considered=len(runs))
-
-    def _check(self, run: Run, now: float) -> None:
-        share = (now - run.renewed_at) / run.lease_duration
-        if share >= STOP_SHARE:
-            run.stop(StopReason.LEASE_LOST)
-        if run.timeout is not None and run.begun_at is not None and now - run.begun_at > run.timeout:
-            run.stop(StopReason.RUN_TIMEOUT)
-        requested_at = run.stop_requested_at
-        if share >= KILL_SHARE or (requested_at is not None and now - requested_at > self._kill_after):
-            run.kill()

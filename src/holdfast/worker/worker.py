@@ -30,13 +30,15 @@ from holdfast.worker.commands.kernel import CHILD_VARIABLE
 from holdfast.worker.context import MakeRequest
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.executors.processes import module_of
-from holdfast.worker.heartbeat import Heartbeat, RemoteControl, Watchdog
-from holdfast.worker.lifecycle import RunLifecycle, Settler, try_write
+from holdfast.worker.heartbeat import Heartbeat, RemoteControl
 from holdfast.worker.maintenance import Maintenance
 from holdfast.worker.options import WorkerOptions, WorkerSetup
+from holdfast.worker.run_lifecycle import RunLifecycle, try_write
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
 from holdfast.worker.service import ServiceThread, TickResult
+from holdfast.worker.settler import Settler
+from holdfast.worker.watchdog import Watchdog
 
 log = logging.getLogger("holdfast")
 

@@ -20,8 +20,7 @@ from holdfast.errors.http import HttpError, WrongType
 from holdfast.output.envelope import Envelope, Failure, Meta
 from holdfast.web.api import batches, fleet, jobs, schedules
 from holdfast.web.api.openapi import BASE, Endpoint, build_document
-from holdfast.web.errors import error_answer
-from holdfast.web.request import Request, Threads
+from holdfast.web.request import Request, Threads, error_answer
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site

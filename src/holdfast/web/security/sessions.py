@@ -22,8 +22,7 @@ from holdfast.domain.access.roles import Via
 from holdfast.errors.http import HttpError, Unauthenticated
 from holdfast.store import Store
 from holdfast.store.access.credentials import AccessState
-from holdfast.web.errors import error_answer
-from holdfast.web.request import address_of, caller_of, render
+from holdfast.web.request import address_of, caller_of, error_answer, render
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site

@@ -39,8 +39,8 @@ from holdfast.worker.executors.channel import CANNOT_START, ProcessExited, Start
 from holdfast.worker.executors.children import SupervisorClient
 from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
-from holdfast.worker.lifecycle import RunLifecycle
 from holdfast.worker.options import WorkerSetup
+from holdfast.worker.run_lifecycle import RunLifecycle
 
 LEASE = timedelta(seconds=60)
 #: Longest wait for output between two checks whether the command has ended.

@@ -9,8 +9,8 @@ from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.executors.threads import LoopExecutor, SlotExecutor, thread_executor
-from holdfast.worker.lifecycle import RunLifecycle
 from holdfast.worker.options import WorkerSetup
+from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.stats import SHORT_RUN_S
 
 #: Runs begin in the order of ``submit``, as slots become free. Runs under way continue after ``close``.

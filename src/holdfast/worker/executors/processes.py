@@ -21,8 +21,8 @@ from holdfast.worker.executors import children
 from holdfast.worker.executors.channel import Channel, ProcessExited
 from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
-from holdfast.worker.lifecycle import RunLifecycle
 from holdfast.worker.options import WorkerSetup
+from holdfast.worker.run_lifecycle import RunLifecycle
 
 OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Failed, Released, Stopped)}
 

@@ -14,7 +14,7 @@ from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.handler import await_handler, outcome_of, run_handler
-from holdfast.worker.lifecycle import RunLifecycle
+from holdfast.worker.run_lifecycle import RunLifecycle
 
 Perform = Callable[[Run], Outcome]
 #: Creates a slot: the function that performs its runs, and the function that closes it.

@@ -1,4 +1,4 @@
-"""The lifecycle of a run: its context, its end, the loss of its lease, its settlement."""
+"""The settler: writes the outcomes of runs in groups."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 
-from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId, Lease
-from holdfast.domain.jobs.verdict import Failed, Lost
+from holdfast.domain.jobs.verdict import Failed
 from holdfast.errors import HoldfastError, InvalidInput, JobLocked
 from holdfast.store import Store
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
-from holdfast.worker.active_runs import ActiveRuns, Run
-from holdfast.worker.autoscaler.autoscaler import Autoscaler
-from holdfast.worker.context import MakeRequest, Reporter, RunContext, SendMessage
-from holdfast.worker.handler import RESULTS, first_line
-from holdfast.worker.options import WorkerSetup
+from holdfast.worker.active_runs import ActiveRuns
 from holdfast.worker.service import TickResult
-from holdfast.worker.stats import RunTimes, Stats
 
 log = logging.getLogger("holdfast")
 
@@ -121,83 +114,3 @@ class Settler:
         log.error("the outcome of job %d cannot be kept: %s", settlement.lease.job_id, error)
         failed = Failed(error=f"its outcome cannot be kept: {error}")
         return self._store.leases.settle_many([Settlement(settlement.lease, failed, settlement.ran)])
-
-
-log = logging.getLogger("holdfast")
-
-
-class RunLifecycle:
-    """Follows runs from their first call to their settlement, and keeps the worker's counts."""
-
-    def __init__(
-        self, setup: WorkerSetup, *, request: MakeRequest, leaving: threading.Event, autoscaler: Autoscaler | None
-    ) -> None:
-        self.counts = Stats()
-        self.run_times = RunTimes()
-        self.active_runs = ActiveRuns()
-        self.finish_signal = self.active_runs.finish_signal
-        self.settler = Settler(setup.store, self.active_runs, settled=self._settled)
-        #: Called after each run, when its settlement is queued.
-        self.slot_freed: Callable[[], None] = lambda: None
-        self._store, self._worker, self._kinds = setup.store, setup.worker, setup.kinds
-        self._request = request
-        self._leaving = leaving
-        self.autoscaler = autoscaler
-
-    def context(self, run: Run) -> RunContext:
-        send = self.reporter(run)
-        return RunContext(run, send, self._worker, self._request, leaving=self._leaving, counts=self.counts)
-
-    def reporter(self, run: Run) -> SendMessage:
-        """The function that carries messages of the handler to the store."""
-        return Reporter(run, self._store, enqueued=self._enqueued).answer
-
-    def finished(self, run: Run, settlement: Settlement) -> None:
-        """Learn from a finished run and queue its settlement; executors call it in their own threads."""
-        if settlement.ran is not None:
-            self.run_times.learn(run.kind.name, settlement.ran.total_seconds())
-        if run.measured and self.autoscaler is not None:
-            self.autoscaler.finished(run, settlement.outcome)
-        self.settler.put(settlement)
-        self.slot_freed()
-
-    def lost(self, run: Run) -> None:
-        """The lease is gone; the store will refuse the outcome."""
-        log.warning("the lease on job %d was lost; its handler is told to stop", run.lease.job_id)
-        self.counts.lost += 1
-
-    def _enqueued(self) -> None:
-        self.counts.enqueued += 1
-
-    def _settled(self, settlements: list[Settlement], lost: set[JobId]) -> None:
-        now = datetime.now(UTC)
-        for settlement in settlements:
-            lease = settlement.lease
-            if lease.job_id in lost:
-                self.counts.refused += 1
-                continue
-            self.counts.completed[lease.queue, lease.kind, RESULTS[type(settlement.outcome)]] += 1
-            if isinstance(settlement.outcome, Failed | Lost):
-                self._failed(lease, settlement.outcome)
-            if settlement.ran is not None:
-                ran = settlement.ran.total_seconds()
-                self.counts.runs.add((lease.queue, lease.kind), ran)
-                waited = (now - lease.due_at).total_seconds() - ran if lease.due_at else 0.0
-                self.counts.waits.add((lease.queue, lease.kind), max(0.0, waited))
-
-    def _failed(self, lease: Lease, outcome: Failed | Lost) -> None:
-        fields = {"job": lease.job_id, "kind": lease.kind, "attempt": lease.attempt, "token": lease.token}
-        first = first_line(lease, outcome, self._kinds.get(lease.kind))
-        log.warning("a run failed (%s): %s", outcome.reason, first, extra={**fields, "worker": self._worker})
-        if lease.kind == COMMAND and "pause_queue" in lease.payload:
-            from holdfast.worker.commands.executor import pause_after
-
-            try_write(lambda: pause_after(self._store, lease))
-
-
-def try_write(write: Callable[[], object]) -> None:
-    """Write to the store if it answers; for writes whose loss expiring leases make good."""
-    try:
-        write()
-    except HoldfastError as error:
-        log.warning("the store could not be told: %s", error)
