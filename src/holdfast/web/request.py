@@ -48,7 +48,7 @@ SCREENS = (
     ("workers", "workers", "Workers", "w"),
     ("errors", "errors", "Errors", "e"),
     ("dependencies", "dependencies", "Dependencies", "d"),
-    ("audit_log", "audit-log", "Acts", "a"),
+    ("audit_log", "audit-log", "Audit log", "a"),
     ("doctor", "doctor", "Doctor", "h"),
 )
 #: Actions at a time; others wait.

@@ -63,10 +63,6 @@ class Services(Struct, frozen=True, kw_only=True):
         """The services that keep leases; they run until the last handler has finished."""
         return [self.watchdog, self.heartbeat, self.settler]
 
-    @property
-    def threads(self) -> list[ServiceThread[Any]]:
-        return self.keepers + self.helpers
-
     def on_notify(self) -> None:
         """Something in the store has changed."""
         self.claimer.service.on_notify()
@@ -160,7 +156,7 @@ class Worker:
         )
         if self._autoscaler is not None:
             self._autoscaler.refresh()  # before the first claim
-        for thread in self.services.threads:
+        for thread in [*self.services.keepers, *self.services.helpers]:
             thread.start()
         self._listener = self._store.backend.listen(self.services.on_notify)
         self._work()
@@ -224,7 +220,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether all services tick. A worker without its store is alive; one that hangs is not."""
-        return all(thread.seconds_since_tick < HANGS_AFTER_S for thread in self.services.threads)
+        return all(thread.seconds_since_tick < HANGS_AFTER_S for thread in [*self.services.keepers, *self.services.helpers])
 
     @property
     def ready(self) -> bool:
