@@ -220,7 +220,9 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether all services tick. A worker without its store is alive; one that hangs is not."""
-        return all(thread.seconds_since_tick < HANGS_AFTER_S for thread in [*self.services.keepers, *self.services.helpers])
+        return all(
+            thread.seconds_since_tick < HANGS_AFTER_S for thread in [*self.services.keepers, *self.services.helpers]
+        )
 
     @property
     def ready(self) -> bool:

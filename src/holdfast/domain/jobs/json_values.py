@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -85,4 +84,6 @@ def storable_result(text: str | None) -> str | None:
 
 def discarded_result(reason: str) -> str:
     """The value in place of a result that cannot be stored."""
+    import json  # rarely needed; every program would pay for it
+
     return json.dumps({"dropped": reason})

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, State
-from holdfast.store.access.credentials import RESPONSE_RETENTION
 from holdfast.store.engine.operation import Noun, Operation, Rows, query, transaction
 
 ZERO = timedelta(0)
@@ -79,6 +78,8 @@ class Pruner(Noun):
     def prune_audit(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Prune up to *limit* expired audit entries, and as many stored responses that are a day old."""
         entries = self._prune("prune_audit_entries", age=(retention or Retention()).audit, limit=limit)
+        from holdfast.store.access.credentials import RESPONSE_RETENTION  # loads the modules of tokens
+
         return entries + self._prune("prune_idempotency_keys", age=RESPONSE_RETENTION, limit=limit)
 
     def _prune(self, *statements: str, age: timedelta, limit: int) -> int:
