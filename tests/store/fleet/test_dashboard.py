@@ -176,7 +176,7 @@ def test_the_pulse_changes_with_every_change(store, clock):
     store.workers.announce(WorkerId("w"), host="h", pid=1, queues=[], kinds=[])
     changed("workers")
     store.audit_log.write("cancel", "id=1", actor="ada", via="cli")
-    changed("acts")
+    changed("audit")
 
 
 def test_a_brief_page_leaves_out_what_is_large(store):

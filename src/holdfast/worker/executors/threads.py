@@ -140,7 +140,7 @@ class CoroutineHandle(Handle):
     """Cancels the coroutine of a run, from any thread."""
 
     _loop: asyncio.AbstractEventLoop
-    _task: asyncio.Task[None]
+    _task: asyncio.Future[None]
 
     def interrupt(self) -> None:
         self._loop.call_soon_threadsafe(self._task.cancel)
@@ -154,7 +154,7 @@ class LoopExecutor:
         self.running = 0
         self._slots = slots
         self._lifecycle = lifecycle
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         self._thread.start()
