@@ -20,7 +20,7 @@ log = logging.getLogger("holdfast")
 RECORD_START_AFTER_S = 0.5
 #: Delay before a failed renewal is retried.
 RETRY_S = 1.0
-#: Shortest time between two heartbeats when notifications ask for one.
+#: Shortest time between two heartbeats when notifications request one.
 MIN_INTERVAL_S = 1.0
 
 
@@ -50,7 +50,7 @@ class Heartbeat:
         self._notified = False
 
     def on_notify(self) -> None:
-        """A person may have requested something of an active run: renew soon, once for many notifications."""
+        """Renew soon, once for many notifications: an active run may have a new request."""
         if not self._notified and len(self._active_runs):
             self._notified = True
             self.wake.set()
@@ -121,7 +121,7 @@ class RemoteControl:
             self._stop()
 
 
-#: Shares of a lease after which, without a renewal, handlers are asked to stop, and killed.
+#: Shares of a lease after which, without a renewal, handlers receive a stop request, and are killed.
 STOP_SHARE, KILL_SHARE = 0.60, 0.85
 #: Seconds between a stop request and the kill, where the executor can kill.
 KILL_AFTER_S = 5.0

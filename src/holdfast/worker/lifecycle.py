@@ -196,7 +196,7 @@ class RunLifecycle:
 
 
 def try_write(write: Callable[[], object]) -> None:
-    """Write to the store if it answers; for writes whose loss expiring leases make good."""
+    """Write to the store; a failure is logged, not raised."""
     try:
         write()
     except HoldfastError as error:

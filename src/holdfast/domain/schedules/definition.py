@@ -26,7 +26,7 @@ PING, PING_SECRETS = "holdfast.ping", ("url",)
 
 
 class CatchUp(StrEnum):
-    """Which plans fire that were due while no planner ran: none, the newest, or every one."""
+    """Which missed plans fire, those due while no planner ran: none, the newest, or every one."""
 
     NONE = "none"
     LATEST = "latest"
