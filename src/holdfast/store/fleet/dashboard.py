@@ -59,8 +59,7 @@ class Tally(Struct, frozen=True):
 class Trouble(Struct, frozen=True):
     """Something that needs attention.
 
-    *category* is expired or dead (jobs), failing, late, missed or paused_schedule (schedules), paused_batch or
-    stopped_batch.
+    *category* is expired or dead (jobs), failing, late, missed or paused_schedule, paused_batch or stopped_batch.
     """
 
     category: str
