@@ -1,1 +1,1 @@
-"""What operators see (views), what they change (actions), and the doctor."""
+"""Views and actions of operators, and the checks of the doctor."""

@@ -66,7 +66,7 @@ class HoldfastCommand(_WithSharedOptions):
     """A command with the shared options.
 
     *answers* is the type of the printed answer, or its name in ``cli/schemas.py``. A name defers the
-    import until somebody needs the schema. *changes* marks commands that write to the store.
+    import until the schema is needed. *changes* marks commands that write to the store.
     """
 
     def __init__(self, *args: Any, answers: Any = None, changes: bool = False, **kwargs: Any) -> None:

@@ -115,7 +115,7 @@ class CliSession:
             raise Refused("changes on this store need a key" + (", and this is another one" if key else ""))
 
     def confirm(self, change: str, *, yes: bool, hint: str = "Add --yes.") -> None:
-        """Ask for confirmation on a terminal; without one, refuse the change unless *yes* is set."""
+        """Prompt for confirmation on a terminal; without one, refuse the change unless *yes* is set."""
         if yes:
             return
         if self.output.format != "text" or not sys.stdin.isatty():

@@ -1,1 +1,1 @@
-"""What user code holds: handlers, references, batch functions, schedules."""
+"""The objects of user code: handlers, references to jobs, unit functions, schedules."""

@@ -12,7 +12,7 @@ MAX_NAME = 200
 MAX_KEY = 1000
 MAX_PATH_PART = 200
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_+.\-]+")
-#: Everything below a space, DEL and the C1 controls, which a terminal would obey.
+#: Control characters, which a terminal would execute: those below the space, DEL and C1. Tab and newline are allowed.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 
 

@@ -1,4 +1,4 @@
-"""HTTP statuses, and the errors that only a request over HTTP can meet.
+"""HTTP statuses, and the errors that only a request over HTTP can cause.
 
 ``HttpError`` is not a ``HoldfastError``: pages catch the latter to show them in place.
 """

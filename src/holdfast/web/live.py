@@ -23,7 +23,7 @@ log = logging.getLogger("holdfast")
 
 #: Time between two readings of the counters.
 INTERVAL_S = 1.0
-#: A silent stream sends a comment this often, so that proxies keep it open.
+#: Interval at which a silent stream sends a comment, so that proxies keep it open.
 KEEP_ALIVE_S = 10.0
 #: Open streams per server. Pages beyond this poll by themselves.
 MAX_STREAMS = 200

@@ -1,1 +1,1 @@
-"""The moving parts: each does its work in ``tick()``; threads only call it."""
+"""The worker: services that do their work in ``tick()``, and executors that run handlers."""

@@ -38,13 +38,13 @@ class Handle:
     __slots__ = ()
 
     def interrupt(self) -> None:
-        """Ask the handler to stop."""
+        """Send the handler a stop request."""
 
     def kill(self) -> None:
         """End the handler."""
 
     def renewed(self) -> None:
-        """The lease of the run was renewed."""
+        """Note that the lease of the run was renewed."""
 
     def freeze(self, *, frozen: bool) -> bool:  # noqa: ARG002 - for subclasses
         """Suspend or continue the process; false where there is none."""
@@ -100,7 +100,7 @@ class Run:
         return 0.0 if self.begun_at is None or self.finished else now - self.begun_at
 
     def stop(self, reason: StopReason) -> None:
-        """Ask the handler to stop; only the first reason counts."""
+        """Send the handler a stop request; only the first reason counts."""
         with _stop_lock:
             if self.stop_reason is not None:
                 return

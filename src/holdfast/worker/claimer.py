@@ -77,7 +77,7 @@ class Claimer:
         return TickResult(min(self._interval, poll_interval) * random.uniform(0.8, 1.0))
 
     def on_notify(self) -> None:
-        """Something may have changed: claim now, and again soon."""
+        """Claim now, and again soon: the store may have new jobs."""
         self._interval = FIRST_INTERVAL_S
         self.wake.set()
 

@@ -1,4 +1,4 @@
-"""Options of a worker, and the setup that its parts share."""
+"""Options of a worker, and the setup that its services share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.worker.executors.children import ChildOptions
 
 
 class AutoscalerOptions(Struct, frozen=True, kw_only=True):
-    """Settings of people: memory of commands in bytes by label, and memory limits by host name."""
+    """Settings of the user: memory of commands in bytes by label, and memory limits by host name."""
 
     memory_profiles: dict[str, int] = {}
     host_limits: dict[str, str] = {}

@@ -44,7 +44,7 @@ log = logging.getLogger("holdfast")
 
 #: A service that has not ticked for this long hangs.
 HANGS_AFTER_S = 180.0
-#: Handlers are asked to stop this long before the end of the grace period.
+#: Handlers receive a stop request this long before the end of the grace period.
 STOP_BEFORE_END_S = 1.0
 
 
@@ -64,7 +64,7 @@ class Services(Struct, frozen=True, kw_only=True):
         return [self.watchdog, self.heartbeat, self.settler]
 
     def on_notify(self) -> None:
-        """Something in the store has changed."""
+        """Wake all services: something in the store has changed."""
         self.claimer.service.on_notify()
         self.heartbeat.service.on_notify()
         for thread in self.helpers:

@@ -103,7 +103,7 @@ class Actions:
             return self
         return Actions(self.store.dry_run_store(), actor=self.actor, via=self._via, providers=self._providers)
 
-    # A command uses one group, so that each is imported on first use.
+    # Most commands use one group only, so each group is imported on first use.
 
     @cached_property
     def jobs(self) -> JobActions:

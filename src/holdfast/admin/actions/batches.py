@@ -18,7 +18,7 @@ BATCH_ACTIONS: Mapping[str, Role] = {
     **dict.fromkeys(("pause", "resume", "cancel", "retry-failed"), Role.OPERATOR),
     "rm": Role.ADMIN,
 }
-#: Failed units that a cluster is searched among.
+#: Number of failed units that are searched for a cluster.
 MAX_SCANNED_UNITS = 100_000
 
 

@@ -47,7 +47,7 @@ class FleetActions:
         return queue_views(self._store, [queues.get(name)])[0]
 
     def send_request(self, worker: str, request: str) -> WorkerRequestSent:
-        """Request a live worker to be ``quiet``, to ``stop``, or to ``go-on``."""
+        """Send a live worker one of the requests ``quiet``, ``stop`` and ``go-on``."""
         if request not in (*WorkerRequest, "go-on"):
             raise InvalidInput(f"a worker cannot be asked to {request[:40]!r}", hint="Ask it: quiet, stop, go-on.")
         self._store.workers.request(WorkerId(worker), None if request == "go-on" else WorkerRequest(request))

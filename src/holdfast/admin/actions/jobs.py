@@ -23,11 +23,11 @@ from holdfast.errors import InvalidInput, NoSuchJob, NotFound
 from holdfast.store import Store
 from holdfast.store.jobs.control import JobControl
 
-#: Jobs that are read to explain why an action left some of them unchanged.
+#: Number of jobs that are read to explain why an action left some of them unchanged.
 MAX_EXPLAINED_JOBS = 10_000
 #: Counts of matching jobs stop here.
 MAX_COUNT = 1_000_000
-#: Dead jobs that a cluster is searched among, and jobs of a cluster that one action changes.
+#: Number of dead jobs that are searched for a cluster, and of its jobs that one action changes.
 MAX_SCANNED_JOBS, MAX_CLUSTER_JOBS = 100_000, 10_000
 
 

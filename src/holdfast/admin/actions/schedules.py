@@ -24,7 +24,7 @@ SCHEDULE_ACTIONS: Mapping[str, Role] = {
 class ScheduleActions:
     """Changes schedules and records each change.
 
-    *api* reads and defines schedules. It writes no audit entry: its callers record what they define.
+    ``api`` reads and defines schedules. It writes no audit entry: its callers record their definitions.
     """
 
     def __init__(self, actions: Actions, providers: Mapping[str, Provider]) -> None:

@@ -73,7 +73,7 @@ def list_views(jobs: Sequence[Job], masks: Masks, store: Store) -> list[dict[str
     """The rows of a list, without payloads.
 
     Masking needs the payload: notes and progress messages may contain a secret of it. A list has the payloads of
-    failed jobs only, so that those of jobs with a note or message are read again.
+    failed jobs only, so the payloads of jobs with a note or message are read again.
     """
     ids = tuple(job.id for job in jobs if job.note or job.progress_message)
     complete = store.views.page(Selector(ids=ids), limit=len(ids)).jobs if ids else []

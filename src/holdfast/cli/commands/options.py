@@ -59,7 +59,7 @@ argv_argument = click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar
 
 
 class JobBuilder:
-    """Builds command jobs from the options of a command line; presets supply what the options leave open."""
+    """Builds command jobs from the options of a command line; presets supply the options that are not set."""
 
     def __init__(self, session: CliSession, options: Mapping[str, Any], *, presets: Presets | None = None) -> None:
         self._session = session

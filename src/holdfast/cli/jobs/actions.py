@@ -25,7 +25,7 @@ note = click.option("--note", metavar="TEXT", help="Why, for those who look late
 
 
 def action(name: str, text: str, *options: Callable[..., Any]) -> HoldfastCommand:
-    """Build the command of one action on jobs; a destructive one asks before it changes more than one job."""
+    """Build the command of one action on jobs; a destructive one requires confirmation for more than one job."""
 
     def run(session: CliSession, selector: Selector, *, dry_run: bool, yes: bool = True, **arguments: Any) -> None:
         matched = session.actions.jobs.count_matches(name, selector)

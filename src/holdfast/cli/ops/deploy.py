@@ -1,4 +1,4 @@
-"""``audit``, ``drain`` and ``emergency-stop``: deployments and their alternatives."""
+"""``audit``, ``drain`` and ``emergency-stop``: checks and pauses around a deployment."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ class BatchRegistry:
           its unit exceeds *timeout* or takes more than *memory* (``"512M"``).
         - *max_failures* in a row stop a run (5).
         - *on_lost* decides what happens to units that were in flight when a run died: ``retry`` (the default) runs
-          them again,
-          ``hold`` leaves them in doubt for a person, ``verify`` runs those again that the verifier does not confirm.
+          them again, ``hold`` leaves them in doubt for a person, ``verify`` runs again those that the verifier does
+          not confirm.
         - *rate* is the highest number of units that begin in a second.
         - *queue* is where shards wait for workers (``default``); *lease* is how long a silent worker keeps a shard
           (60 s).

@@ -93,7 +93,7 @@ def run_on_workers(store: Store, bound: BoundFunction, keys: Iterable[Any], opti
 
 
 def _submit_or_join(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> Batch:
-    """Submit the batch; with *allow_concurrent*, join one that the workers have already."""
+    """Submit the batch; with the option ``allow_concurrent``, join one that the workers have already."""
     try:
         return submit_batch(store, bound, keys, msgspec.structs.replace(options, allow_concurrent=False))
     except BatchHeld as error:

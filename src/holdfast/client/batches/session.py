@@ -83,7 +83,7 @@ class BatchSession:
         self._run.report.finish(result)
 
     def stop(self, reason: AbortedBy = AbortedBy.SIGNAL) -> None:
-        """Stop the loop before its next unit. The first reason is the one that counts."""
+        """Stop the loop before its next unit. Only the first reason counts."""
         self._aborted_by = self._aborted_by or reason
         self._run.runner.stop()
 

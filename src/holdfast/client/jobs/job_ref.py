@@ -14,7 +14,7 @@ from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import JobCancelled, JobFailed, WaitTimeout
 from holdfast.store.jobs.queries import JobQueries
 
-#: Polls start dense, so that short jobs are noticed at once, and thin out to two a second.
+#: The first and the longest pause between polls: short jobs are noticed at once, long ones cost two polls a second.
 FIRST_POLL_S, MAX_POLL_S = 0.005, 0.5
 
 

@@ -108,7 +108,7 @@ class Schedules:
     def trigger(self, name: str, *, scopes: Sequence[str] | None = None) -> list[JobId]:
         """Fire it now, in all its scopes or in these, also while it is paused. Returns the jobs.
 
-        The time of a trigger is never that of a plan. The next due plan meets its job as that of an earlier plan.
+        The time of a trigger is never that of a plan. For the next due plan, its job counts as that of an earlier plan.
         """
         definition = self.get(name).defined
         chosen = self._scopes(definition, scopes)

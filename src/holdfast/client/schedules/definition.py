@@ -45,8 +45,8 @@ WARNINGS = {
 class ScheduleOptions(TypedDict, total=False):
     """The options of a schedule, besides its expression.
 
-    *tz* is the IANA zone of a cron expression, *phase* moves an interval. *catch_up* decides which plans fire that were
-    due while no planner ran: ``latest`` (default), ``none``, or ``every`` one within *window*. *overlap* decides what
+    *tz* is the IANA zone of a cron expression, *phase* moves an interval. *catch_up* decides which missed plans fire
+    (due while no planner ran): ``latest`` (default), ``none``, or ``every`` one within *window*. *overlap* decides what
     happens to a plan while an earlier one of its scope runs: ``skip`` (default), ``queue_one``, ``queue_all`` (default
     with ``every``), ``cancel_running`` or ``allow``. *delay* lets data settle and *jitter* spreads the jobs; neither
     changes a plan's time. *start*, *end* and *runs* limit the plans. *scopes* is a list, a function that returns one,

@@ -19,12 +19,12 @@ from holdfast.domain.jobs.verdict import Curve
 from holdfast.errors import InvalidInput
 
 BatchId = NewType("BatchId", int)
-#: The kind of a foreground run's own job. No worker has it.
+#: The kind of a foreground run's own job. No worker serves it.
 DRIVER = "holdfast.driver"
 
 
 class BatchState(StrEnum):
-    """The state of a batch. A stopped batch met a signal, a breaker or a deadline, and is resumable."""
+    """The state of a batch. A signal, a breaker or a deadline leads to ``stopped``, which is resumable."""
 
     READY = "ready"
     RUNNING = "running"
@@ -71,7 +71,7 @@ _EXIT_CODES: dict[AbortedBy | None, int] = {
 
 
 class Batch(Struct, frozen=True):
-    """A batch as the store keeps it. *passes* counts its runs; *version* and *inputs* are checked for drift."""
+    """A batch as the store keeps it. *run_number* counts its runs; *version* and *inputs* are checked for drift."""
 
     id: BatchId
     identity: str
@@ -220,7 +220,7 @@ class Breaker:
 
 DEFAULT_SHARDS = 3
 MAX_SHARDS = 1000
-#: A shard whose worker was lost returns soon: crash limits apply to its units, not to the shard.
+#: A shard whose worker was lost is retried within seconds: crash limits apply to its units, not to the shard.
 SHARD_RETRY = Curve(steps=(1.0, 2.0, 5.0))
 
 

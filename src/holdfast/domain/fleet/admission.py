@@ -1,6 +1,6 @@
 """Admission: the next command to start, by its expected peak memory.
 
-Free memory is no guide: a command grows after its start. Earlier runs of the same label predict the peak.
+Free memory alone does not decide: a command grows after its start. Earlier runs of the same label predict the peak.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MemoryRoom(Struct, frozen=True):
 def room(limit: int, total: int, used: int, *, own: int, promised: int = 0) -> MemoryRoom:
     """The memory for commands. Other processes reduce it if they do not fit beside the limit.
 
-    *own* is the share of our commands in *used*; *promised* is the growth expected of other workers' commands.
+    *own* is the memory of this worker's commands within *used*; *promised* is the expected growth of those of others.
     """
     others = max(0, used - own)
     return MemoryRoom(limit, max(0, min(limit, total - others) - promised))
@@ -143,7 +143,7 @@ class Refusal(StrEnum):
 
 
 def refusal(newcomer: ExpectedMemory, running: Sequence[RunningCommand], room: MemoryRoom) -> Refusal | None:
-    """Why a command is not admitted beside the running ones; None: it is.
+    """Why a command is not admitted beside the running ones; None if it is admitted.
 
     On a host that is busy otherwise, a command must fit the memory that is left, not only the limit.
     """

@@ -34,7 +34,7 @@ _CHARACTER = re.compile(r"\\[\\,]|.", re.DOTALL)
 class Selector(Struct, frozen=True, kw_only=True):
     """Jobs that meet every condition; a list of values means any of them.
 
-    Labels, queues and kinds match whole, or by ``*``. None is no condition: a selector without
+    Labels, queues and kinds match whole, or by ``*``. None means no condition: a selector without
     conditions selects everything, and one with an empty list selects nothing.
     """
 

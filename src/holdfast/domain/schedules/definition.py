@@ -26,7 +26,7 @@ PING, PING_SECRETS = "holdfast.ping", ("url",)
 
 
 class CatchUp(StrEnum):
-    """Which plans fire that were due while no planner ran: none, the newest, or every one."""
+    """Which missed plans fire, those due while no planner ran: none, the newest, or every one."""
 
     NONE = "none"
     LATEST = "latest"
@@ -166,7 +166,7 @@ class Definition(Timing, frozen=True, kw_only=True, omit_defaults=True):
 
 @lru_cache(maxsize=100_000)
 def load_definition(text: str) -> Definition:
-    """Decode :meth:`Definition.dumps`. Cached, because planners read the same definitions again and again."""
+    """Decode :meth:`Definition.dumps`. Cached, because planners read the same definitions repeatedly."""
     return msgspec.json.decode(text, type=Definition)
 
 

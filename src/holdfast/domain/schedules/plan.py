@@ -1,4 +1,4 @@
-"""Plans: the times at which a schedule fires, each in one scope, and how they meet earlier plans."""
+"""Plans: the times at which a schedule fires, each in one scope, and their overlap with earlier plans."""
 
 from __future__ import annotations
 

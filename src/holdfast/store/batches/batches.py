@@ -129,9 +129,9 @@ class Batches(Noun):
 
     @transaction(wakes=True)
     def resume(self, batch_id: BatchId) -> Operation[bool]:
-        """Let a paused batch go on: workers continue it at once, a foreground run when it is started again.
+        """Continue a paused batch: workers continue it at once, a foreground run when it is started again.
 
-        A stopped batch on the workers goes on too. Returns whether anything changed.
+        A stopped batch on the workers continues too. Returns whether anything changed.
         """
         batch = yield from locked(batch_id)
         if batch.requested == ControlRequest.PAUSE and batch.state is BatchState.RUNNING:

@@ -24,7 +24,7 @@ class NextUnits(Struct, frozen=True, kw_only=True):
     """A request for the next units of a run. *in_hand* are the units that are still running.
 
     At most *limit* units are taken: from *candidates*, the next keys of a foreground run's input, or without
-    them the next pending units of the ledger. *doubt*: if the holder is lost, its units wait for a person.
+    them the next pending units of the ledger. With *in_doubt_if_lost*, the units of a lost holder wait for a person.
     """
 
     in_hand: Sequence[UnitInFlight] = ()

@@ -29,7 +29,7 @@ from holdfast.store.jobs.settlement import seize
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
-    """The request for a run. *dead* are jobs whose holders the caller knows to be dead, whatever their leases say."""
+    """The request for a run. *dead* are jobs whose holders are known to be dead, even if their leases are valid."""
 
     identity: str
     kind: str

@@ -59,7 +59,7 @@ class Tally(Struct, frozen=True):
 class Trouble(Struct, frozen=True):
     """Something that needs attention.
 
-    *what* is lapsed or dead (jobs), failing, late, missed or paused_schedule, paused_batch or stopped_batch.
+    *category* is expired or dead (jobs), failing, late, missed or paused_schedule, paused_batch or stopped_batch.
     """
 
     category: str

@@ -41,7 +41,7 @@ class Queues(Noun):
     """The settings of queues. They apply from the next claim on, on every host."""
 
     def set_limits(self, name: str, *, limit: int | None = None, worker_limit: int | None = None) -> None:
-        """Limit the running jobs of the queue, over all hosts and per worker; None changes nothing, 0 is no limit."""
+        """Limit the running jobs of a queue, in total and per worker. None keeps a limit, 0 removes it."""
         checked_name(name, label="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
         self._backend.run(query("set_queue_limits", name=name, **values), repeatable=True)
@@ -147,7 +147,7 @@ class Kinds(Noun):
 
 
 class WorkerRow(Struct, frozen=True):
-    """A worker. *queues* and *kinds* are JSON lists, *scaling* is the status of its autoscaler as JSON."""
+    """A worker. *queues* and *kinds* are JSON lists, *autoscaler* is the status of its autoscaler as JSON."""
 
     id: WorkerId
     host: str
@@ -200,7 +200,7 @@ class Workers(Noun):
         return WorkerHeartbeat(None if rows[0][0] is None else WorkerRequest(rows[0][0])) if rows else None
 
     def request(self, worker: WorkerId, request: WorkerRequest | None) -> None:
-        """Request a worker to be quiet or to stop; None: to go on. It receives this with its next heartbeat.
+        """Request that a worker be quiet or stop; None withdraws the request. It is read with the next heartbeat.
 
         Raises:
             NotFound: The worker is unknown or not alive.

@@ -57,9 +57,9 @@ class JobControl(Noun):
         return self._each(selector, LIVE, lambda ids: cancel_jobs(ids, actor), actor=actor)
 
     def pause(self, selector: Selector, *, actor: str, note: str | None = None) -> list[JobId]:
-        """Hold jobs; a running one is requested to stop, is released without losing an attempt, and is held then.
+        """Hold jobs. A running one receives a stop request, is released without losing an attempt, and is then held.
 
-        Its checkpoint stays for the run after :meth:`resume`. A handler that finishes its job first has won.
+        Its checkpoint stays for the run after :meth:`resume`. If the handler finishes first, its outcome counts.
         """
         text = clean_text(note or f"paused by {actor}", limit=MAX_NOTE_LENGTH)
 
@@ -181,7 +181,7 @@ class JobControl(Noun):
 
 
 def cancel_jobs(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    """Cancel idle jobs, and request it of the holders of running ones; returns the jobs of both sorts."""
+    """Cancel idle jobs, and send a request to the holders of running ones; returns the jobs of both sorts."""
     rows: list[_Place] = yield query("lock_live_jobs", _Place, ids=ids)
     idle = [job.id for job in rows if job.state is not State.RUNNING]
     running = [job.id for job in rows if job.state is State.RUNNING]

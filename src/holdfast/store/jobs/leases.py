@@ -83,7 +83,7 @@ class Leases(Noun):
     def renew(
         self, leases: Sequence[Lease], *, lease_duration: timedelta = DEFAULT_LEASE, begun: Container[JobId] = ()
     ) -> list[Renewal]:
-        """Extend leases by *lease_duration* from now; leases that the answer lacks are lost.
+        """Extend leases by *lease_duration* from now; leases that are missing in the answer are lost.
 
         - The runs of *begun* have started: their starts are recorded, if they were not before.
         - An expired lease is renewed if no other worker took it over.

@@ -57,7 +57,7 @@ def done_statement(done: list[Settlement]) -> Query:
 def release(leases: list[Lease]) -> Operation[int]:
     rows = yield query("release_unstarted", leases=held_by(leases))
     released = {row[0] for row in rows}
-    # The others have started or are lost, or a person has requested something of them: that is done here.
+    # The others have started, are lost, or have a pending request. Those with a request are settled here.
     others = held_by([lease for lease in leases if lease.job_id not in released])
     rest: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=others)
     unbegun = [job for job in rest if job.requested and not job.started]

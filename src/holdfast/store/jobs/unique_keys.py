@@ -92,7 +92,7 @@ def replaceable_columns(request: NewJob, job_id: JobId) -> dict[str, Any]:
 
 
 def reclaim_keys(keyed: Mapping[KindKey, JobId]) -> Operation[set[JobId]]:
-    """Take the keys of jobs that shall run again; returns the jobs whose key another live job has."""
+    """Take the keys of jobs that are about to run again; returns the jobs whose key another live job has."""
     if not keyed:
         return set()
     holders: list[KeyHolder] = yield query("claim_keys", KeyHolder, requested=_live_key_columns(keyed))

@@ -17,7 +17,7 @@ CASE WHEN token > 1 THEN holdfast.payload_of(id)
 -- name: claim
 -- Claim the best ready jobs of unlimited queues, over all lanes. A lane is a queue and a kind that the worker serves.
 -- no_prefetch jobs are claimed only with :mark, which records the start. If one of the queues is limited, no job is
--- claimed and a row without an id tells the caller to use claim_limited.
+-- claimed and the only row has no id: the caller then uses claim_limited.
 WITH limited AS (           -- the queues that have a limit
     SELECT name FROM holdfast.queue
     WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL)
@@ -52,7 +52,7 @@ SELECT NULL, 0, '', '', '', 0, false, false, 0, NULL, NULL WHERE EXISTS (SELECT 
 
 -- name: claim_limited
 -- Claim from all queues, up to the free slots of limited ones. The caller holds their locks (lock_limited_queues).
--- The counts must not share a statement with the locks: they would see the time before the wait.
+-- The counts must not share a statement with the locks: they would see the rows as of before the wait.
 WITH capacity AS (          -- free slots per queue: the smaller of the global and the per-worker limit
     SELECT queues.name, queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL AS limited,
         greatest(0, coalesce(least(queue.run_limit - running.everywhere, queue.worker_limit - running.here),

@@ -119,9 +119,9 @@ def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Operation[dict[SkipRe
 
 
 def release(*, limit: int = 100) -> Operation[int]:
-    """Release plans that wait for one that waits for its retry or for a person; returns their number.
+    """Release plans behind a job that waits for its retry or for a person; returns their number.
 
-    They wait for the dependencies of that one instead.
+    They wait for the dependencies of that job instead.
     """
     rows = yield query("list_stuck_plans", limit=limit)
     if rows:
@@ -211,7 +211,7 @@ def _write_plans(
         "actor": [actor] * len(plans),
         "decided_at": [now] * len(plans),
     }
-    # Later due plans meet an open plan. A job that existed before, by its unique key, blocks no plan.
+    # Later due plans take an open plan into account. A job that existed before, by its unique key, blocks no plan.
     meets_later = origin is not Origin.BACKFILL
     opens = [
         meets_later and overlaps[plan.schedule] is not Overlap.ALLOW and answer.created

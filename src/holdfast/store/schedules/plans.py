@@ -49,7 +49,7 @@ class Plans(Noun):
     def fire(self, name: str, fires: Sequence[PlanToFire], *, origin: Origin, actor: str) -> list[FiredPlan]:
         """Fire plans on request. Returns those that had not been fired before.
 
-        A trigger starts at once, and later due plans meet it. A backfill is a line of its own, beside the due plans.
+        A trigger starts at once, and later due plans take it into account. Backfilled plans queue among themselves.
 
         Raises:
             NoSuchSchedule: There is none of this name.

@@ -60,7 +60,7 @@ UPDATE holdfast.batch SET state = :state, requested = NULL, finished_at = (SELEC
 UPDATE holdfast.batch SET state = 'running', requested = NULL, aborted_by = NULL, finished_at = NULL WHERE id = :id
 
 -- name: abort_batch
--- Ask all holders to stop. The first reason stays.
+-- Request all holders to stop. The first reason stays.
 UPDATE holdfast.batch SET aborted_by = :aborted_by WHERE id = :id AND state = 'running' AND aborted_by IS NULL
 
 -- name: start_batch_shards
@@ -87,7 +87,7 @@ DELETE FROM holdfast.batch WHERE id = :id RETURNING id
 
 -- name: check_batch_shared
 -- Check whether another holder works on the batch, or has. Run it under lock_batch, as a statement of
--- its own: one that waits for the lock sees the time before the wait.
+-- its own: a statement that waits for the lock sees the rows as of before the wait.
 SELECT EXISTS (SELECT FROM holdfast.in_flight WHERE batch_id = :batch_id AND job_id <> :job_id)
     OR EXISTS (SELECT FROM holdfast.unit_count WHERE batch_id = :batch_id AND job_id <> :job_id) AS shared
 

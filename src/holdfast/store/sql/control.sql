@@ -16,7 +16,7 @@ WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND requested IS DISTINCT F
 RETURNING id
 
 -- name: withdraw_pause_request
--- Withdraw a pause that the holder has not seen.
+-- Withdraw a pause request that the holder has not read yet.
 UPDATE holdfast.live SET requested = NULL, note = NULL
 WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND requested = 'pause'
 RETURNING id
@@ -62,7 +62,7 @@ RETURNING id
 SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state <> 'running' ORDER BY id FOR UPDATE
 
 -- name: read_payloads
--- Read payloads in a statement of its own: the locking one sees the time before its wait.
+-- Read payloads in a statement of its own: the locking one sees the rows as of before its wait.
 SELECT id, payload::text FROM holdfast.job WHERE id = ANY(:ids::bigint[])
 
 -- name: lock_unsuccessful_jobs

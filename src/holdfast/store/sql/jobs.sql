@@ -1,7 +1,7 @@
 -- Jobs: enqueue, unique keys, steps, progress and events.
 
 -- name: get_job_request
--- Read the columns that tell whether a repeated enqueue is the same request.
+-- Read the columns that decide whether a repeated enqueue is the same request.
 SELECT kind, payload::text, actor FROM holdfast.job WHERE id = :id
 
 -- name: lock_lease

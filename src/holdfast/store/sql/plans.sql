@@ -1,4 +1,4 @@
--- Plans: what schedules fired or skipped.
+-- Plans: the fired and the skipped times of schedules.
 
 -- fragment: plan_rows
 plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,

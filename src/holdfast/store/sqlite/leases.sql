@@ -15,7 +15,7 @@ json_each(:leases) AS lease CROSS JOIN holdfast_live AS live ON live.id = CAST(l
 -- name: claim
 -- Claim the best ready jobs of unlimited queues, over all lanes. A lane is a queue and a kind that the worker serves.
 -- no_prefetch jobs are claimed only with :mark, which records the start. If one of the queues is limited, no job is
--- claimed and a row without an id tells the caller to use claim_limited.
+-- claimed and the only row has no id: the caller then uses claim_limited.
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
     claimed_at = :now, lease_expires_at = :now + :lease_duration,
     started_at = CASE WHEN :mark THEN :now END,

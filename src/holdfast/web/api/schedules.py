@@ -1,4 +1,4 @@
-"""Schedules over HTTP. A name may contain any character, so that it is a query parameter and never part of a path."""
+"""Schedules over HTTP. A name may contain any character, so it is a query parameter and never part of a path."""
 
 from __future__ import annotations
 

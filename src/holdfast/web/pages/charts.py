@@ -17,7 +17,7 @@ from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.web.pages.format import STATES, tone, visible
 
-#: Stretches of a timeline; older ones are left out.
+#: Number of periods in a timeline; older ones are left out.
 MAX_STRETCHES = 60
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 190, 40, 60, 12
 
@@ -110,7 +110,7 @@ def stretch_bar(stretch: Stretch, first: datetime, last: datetime) -> Markup:
     x = 1000 * (stretch.begin - first).total_seconds() / whole
     width = max(4.0, 1000 * stretch.length(last).total_seconds() / whole)
     x = min(x, 1000 - width)
-    # A run is a full bar and a wait a thin line, so that colour is not needed to tell them apart.
+    # A run is a full bar and a wait a thin line, so that they differ without colour too.
     top, height = (2, 12) if stretch.text.startswith("attempt") else (6, 4)
     bar = Markup('<rect class="{}" x="{:.1f}" y="{}" width="{:.1f}" height="{}" rx="1"/>')
     ground = Markup('<rect class="faint" x="0" y="7.5" width="1000" height="1"/>')

@@ -22,7 +22,7 @@ _INVISIBLE = re.compile(
     "\U000e0000-\U000e007f\ud800-\udfff]"
 )
 
-#: The symbol and the tone of a state. Symbols differ, so that colour is not needed to tell them apart.
+#: The symbol and the tone of a state. Each state has its own symbol, so that states differ without colour too.
 STATES = {
     **dict.fromkeys(("held", "paused", "quiet"), ("‖", "warn")),
     **dict.fromkeys(("ready", "pending"), ("○", "idle")),

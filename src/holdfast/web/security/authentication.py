@@ -36,7 +36,7 @@ CACHE_SIZE = 10_000
 USE_INTERVAL_S = 60.0
 #: Headers of proxies. A request that carries one did not come from this machine.
 FORWARDED_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-#: Paths without authentication, and the folder of files that are the same for everybody.
+#: Paths without authentication, and the folder of files that are the same for all callers.
 PUBLIC_PATHS = ("/healthz", "/readyz", "/login", "/metrics")
 STATIC_PATH = "/static/"
 
@@ -194,7 +194,7 @@ class Authenticator:
         return csrf.form_token(self.sessions.secret(store), caller)
 
     def is_current(self, store: Store, caller: Caller) -> bool:
-        """Whether an identified caller still has access. Streams check this again and again."""
+        """Whether an identified caller still has access. Streams check this before each event."""
         if caller.nonce and self.sessions.is_closed(caller.nonce):
             return False
         if caller.prefix is not None:

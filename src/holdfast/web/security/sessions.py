@@ -48,7 +48,7 @@ class Sessions:
         self._lock = threading.Lock()
 
     def secret(self, store: Store) -> str:
-        """The key that signs cookies and forms; it never changes, so that one read is enough."""
+        """The key that signs cookies and forms; it never changes, so one read is enough."""
         if self._secret is None:
             self._secret = store.credentials.session_secret(secrets.token_hex(32))
         return self._secret

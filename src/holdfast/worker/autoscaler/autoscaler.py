@@ -133,7 +133,7 @@ class Autoscaler:
                 self.wake.set()  # the next command of this name waits for the profile
 
     def on_notify(self) -> None:
-        """A queue may have new bounds: refresh, at most once a second."""
+        """Refresh the bounds of queues, which may have changed; at most once a second."""
         if clock.now() - self._refreshed_at > WATCH_INTERVAL_S:
             self.wake.set()
 

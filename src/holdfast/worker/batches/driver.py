@@ -77,9 +77,9 @@ class Driver:
         self._input_error: Exception | None = None
 
     def stop(self, reason: AbortedBy | None = AbortedBy.SIGNAL) -> None:
-        """Begin no more units, and request that those in flight stop. The first reason is the one that counts.
+        """Begin no more units, and send those in flight a stop request. Only the first reason counts.
 
-        None means that the batch goes on elsewhere.
+        None means that the batch continues elsewhere.
         """
         self._aborted_by = self._aborted_by or reason
         self._runner.stop()
@@ -155,7 +155,7 @@ class Driver:
         return self._room() > 0 and not self._pool.waiting and not self._runner.stopping.is_set()
 
     def _room(self) -> int:
-        """The number of units to take now. A poison suspect runs alone; with *doubt*, none is taken ahead."""
+        """The number of units to take now. A poison suspect runs alone; with ``in_doubt_if_lost``, none is ahead."""
         if self._suspect_in_hand or self._source.exhausted or self.stopped_taking:
             return 0
         window = self._plan.jobs if self._plan.in_doubt_if_lost else self._source.window(self._plan.jobs)

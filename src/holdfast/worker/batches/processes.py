@@ -27,7 +27,7 @@ KILL_GRACE_S = 5.0
 
 
 class ChildAnswer(Struct, frozen=True):
-    """The outcome of an attempt in a child; *fatal* requests that the whole run stops."""
+    """The outcome of an attempt in a child; *fatal*: the whole run must stop."""
 
     outcome: UnitOutcome | None
     written: bool
@@ -35,7 +35,7 @@ class ChildAnswer(Struct, frozen=True):
 
 
 class _ChildUnit:
-    """A unit in a child. It is requested to stop when its time is up, and killed after a grace period."""
+    """A unit in a child. It receives a stop request when its time is up, and is killed after a grace period."""
 
     def __init__(self, run: Run, timeout_s: float) -> None:
         self.run = run

@@ -122,7 +122,7 @@ class UnitRunner:
         self._curve = curve
 
     def stop(self) -> None:
-        """Begin no more units, and request that those in flight stop."""
+        """Begin no more units, and send those in flight a stop request."""
         self.stopping.set()
         if self.timeouts is not None:
             self.timeouts.each(lambda unit: unit.stop())

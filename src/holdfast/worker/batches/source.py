@@ -42,7 +42,7 @@ class Bitmap:
 
 #: Keys that one flush considers while all of them are finished already.
 SKIP_AHEAD_KEYS = 1000
-#: A shard doubles the units that it takes at a time when they take less, and halves them when they take more.
+#: A shard doubles the number of units per group when a group takes less time, and halves it when one takes more.
 SHORT_GROUP_S, LONG_GROUP_S = 0.25, 1.0
 
 

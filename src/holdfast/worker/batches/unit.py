@@ -1,4 +1,4 @@
-"""Units: what a unit function sees of the unit that it does."""
+"""The unit as its function sees it: key, attempt, stop requests, result."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class Unit:
             self._own.set()
 
     def stop(self) -> None:
-        """Request that the function stops."""
+        """Send the function a stop request."""
         if self._own is not None:
             self._own.set()
 
     def time_out(self) -> float | None:
-        """Request that the function stops because its time is up."""
+        """Send the function a stop request because its time is up."""
         self.timed_out = True
         self.stop()
         return None

@@ -21,11 +21,11 @@ from holdfast.worker.commands import kernel
 #: Where the kernel shows its control groups.
 ROOT = kernel.CGROUPS
 CGROUP1, CGROUP2, WATCH = "cgroup1", "cgroup2", "watch"
-#: The period in which processor time is shared out.
+#: The period of processor quotas.
 PERIOD_US = 100_000
 #: A shell moves itself into the groups and then becomes the command, so no other process is ever in them.
 JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 126; shift; done; shift; exec "$@"'
-#: Rounds of a kill, and the pause between them: a process that forks during one round is met in the next.
+#: Rounds of a kill, and the pause between them: a process that forks during one round is killed in the next.
 KILL_ROUNDS, KILL_PAUSE_S = 100, 0.001
 
 
@@ -177,7 +177,7 @@ def best_cap_method() -> CapMethod | None:
 
 
 def enforcer_here() -> str:
-    """The name of the method that caps on this host would use, as far as a read-only check can tell."""
+    """The name of the method that caps on this host would use, as a read-only check finds it."""
     if os.environ.get("HOLDFAST_CAPS") == WATCH:
         return WATCH
     if _v2_home() is not None:

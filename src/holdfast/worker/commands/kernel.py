@@ -52,7 +52,7 @@ def own_cgroup(controller: str, proc: Path = PROC) -> str | None:
 CHILD_VARIABLE = "HOLDFAST_CHILD"
 #: How a supervisor appears in a command line. The second is the module path before 0.2: such workers may still run.
 SUPERVISORS = (b"holdfast.worker.commands.supervisor", b"holdfast.run.supervisor")
-#: Rounds of a kill and of a freeze: a process that forks during one round is met in the next.
+#: Rounds of a kill and of a freeze: a process that forks during one round is found in the next.
 KILL_ROUNDS, FREEZE_ROUNDS = 50, 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 

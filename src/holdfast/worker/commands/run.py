@@ -22,7 +22,7 @@ OUTPUT_BYTES = 64 * 1024
 #: The end of the output that an error message shows.
 LAST_CHARACTERS = 500
 POLL_INTERVAL_S = 0.05
-#: Time between the request to end and the kill.
+#: Time between SIGTERM and the kill.
 GRACE_S = 5.0
 
 
@@ -51,7 +51,7 @@ def run_command(
     env: Mapping[str, str] | None = None,
     is_late: Callable[[], bool] = lambda: False,
 ) -> Completed:
-    """Run *argv*. Once *is_late* holds, ask it to end, then kill it with its descendants."""
+    """Run *argv*. Once *is_late* holds, send SIGTERM, then kill the command with its descendants."""
     if isinstance(argv, str) or not argv:
         raise InvalidInput(f"a command is a list of words, not {argv!r}", hint='Write ["convert", "-resize", "50%"].')
     with tempfile.TemporaryFile() as output:

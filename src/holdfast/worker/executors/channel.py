@@ -88,7 +88,7 @@ class ProcessLimits(Struct, frozen=True, tag=True):
 
 
 class KillProcess(Struct, frozen=True, tag=True):
-    """Kill the child; *gently*: ask it to end, which it may refuse."""
+    """Kill the child; *gently*: with SIGTERM, which it may ignore."""
 
     child: str
     gently: bool = False

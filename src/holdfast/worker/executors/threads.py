@@ -126,7 +126,7 @@ class SlotExecutor:
 
 
 def thread_executor(slots: int, *, lifecycle: RunLifecycle) -> SlotExecutor:
-    """An executor whose threads call the handlers. A thread cannot be killed, only asked to stop."""
+    """An executor whose threads call the handlers. A thread cannot be killed: it only receives stop requests."""
 
     def perform(run: Run) -> Outcome:
         run.begun_at = clock.now()
