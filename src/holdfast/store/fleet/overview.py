@@ -37,7 +37,7 @@ class LaneView(Struct, frozen=True):
 
 
 class QueueView(Struct, frozen=True):
-    """A queue: its settings, and how full it is. *lapsed* of the running jobs have lost their holder.
+    """A queue: its settings, and how full it is. *expired* of the running jobs have lost their holder.
 
     *autoscaler* says between how many programs each host moves, *hosts* how they stand.
     """
