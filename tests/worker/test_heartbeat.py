@@ -64,8 +64,8 @@ def fake_clock(monkeypatch):
             return self.at
 
     fake = Clock()
-    monkeypatch.setattr("holdfast.worker.heartbeat.clock", fake)
-    monkeypatch.setattr("holdfast.worker.active_runs.clock", fake)
+    for module in ("heartbeat", "watchdog", "active_runs"):
+        monkeypatch.setattr(f"holdfast.worker.{module}.clock", fake)
     return fake
 
 
