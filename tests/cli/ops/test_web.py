@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -30,3 +34,15 @@ def test_without_the_extra_the_hint_names_it(run, app, monkeypatch):
     answer = run("web", "-o", "json")
     assert answer.code == 4
     assert "holdfast[web]" in answer.document["error"]["hint"]
+
+
+def test_it_serves_until_it_is_interrupted(real_database):
+    """It prints its address, answers there, and ends with exit 0 after Ctrl-C."""
+    real_database.open()
+    command = [sys.executable, "-m", "holdfast", "web", "--listen", "127.0.0.1:0", "--url", real_database.url]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        address = re.search(r"http://127\.0\.0\.1:\d+", server.stderr.readline()).group()
+        with urllib.request.urlopen(f"{address}/healthz") as answer:
+            assert answer.status == 200
+        server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 0

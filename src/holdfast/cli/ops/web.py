@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
@@ -12,6 +12,9 @@ from holdfast.cli.ops.worker import APP, LOG, print_notice, start_log
 from holdfast.cli.session import CliSession, load_app
 from holdfast.errors import ConfigurationError
 from holdfast.store import open_store
+
+if TYPE_CHECKING:
+    from holdfast.web.server import Server
 
 
 class WebAnswer(Struct, frozen=True):
@@ -41,12 +44,12 @@ def web(session: CliSession, **flags: Any) -> None:
         open_store(session.named_url, create=False).close()
     app = load_app(settings["app"], url=session.url_flag)
     server = build_server(session, app, settings["web"])
-    print_notice(f"the dashboard of {server.site.place} is at {server.url}")
+    print_notice(f"the dashboard of {server.site.location} is at {server.url}")
     server.run()
     session.output.value(WebAnswer(server.url), lambda: ())
 
 
-def build_server(session: CliSession, app: Any, address: str) -> Any:
+def build_server(session: CliSession, app: Any, address: str) -> Server:
     """Build the configured server; it already listens. Raises ConfigurationError for an open, unprotected address."""
     try:
         from holdfast.web.server import Server
