@@ -65,7 +65,7 @@ def test_a_failed_need_cancels_the_whole_chain_with_the_reason(store):
     assert states(store) == {need: State.DEAD, middle: State.CANCELLED, last: State.CANCELLED}
     assert store.views.get(middle).error == f"needed job {need} is dead"
     assert store.views.get(last).error == f"needed job {middle} is cancelled"
-    assert store.views.events(last)[-1].actor == "holdfast:needs"
+    assert store.views.events(last)[-1].actor == "holdfast:dependencies"
 
 
 def test_a_failed_need_can_hold_instead(store):
@@ -206,7 +206,7 @@ def test_waking_is_told_in_the_history(store):
     """With the system as its actor."""
     later = put(store, kind="later", after=After(ids=(put(store),)))
     end(store)
-    assert [(event.name, event.actor) for event in store.views.events(later)][1:] == [("woken", "holdfast:needs")]
+    assert [(event.name, event.actor) for event in store.views.events(later)][1:] == [("woken", "holdfast:dependencies")]
 
 
 def test_a_need_that_is_named_twice_is_one(store):

@@ -354,7 +354,7 @@ def test_due_jobs_become_ready(store, clock):
     clock.advance(SECOND)
     assert store.leases.promote() == 1
     assert states(store) == {soon: State.READY, late: State.SCHEDULED}
-    assert [(event.name, event.actor) for event in store.views.events(soon)][1:] == [("due", "holdfast:sweeper")]
+    assert [(event.name, event.actor) for event in store.views.events(soon)][1:] == [("due", "holdfast:maintenance")]
 
 
 def test_the_next_due_job_is_known(store, clock):

@@ -80,8 +80,8 @@ class Actor(StrEnum):
     CLIENT = "holdfast:client"
     SQL = "holdfast:sql"
     WORKER = "holdfast:worker"
-    MAINTENANCE = "holdfast:sweeper"
-    DEPENDENCIES = "holdfast:needs"
+    MAINTENANCE = "holdfast:maintenance"
+    DEPENDENCIES = "holdfast:dependencies"
     SCHEDULER = "holdfast:scheduler"
 
 
