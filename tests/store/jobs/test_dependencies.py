@@ -206,7 +206,9 @@ def test_waking_is_told_in_the_history(store):
     """With the system as its actor."""
     later = put(store, kind="later", after=After(ids=(put(store),)))
     end(store)
-    assert [(event.name, event.actor) for event in store.views.events(later)][1:] == [("woken", "holdfast:dependencies")]
+    assert [(event.name, event.actor) for event in store.views.events(later)][1:] == [
+        ("woken", "holdfast:dependencies")
+    ]
 
 
 def test_a_need_that_is_named_twice_is_one(store):
