@@ -23,7 +23,7 @@ from holdfast.store import Store
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.state import BatchRun
-from holdfast.store.jobs.history import Retention
+from holdfast.store.jobs.retention import Retention
 from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START, Database

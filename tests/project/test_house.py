@@ -110,7 +110,7 @@ def words_of(identifier: str) -> set[str]:
 
 
 def identifiers_of(path: Path) -> set[tuple[str, int]]:
-    """Every name that a module defines or uses as a variable, parameter, field, function or class."""
+    """Every name that a module defines or uses: variables, parameters, fields (as JSON too), functions, classes."""
     names: set[tuple[str, int]] = set()
     for node in ast.walk(tree_of(path)):
         match node:
@@ -120,6 +120,8 @@ def identifiers_of(path: Path) -> set[tuple[str, int]]:
                 names.add((name, node.lineno))
             case ast.arg(arg=name):
                 names.add((name, node.lineno))
+            case ast.keyword(arg="rename", value=ast.Dict(values=values)):
+                names |= {(str(ast.literal_eval(value)), node.lineno) for value in values}
             case ast.keyword(arg=str() as name):
                 names.add((name, node.lineno))
             case ast.alias(name=name, asname=asname):

@@ -16,7 +16,7 @@ from holdfast.store import Store
 from holdfast.store.engine import sql
 from holdfast.store.engine.database import CHECKS
 from holdfast.store.engine.operation import query
-from holdfast.store.jobs.history import Retention
+from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, postgres_url
 from tests.support.query_plans import BigPostgres, BigSqlite, Cost, Layout

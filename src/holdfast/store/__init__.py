@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from holdfast.store.fleet.registry import Kinds, Queues, Workers
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.enqueue import Jobs
-    from holdfast.store.jobs.history import Pruner
     from holdfast.store.jobs.leases import Leases, Steps
     from holdfast.store.jobs.queries import JobQueries, SavedFilters, Traces
+    from holdfast.store.jobs.retention import Pruner
     from holdfast.store.schedules.plans import Plans
     from holdfast.store.schedules.schedules import ScheduleStore
 
@@ -62,7 +62,7 @@ class Store:
     steps: Steps = noun("jobs.leases:Steps")
     control: JobControl = noun("jobs.control:JobControl")
     views: JobQueries = noun("jobs.queries:JobQueries")
-    pruner: Pruner = noun("jobs.history:Pruner")
+    pruner: Pruner = noun("jobs.retention:Pruner")
     traces: Traces = noun("jobs.queries:Traces")
     queues: Queues = noun("fleet.registry:Queues")
     kinds: Kinds = noun("fleet.registry:Kinds")

@@ -15,7 +15,7 @@ def asgi(app: Holdfast, **options: Any) -> Site:
     """The dashboard and the API of an application, to mount in FastAPI, Starlette or Django.
 
     Every caller needs a token (``holdfast token add``), or comes through a trusted proxy. *hosts* are the names that
-    the site answers to; see :class:`holdfast.web.settings.WebOptions` for the other options.
+    the site answers to; see :class:`holdfast.web.options.WebOptions` for the other options.
 
     Raises:
         ConfigurationError: The extra is not installed, or an option is invalid.
@@ -24,7 +24,7 @@ def asgi(app: Holdfast, **options: Any) -> Site:
 
     try:
         from holdfast.web.app import Site
-        from holdfast.web.settings import make_options
+        from holdfast.web.options import make_options
     except ImportError as error:
         hint = "Install it with: pip install 'holdfast[web]'"
         raise ConfigurationError(f"the dashboard needs more packages: {error}", hint=hint) from error

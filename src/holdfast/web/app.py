@@ -27,12 +27,12 @@ from holdfast.store import open_store
 from holdfast.web import health
 from holdfast.web.api import router
 from holdfast.web.live import LiveUpdates
+from holdfast.web.options import WebOptions
 from holdfast.web.pages import routes
 from holdfast.web.request import caller_of, error_answer, path_of, render
 from holdfast.web.security import sessions
 from holdfast.web.security.authentication import AuthenticationMiddleware, Authenticator, Caller
 from holdfast.web.security.request_checks import RequestChecks
-from holdfast.web.settings import WebOptions
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

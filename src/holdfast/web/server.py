@@ -12,7 +12,7 @@ import uvicorn
 from holdfast.domain.access.roles import Role
 from holdfast.errors import ConfigurationError
 from holdfast.web.app import Site
-from holdfast.web.settings import make_options
+from holdfast.web.options import make_options
 from holdfast.worker.metrics import is_loopback, parse_address
 
 if TYPE_CHECKING:

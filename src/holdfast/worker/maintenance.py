@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.jobs.history import Retention
+from holdfast.store.jobs.retention import Retention
 from holdfast.worker import clock
 from holdfast.worker.service import TickResult
 

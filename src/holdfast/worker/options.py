@@ -12,7 +12,7 @@ from holdfast.domain.fleet.autoscaler import HostLoad
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.store import Store
-from holdfast.store.jobs.history import Retention
+from holdfast.store.jobs.retention import Retention
 from holdfast.worker.autoscaler.host import read_host
 from holdfast.worker.commands.output import Echo
 from holdfast.worker.executors.children import ChildOptions

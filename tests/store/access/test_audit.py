@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.access.roles import Via
 from holdfast.errors import InvalidInput
-from holdfast.store.jobs.history import Retention
+from holdfast.store.jobs.retention import Retention
 
 
 def act(store, action="cancel", target="id=1", **told):

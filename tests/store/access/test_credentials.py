@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.domain.access.roles import Role, is_secret_of, split_token
+from holdfast.domain.access.roles import Role
+from holdfast.domain.access.tokens import is_secret_of, split_token
 from holdfast.errors import Conflict, NotFound
 
 

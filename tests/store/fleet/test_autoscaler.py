@@ -20,8 +20,8 @@ from holdfast.domain.jobs.job import OnLost, State, WorkerId
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.jobs.why import Because
 from holdfast.errors import InvalidInput
-from holdfast.store.jobs.history import Retention
 from holdfast.store.jobs.leases import DEFAULT_LEASE
+from holdfast.store.jobs.retention import Retention
 from tests.support.jobs import WORKER, only, put, state
 
 PROGRAM = Command(argv=("true",), cwd="/").dumps()

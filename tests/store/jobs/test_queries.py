@@ -13,7 +13,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.domain.jobs.why import Because
 from holdfast.errors import Conflict, InvalidInput, JobPruned, NoSuchJob, NotFound
-from holdfast.store.jobs.history import Retention
+from holdfast.store.jobs.retention import Retention
 from tests.support.backends import START
 from tests.support.jobs import lapse, put, take, take_one
 

@@ -15,7 +15,7 @@ from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Origin, Overlap, Plan
 from holdfast.errors import NoSuchSchedule
-from holdfast.store.jobs.history import Retention
+from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.support.backends import START

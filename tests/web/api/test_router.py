@@ -269,7 +269,7 @@ def test_a_log_is_read_and_searched(operator, app, tmp_path):
     app.worker(drain=True, poll=0.02).run()
     part = operator.read(f"/jobs/{job_id}/log")["part"]
     assert part["lines"] == ["token=***", "hello"]
-    assert operator.read(f"/jobs/{job_id}/log", search="hell")["found"] == [[2, "hello"]]
+    assert operator.read(f"/jobs/{job_id}/log", search="hell")["matches"] == [[2, "hello"]]
     assert operator.read(f"/jobs/{job_id}/log", begin=part["end"])["part"]["lines"] == []
 
 

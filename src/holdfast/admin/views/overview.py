@@ -54,10 +54,10 @@ class QueueSummary(Struct, frozen=True, kw_only=True):
     kinds: list[str]
 
 
-class Attention(Struct, frozen=True, rename={"sort": "what"}):
-    """Something that wants a look: a word for it, what it is about, and a sentence."""
+class Attention(Struct, frozen=True):
+    """A problem that an operator should look at: its category, the object it concerns, and a sentence."""
 
-    sort: str
+    category: str
     name: str
     text: str
     at: datetime | None = None

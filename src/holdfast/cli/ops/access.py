@@ -11,7 +11,8 @@ from msgspec import Struct
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, stamp, table
-from holdfast.domain.access.roles import AuditEntry, Credential, Role
+from holdfast.domain.access.roles import AuditEntry, Role
+from holdfast.domain.access.tokens import Credential
 from holdfast.output.printer import Line
 
 _ROLES = "viewer looks, operator acts, admin adds programs and removes."

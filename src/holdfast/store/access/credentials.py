@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from holdfast.domain.access.roles import Credential, Role, draw_token
+from holdfast.domain.access.roles import Role
+from holdfast.domain.access.tokens import Credential, draw_token
 from holdfast.domain.names import checked_actor, checked_name
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.engine.operation import Noun, query

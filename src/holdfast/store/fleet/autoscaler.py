@@ -16,7 +16,7 @@ from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.names import checked_name
 from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.operation import Noun, Operation, Rows, columns_of, query, transaction
-from holdfast.store.jobs.history import record_all
+from holdfast.store.jobs.events import record_all
 
 #: The event of a decision about a job.
 EVENTS = {

@@ -18,7 +18,7 @@ from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store.engine.operation import ById, Noun, Operation, Query, query
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.history import record
+from holdfast.store.jobs.events import record
 from holdfast.store.jobs.queries import select_ids
 from holdfast.store.jobs.unique_keys import reclaim_keys
 

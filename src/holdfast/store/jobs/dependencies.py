@@ -14,7 +14,7 @@ from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.selector import Glob
 from holdfast.errors import DependencyNotFound
 from holdfast.store.engine.operation import ById, Operation, Rows, query
-from holdfast.store.jobs.history import record
+from holdfast.store.jobs.events import record
 
 
 class WaitingJob(Struct, frozen=True):

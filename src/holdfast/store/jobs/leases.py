@@ -20,7 +20,7 @@ from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.operation import Noun, Operation, delegate, query, transaction
 from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.history import record
+from holdfast.store.jobs.events import record
 from holdfast.store.jobs.settlement import Settlement, TakenOver
 
 DEFAULT_LEASE = timedelta(seconds=60)

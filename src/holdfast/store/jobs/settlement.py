@@ -19,7 +19,7 @@ from holdfast.store.batches.state import Holder, return_units
 from holdfast.store.engine.operation import ById, Operation, Query, Rows, columns_of, query
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.history import record_all
+from holdfast.store.jobs.events import record_all
 
 MAX_ERROR_LENGTH = 64 * 1024
 #: The event of each end; other ends are failures.

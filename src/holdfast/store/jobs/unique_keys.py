@@ -10,7 +10,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import Enqueued, KeyHolder, KeyScope, NewJob, OnConflict, is_free
 from holdfast.errors import DuplicateJob, InvalidInput
 from holdfast.store.engine.operation import Operation, Rows, query
-from holdfast.store.jobs.history import record
+from holdfast.store.jobs.events import record
 
 #: A kind and a key.
 KindKey = tuple[str, str]

@@ -67,8 +67,8 @@ class LogQuery(Struct, frozen=True, forbid_unknown_fields=True):
     search: Name | None = None
 
 
-class LogSearch(Struct, frozen=True, rename={"matches": "found"}):
-    """A part of a log, or the lines that were *found* with their numbers."""
+class LogSearch(Struct, frozen=True):
+    """A part of a log, or the lines that match a text, with their numbers."""
 
     job: int
     attempt: int

@@ -14,7 +14,7 @@ from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import State
 from holdfast.web.request import Request
 
-#: The label and tone of each sort of problem, the worst first.
+#: The label and tone of each category of problem, the worst first.
 PROBLEMS = {
     "expired": ("lost worker", "bad"),
     "dead": ("dead", "bad"),
@@ -30,9 +30,9 @@ PROBLEMS = {
     "paused_batch": ("paused", "warn"),
     "paused_schedule": ("paused", "warn"),
 }
-#: The store reports at most this many problems of one sort.
+#: The store reports at most this many problems of one category.
 MAX_REPORTED = 20
-#: Problems of one sort that have a line each.
+#: Problems of one category that have a line each.
 MAX_LISTED = 5
 #: Findings in the order of the page, with the states that they are drawn as.
 LEVELS = {Level.FAIL: "problem", Level.WARN: "warning", Level.OK: "ok"}
@@ -64,21 +64,21 @@ def show_overview(request: Request) -> Response:
 
 
 def _attention_lines(problems: list[Attention], request: Request) -> list[AttentionLine]:
-    """The problems, the worst first. A frequent sort has some lines, and one with the number of the others."""
-    order = {sort: place for place, sort in enumerate(PROBLEMS)}
-    by_sort = sorted(problems, key=lambda problem: order.get(problem.sort, 99))
+    """The problems, the worst first. A frequent category has some lines, and one with the number of the others."""
+    order = {category: place for place, category in enumerate(PROBLEMS)}
+    by_category = sorted(problems, key=lambda problem: order.get(problem.category, 99))
     lines: list[AttentionLine] = []
-    for sort, group in groupby(by_sort, key=lambda problem: problem.sort):
+    for category, group in groupby(by_category, key=lambda problem: problem.category):
         same = list(group)
-        label, tone = PROBLEMS.get(sort, (sort, "warn"))
-        if sort == "dead":
+        label, tone = PROBLEMS.get(category, (category, "warn"))
+        if category == "dead":
             lines.append(_dead_line(same, request))
             continue
         shown = same[:MAX_LISTED]
-        lines += [AttentionLine(label, tone, each.text, _link(request, sort, each.name), each.at) for each in shown]
+        lines += [AttentionLine(label, tone, each.text, _link(request, category, each.name), each.at) for each in shown]
         if len(same) > MAX_LISTED:
             more = f"and {len(same) - MAX_LISTED} more"
-            lines.append(AttentionLine(label, tone, more, _link(request, sort)))
+            lines.append(AttentionLine(label, tone, more, _link(request, category)))
     return lines
 
 
@@ -90,9 +90,9 @@ def _dead_line(dead: list[Attention], request: Request) -> AttentionLine:
     return AttentionLine(label, tone, f"{many}: see what they failed of", request.url("errors"), last)
 
 
-def _link(request: Request, sort: str, name: str | None = None) -> str:
-    """The page of one problem; without a name, the list of all problems of this sort."""
-    match sort:
+def _link(request: Request, category: str, name: str | None = None) -> str:
+    """The page of one problem; without a name, the list of all problems of this category."""
+    match category:
         case "expired":
             return request.url(f"jobs/{name}") if name else request.url("jobs", state="running")
         case "failing" | "late" | "paused_schedule" | "missed":
@@ -100,7 +100,7 @@ def _link(request: Request, sort: str, name: str | None = None) -> str:
         case "paused_batch" | "stopped_batch":
             return request.url(f"batches/{name}" if name else "batches")
         case _:
-            return request.url("workers" if sort == "no_worker" else "queues")
+            return request.url("workers" if category == "no_worker" else "queues")
 
 
 def _slots(view: DashboardView) -> list[tuple[int, int, int]]:

@@ -16,16 +16,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.domain.access.roles import Role, is_secret_of, split_token
+from holdfast.domain.access.roles import Role
+from holdfast.domain.access.tokens import is_secret_of, split_token
 from holdfast.domain.names import checked_actor
 from holdfast.errors import HoldfastError
 from holdfast.errors.http import SlowDown, Unauthenticated
 from holdfast.store import Store
 from holdfast.store.access.credentials import AccessState
+from holdfast.web.options import WebOptions
 from holdfast.web.request import address_of, path_of
 from holdfast.web.security import csrf
 from holdfast.web.security.sessions import CHALLENGE, COOKIE, Sessions
-from holdfast.web.settings import WebOptions
 
 #: Failed logins from one address before it must wait.
 FREE_FAILURES = 5

@@ -10,9 +10,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors.http import NoSuchPage, TooLarge, WrongHost, WrongMethod
+from holdfast.web.options import LOOPBACK, WebOptions
 from holdfast.web.request import error_answer
 from holdfast.web.security import csrf
-from holdfast.web.settings import LOOPBACK, WebOptions
 
 log = logging.getLogger("holdfast.web")
 

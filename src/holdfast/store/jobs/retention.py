@@ -1,16 +1,13 @@
-"""The history of jobs: events extend it, retention prunes it after its time, in small steps."""
+"""Retention: finished jobs and other old rows are pruned after their time, in small steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-import msgspec
 from msgspec import Struct
 
-from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, State
-from holdfast.store.engine.operation import Noun, Operation, Rows, query, transaction
+from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
 ZERO = timedelta(0)
 
@@ -86,17 +83,3 @@ class Pruner(Noun):
         if age == ZERO:
             return 0
         return sum(len(self._backend.run(query(name, age=age, limit=limit), repeatable=True)) for name in statements)
-
-
-def record(name: EventName, details: Mapping[JobId, object], *, actor: str) -> Operation[None]:
-    """Append one event of the same name per job, with its detail (None for none)."""
-    yield from record_all([(job_id, name, detail) for job_id, detail in details.items()], actor=actor)
-
-
-def record_all(events: Sequence[tuple[JobId, EventName, object]], *, actor: str) -> Operation[None]:
-    """Append events: job, name, detail."""
-    if not events:
-        return
-    ids, names, details = zip(*events, strict=True)
-    encoded = [None if detail is None else msgspec.json.encode(detail).decode() for detail in details]
-    yield query("insert_events", actor=actor, events=Rows(job_id=ids, name=names, detail=encoded))
