@@ -9,7 +9,7 @@ import sys
 
 from tests.chaos import campaigns, figures
 from tests.chaos.campaigns import Campaign, Outcome
-from tests.chaos.nemeses import NEMESES
+from tests.chaos.situations import NEMESES
 from tests.chaos.world import NEEDED
 from tests.support.processes import preload
 
@@ -31,6 +31,10 @@ FULL = {
     "disk": 100,
     "storms": 50,
     "memory": 100,
+    "transactions": 1_000,
+    "forks": 1_000,
+    "saturation": 300,
+    "outages": 100,
 }
 
 

@@ -25,6 +25,8 @@ class Database(Protocol):
     def execute(self, query: str, parameters: Any = (), /) -> list[Any]: ...
 
 
+#: Columns of the moves, as their facts are called.
+_MOVE = ("seq", "step", "job", "queue", "old", "state", "token", "kind", "priority", "at")
 #: Effects of units in ``tx`` mode go here, by idempotency key, and those of no other.
 EFFECTS = "chaos_effect"
 
@@ -55,10 +57,8 @@ def read_facts(database: Database, *, tx_kinds: tuple[str, ...] = (), **seen: An
     return Facts(
         jobs=_jobs(database),
         moves=[
-            Move(seq=seq, step=Step(step), job=job, queue=queue, old=old, state=state, token=token)
-            for seq, step, job, queue, old, state, token in database.execute(
-                "SELECT seq, step, job, queue, old, state, token FROM chaos_move ORDER BY seq"
-            )
+            Move(**dict(zip(_MOVE, (seq, Step(step), *rest), strict=True)))
+            for seq, step, *rest in database.execute(f"SELECT {', '.join(_MOVE)} FROM chaos_move ORDER BY seq")
         ],
         attempts=_attempts(database),
         events=_events(database),

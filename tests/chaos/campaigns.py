@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.checker import Violation
-from tests.chaos.nemeses import NEMESES, Nemesis
+from tests.chaos.nemeses import Nemesis
 from tests.chaos.sites import Site, open_site, small_disk
+from tests.chaos.situations import NEMESES
 from tests.chaos.world import Shape, World
 
 #: Megabytes of the disk that is filled.

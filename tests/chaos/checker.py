@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 
 from tests.chaos.facts import Batch, Facts, Job, Move, Schedule, Step
 from tests.chaos.history import Asked, History, Op, Phase
+from tests.chaos.waits import better_jobs_come_first, free_slots_are_used, ready_is_honest
 
 #: What the clock of a program may be behind: /proc/uptime counts in hundredths.
 CENTISECOND = 0.01
@@ -362,4 +363,7 @@ INVARIANTS: dict[str, Callable[[History, Facts], Iterator[str]]] = {
     "I14": exit_codes_match,
     "I15": events_explain_the_state,
     "I16": nothing_outlives_its_job,
+    "I17": better_jobs_come_first,
+    "I18": free_slots_are_used,
+    "I20": ready_is_honest,
 }

@@ -27,6 +27,10 @@ class Move:
     old: str | None = None
     state: str
     token: int
+    kind: str = "quick"
+    priority: int = 0
+    #: Seconds of the wall clock.
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,3 +147,7 @@ class Facts:
     survivors: list[str] = field(default_factory=list)
     #: The store's clock was stepped: its instants cannot be compared with anybody's.
     stepped: bool = False
+    #: Slots of all workers together, where no nemesis ends a worker.
+    slots: int | None = None
+    #: Workers that ended though nobody ended them.
+    fallen: list[str] = field(default_factory=list)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.chaos.campaigns import Outcome
-from tests.chaos.nemeses import NEMESES
+from tests.chaos.situations import NEMESES
 
 PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
 BEGIN, END = "<!-- figures: written by python -m tests.chaos --write -->", "<!-- end of figures -->"

@@ -6,6 +6,7 @@ what a worker starts finds both in its environment.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
@@ -113,6 +114,61 @@ def no_prefetch(name: str, me: holdfast.Context) -> dict[str, int]:
             if me.stopping.wait(0.02):
                 me.check()
         return {"token": me.token}
+
+
+@app.job(**{**PATIENT, "lease": 10 * LEASE})
+def unhurried(name: str, seconds: float, me: holdfast.Context) -> dict[str, int]:
+    """Has a longer lease than the others."""
+    with told("unhurried", me):
+        me.stopping.wait(seconds)
+        return {"token": me.token}
+
+
+@app.job(lease=LEASE, max_attempts=None, max_crashes=None, retry=["0s"], on_lost="hold")
+def cautious(name: str, seconds: float, me: holdfast.Context) -> dict[str, int]:
+    """Is never claimed ahead."""
+    with told("cautious", me):
+        me.stopping.wait(seconds)
+        return {"token": me.token}
+
+
+@app.job(lease=60, max_attempts=1, max_crashes=1)
+def reporter(name: str, me: holdfast.Context) -> dict[str, int]:
+    """Speaks to the store all the time. An outage within its lease must not cost its only attempt."""
+    with told("reporter", me):
+        for n in range(20):
+            me.progress(n + 1, 20)
+            me.checkpoint({"at": n, "token": me.token})
+            me.stopping.wait(0.1)
+            me.check()
+        return {"token": me.token}
+
+
+@app.job(**PATIENT)
+def forker(name: str, mode: str, me: holdfast.Context) -> dict[str, int]:
+    """Forks as users' code does: none of it may reach the worker."""
+    with told("forker", me):
+        context = multiprocessing.get_context("fork")
+        if mode == "pool":
+            with context.Pool(2) as pool:
+                assert pool.map(abs, [-1, -2]) == [1, 2]
+            return {"token": me.token}
+        target, arguments = (_enqueue_apart, (f"{name}/{me.token}",)) if mode == "enqueue" else (NEVER.wait, (30,))
+        child = context.Process(target=target, args=arguments)
+        child.start()
+        if mode == "terminate":
+            child.terminate()
+        child.join(30)
+        assert not child.is_alive()
+        return {"token": me.token}
+
+
+def _enqueue_apart(name: str) -> None:
+    """In a forked child, with the application that it has inherited."""
+    recorder.cache_clear()
+    with recorder().asking("enqueue", name=name, kind="quick") as answer:
+        made = app.enqueue("quick", {"name": name})
+        answer.update(id=made.id, created=made.created)
 
 
 @app.job(**PATIENT, queue=NARROW)

@@ -119,6 +119,10 @@ class Client:
     def _apart(self) -> None:
         self._enqueue("apart", {"name": self._name()})
 
+    def enqueue(self, kind: str, *, priority: int = 0, **payload: Any) -> None:
+        """One job of any kind, with a name of its own."""
+        self._enqueue(kind, {"name": self._name(), **payload}, priority=priority)
+
     def hungry(self) -> None:
         """A job that is killed for the memory that it takes."""
         self._enqueue("hungry", {"name": self._name()})

@@ -5,7 +5,8 @@
 DROP TABLE IF EXISTS chaos_move, chaos_batch, chaos_effect
 
 CREATE TABLE chaos_move (
-    seq bigserial PRIMARY KEY, step text, job bigint, queue text, old text, state text, token bigint
+    seq bigserial PRIMARY KEY, step text, job bigint, queue text, old text, state text, token bigint,
+    kind text, priority integer, at double precision
 )
 
 CREATE TABLE chaos_batch (seq bigserial PRIMARY KEY, id bigint, state text)
@@ -13,14 +14,16 @@ CREATE TABLE chaos_batch (seq bigserial PRIMARY KEY, id bigint, state text)
 CREATE TABLE chaos_effect (unit text)
 
 CREATE OR REPLACE FUNCTION chaos_in() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO chaos_move (step, job, queue, state, token)
-    VALUES (TG_ARGV[0], new.id, new.queue, new.state, new.token);
+    INSERT INTO chaos_move (step, job, queue, state, token, kind, priority, at)
+    VALUES (TG_ARGV[0], new.id, new.queue, new.state, new.token, new.kind, new.priority,
+        extract(epoch FROM clock_timestamp()));
     RETURN NULL;
 END $$
 
 CREATE OR REPLACE FUNCTION chaos_moves() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO chaos_move (step, job, queue, old, state, token)
-    VALUES ('move', new.id, new.queue, old.state, new.state, new.token);
+    INSERT INTO chaos_move (step, job, queue, old, state, token, kind, priority, at)
+    VALUES ('move', new.id, new.queue, old.state, new.state, new.token, new.kind, new.priority,
+        extract(epoch FROM clock_timestamp()));
     RETURN NULL;
 END $$
 

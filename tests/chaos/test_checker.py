@@ -355,9 +355,65 @@ def test_i16_two_programs_of_one_job(ops, recorder):
     assert broken(ops, facts) == {"I16"}
 
 
+def test_i17_a_lower_priority_that_was_preferred(ops, recorder):
+    """Job 2 had been ready for ten seconds, and was more important."""
+    for job_id in (1, 2):
+        enqueued(recorder, job_id)
+        run(recorder, job_id)
+    jobs = {1: named(1), 2: named(2)}
+    moves = [
+        Move(seq=1, step=Step.IN, job=1, state="ready", token=0, priority=0, at=1.0),
+        Move(seq=2, step=Step.IN, job=2, state="ready", token=0, priority=5, at=1.0),
+        Move(seq=3, step=Step.MOVE, job=1, old="ready", state="running", token=1, priority=0, at=11.0),
+        Move(seq=4, step=Step.MOVE, job=2, old="ready", state="running", token=1, priority=5, at=12.0),
+        Move(seq=5, step=Step.END, job=1, state="done", token=1, at=13.0),
+        Move(seq=6, step=Step.END, job=2, state="done", token=1, at=13.0),
+    ]
+    assert broken(ops, Facts(jobs=jobs, moves=moves)) == {"I17"}
+    early = dataclasses.replace(moves[2], at=1.5)
+    assert broken(ops, Facts(jobs=jobs, moves=[*moves[:2], early, *moves[3:]])) == set()
+    recorder.tell("locked", Phase.INVOKE, 99, jobs=[2])
+    ops[-1] = dataclasses.replace(ops[-1], wall=10.0)
+    recorder.tell("locked", Phase.OK, 99)
+    assert broken(ops, Facts(jobs=jobs, moves=moves)) == set()
+
+
+def test_i18_a_free_slot_beside_a_waiting_job(ops, recorder):
+    """One of two slots is free for a minute, and job 2 waits; then a worker ends by itself."""
+    for job_id in (1, 2):
+        enqueued(recorder, job_id)
+        run(recorder, job_id)
+    jobs = {1: named(1), 2: named(2)}
+    moves = [
+        Move(seq=1, step=Step.IN, job=1, state="ready", token=0, at=1.0),
+        Move(seq=2, step=Step.MOVE, job=1, old="ready", state="running", token=1, at=1.0),
+        Move(seq=3, step=Step.IN, job=2, state="ready", token=0, at=2.0),
+        Move(seq=4, step=Step.MOVE, job=2, old="ready", state="running", token=1, at=62.0),
+        Move(seq=5, step=Step.END, job=1, state="done", token=1, at=70.0),
+        Move(seq=6, step=Step.END, job=2, state="done", token=1, at=70.0),
+    ]
+    assert broken(ops, Facts(jobs=jobs, moves=moves, slots=2)) == {"I18"}
+    assert broken(ops, Facts(jobs=jobs, moves=moves, slots=1)) == set()
+    assert broken(ops, Facts(jobs=jobs, moves=moves)) == set()
+    assert broken(ops, Facts(jobs=jobs, moves=moves, fallen=["worker process 7"])) == {"I18"}
+
+
+def test_i20_a_worker_that_is_ready_without_a_store(ops, recorder):
+    """Half a minute into an outage the worker still calls itself ready."""
+    number = recorder.tell("outage", Phase.INVOKE, brief=False)
+    ops[-1] = dataclasses.replace(ops[-1], at=0.0, wall=100.0)
+    recorder.tell("ready", worker="w", ready=True)
+    ops[-1] = dataclasses.replace(ops[-1], at=30.0, wall=130.0)
+    recorder.tell("outage", Phase.OK, number)
+    ops[-1] = dataclasses.replace(ops[-1], at=40.0)
+    assert broken(ops, Facts()) == {"I20"}
+    ops[1] = dataclasses.replace(ops[1], facts={"worker": "w", "ready": False})
+    assert broken(ops, Facts()) == set()
+
+
 def test_every_invariant_has_its_own_test():
-    """I1 to I16, each shown broken above."""
-    assert list(INVARIANTS) == [f"I{n}" for n in range(1, 17)]
+    """I1 to I18 and I20, each shown broken above."""
+    assert list(INVARIANTS) == [f"I{n}" for n in (*range(1, 19), 20)]
     assert {name.split("_")[1].upper() for name in globals() if name.startswith("test_i")} == set(INVARIANTS)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.chaos.campaigns import Campaign, run_on
-from tests.chaos.nemeses import NEMESES
 from tests.chaos.sites import PostgresSite, SqliteSite
+from tests.chaos.situations import NEMESES
 from tests.chaos.world import Shape
 from tests.support.proxy import proxy_to
 

@@ -55,6 +55,8 @@ class Shape:
     heavy: bool = True
     drivers: bool = True
     stepped: bool = False
+    #: No nemesis ends a worker: all must stay alive, and their slots useful.
+    steady: bool = False
 
 
 @dataclass(slots=True)
@@ -76,8 +78,15 @@ def work(pipe: Any, url: str, folder: str, slots: int, stepped: bool) -> None:
     queues = ["default", kinds.NARROW, kinds.MOODY]
     worker = kinds.app.worker(queues=queues, slots=slots, poll=0.2, heartbeat=kinds.LEASE / 5, grace=5)
     pipe.send(worker.id)
+    threading.Thread(target=_tell_ready, args=(worker,), daemon=True).start()
     worker.run()
     kinds.app.close()
+
+
+def _tell_ready(worker: Any) -> None:
+    """Tell the history again and again whether the worker calls itself ready."""
+    while not kinds.NEVER.wait(0.5):
+        kinds.recorder().tell("ready", worker=worker.id, ready=worker.ready)
 
 
 class World:
@@ -91,6 +100,8 @@ class World:
         self.workers: list[Child] = []
         self.driver: Child | None = None
         self.samples: list[Batch] = []
+        #: Workers of a steady world that ended nevertheless.
+        self.fallen: list[str] = []
         #: Keep the history, for somebody to look at.
         self.kept = False
         self._driving: list[str] = []
@@ -135,6 +146,8 @@ class World:
         """Put new processes in the place of dead ones."""
         for place, worker in enumerate(self.workers):
             if not worker.alive:
+                if self.shape.steady and not self._finished.is_set():
+                    self.fallen.append(f"worker process {worker.pid}")
                 worker.end()
                 self.workers[place] = self._start_worker()
         if self.shape.drivers and (self.driver is None or not self.driver.alive):
@@ -196,6 +209,8 @@ class World:
             survivors=survivors,
             samples=self.samples,
             stepped=self.shape.stepped,
+            slots=self.shape.workers * self.shape.slots if self.shape.steady else None,
+            fallen=self.fallen,
         )
         ops = read(self.folder)
         return Verdict(check(ops, facts), _figures(ops, facts))

@@ -1,0 +1,183 @@
+"""Nemeses that kill nothing: ordinary situations of a deployment, in which every worker has to stay alive and useful."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from tests.chaos import kinds
+from tests.chaos.nemeses import NEMESES as KILLERS
+from tests.chaos.nemeses import Nemesis
+from tests.chaos.sites import SqliteSite
+from tests.chaos.world import World
+
+#: No worker may end, and a free slot may not stay free while a job waits.
+STEADY = MappingProxyType({"steady": True, "workers": 3, "slots": 4, "heavy": False})
+
+
+class Transactions(Nemesis):
+    """Users' own transactions: they lock running, waiting, due and needed jobs, keys, and enqueue before they end."""
+
+    unit = "user transactions"
+    every = 0.4
+    shape = STEADY
+
+    def __init__(self) -> None:
+        self._open: list[threading.Thread] = []
+
+    def strike(self, world: World) -> int:
+        seconds = world.random.uniform(0.2, 2 * kinds.LEASE)
+        hold = self._hold_file if isinstance(world.site, SqliteSite) else self._hold_rows
+        what = world.random.choice(["running", "waiting", "scheduled", "ready", "needed", "keys", "enqueue"])
+        arguments = (world, what, seconds if hold is self._hold_rows else min(seconds, 1.0), world.random.random())
+        thread = threading.Thread(target=hold, args=arguments, daemon=True)
+        thread.start()
+        if isinstance(world.site, SqliteSite):
+            thread.join()  # there is one writer at a time
+        self._open = [each for each in self._open if each.is_alive()] + [thread]
+        return 1
+
+    def heal(self, world: World) -> None:
+        for thread in self._open:
+            thread.join()
+
+    def _hold_rows(self, world: World, what: str, seconds: float, chance: float) -> None:
+        import psycopg
+
+        with suppress(psycopg.Error, HoldfastError), psycopg.connect(world.site.url) as connection:
+            if what == "enqueue":
+                self._enqueue(world, connection, seconds, chance)
+                return
+            rows = connection.execute(_LOCKS.get(what, _LOCK_STATE), {"state": what}).fetchall()
+            with kinds.recorder().running("locked", jobs=[row[0] for row in rows]):
+                world.rest(seconds)
+            connection.rollback()
+
+    def _hold_file(self, world: World, what: str, seconds: float, chance: float) -> None:
+        import sqlite3
+
+        assert isinstance(world.site, SqliteSite)
+        connection = sqlite3.connect(world.site.path, timeout=60)
+        try:
+            if what == "enqueue":
+                self._enqueue(world, connection, seconds, chance)
+                return
+            connection.execute("BEGIN IMMEDIATE")
+            with kinds.recorder().running("outage", brief=True):
+                world.rest(seconds)
+            connection.rollback()
+        finally:
+            connection.close()
+
+    def _enqueue(self, world: World, connection: Any, seconds: float, chance: float) -> None:
+        """A user's row and a job in one transaction, which stays open for a while."""
+        name = f"own-{threading.get_ident()}-{chance}"
+        options: dict[str, Any] = {"connection": connection}
+        facts: dict[str, Any] = {}
+        if chance < 0.4:
+            facts["key"] = options["key"] = f"own-{int(chance * 10)}"
+        if isinstance(world.site, SqliteSite):
+            connection.execute("BEGIN IMMEDIATE")
+        with (
+            kinds.recorder().running("outage", brief=True),
+            kinds.recorder().asking("enqueue", name=name, kind="quick", **facts) as answer,
+        ):
+            ref = kinds.app.enqueue("quick", {"name": name}, **options)
+            world.rest(seconds)
+            connection.commit()
+            answer.update(id=ref.id, created=ref.created)
+
+
+_LOCK_STATE = "SELECT id FROM holdfast.live WHERE state = %(state)s ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED"
+_LOCKS = {
+    "needed": "SELECT id FROM holdfast.live WHERE has_dependents ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED",
+    "keys": "SELECT job_id FROM holdfast.key ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED",
+}
+
+
+class Forks(Nemesis):
+    """Handlers that fork: children that are terminated, pools, and children that use the application themselves."""
+
+    unit = "forks"
+    every = 0.5
+    shape = STEADY
+
+    def strike(self, world: World) -> int:
+        with suppress(HoldfastError):
+            world.client.enqueue("forker", mode=world.random.choice(["terminate", "pool", "enqueue"]))
+            return 1
+        return 0
+
+
+class Saturation(Nemesis):
+    """Every slot is busy with long jobs, beside short ones, with different leases, priorities and ``on_lost``."""
+
+    unit = "bursts"
+    every = 3.0
+    shape = MappingProxyType({**STEADY, "every": 0.1})
+
+    def strike(self, world: World) -> int:
+        with suppress(HoldfastError):
+            for _ in range(world.shape.workers * world.shape.slots):
+                kind = world.random.choice(["slow", "unhurried", "cautious"])
+                seconds = round(world.random.uniform(0.5, 2.0), 3)
+                world.client.enqueue(kind, seconds=seconds, priority=world.random.randrange(-5, 5))
+            for _ in range(5):
+                world.client.enqueue("quick", priority=world.random.randrange(10, 20))
+            return 1
+        return 0
+
+
+class Outages(Nemesis):
+    """The store is away for some seconds while handlers report progress, keep checkpoints and enqueue."""
+
+    unit = "outages"
+    every = 4.0
+    shape = MappingProxyType({**STEADY, "every": 0.1})
+    #: Seconds of the shortest and of the longest outage.
+    shortest, longest = 1.0, 50.0
+
+    def strike(self, world: World) -> int:
+        for _ in range(4):
+            with suppress(HoldfastError):
+                world.client.enqueue("reporter")
+        world.rest(0.5)
+        # Short ones are frequent: a square law.
+        seconds = self.shortest + (self.longest - self.shortest) * world.random.random() ** 4
+        if isinstance(world.site, SqliteSite):
+            self._lock_file(world, seconds)
+        else:
+            self._stop_server(world, seconds)
+        world.tend()
+        return 1
+
+    def _lock_file(self, world: World, seconds: float) -> None:
+        import sqlite3
+
+        assert isinstance(world.site, SqliteSite)
+        connection = sqlite3.connect(world.site.path, timeout=60, isolation_level=None)
+        with kinds.recorder().running("outage", brief=False):
+            connection.execute("BEGIN IMMEDIATE")
+            world.rest(seconds)
+            connection.execute("ROLLBACK")
+        connection.close()
+
+    def _stop_server(self, world: World, seconds: float) -> None:
+        assert world.site.server is not None
+        with kinds.recorder().running("outage", brief=False):
+            world.site.server.stop("fast")
+            world.rest(seconds)
+            world.site.server.start()
+
+
+NEMESES: dict[str, Callable[[], Nemesis]] = {
+    **KILLERS,
+    "transactions": Transactions,
+    "forks": Forks,
+    "saturation": Saturation,
+    "outages": Outages,
+}
