@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
 
 if TYPE_CHECKING:
-    from holdfast.store.access.audit import AuditLog
+    from holdfast.store.access.audit import AuditedAction, AuditLog
     from holdfast.store.access.credentials import Credentials, IdempotencyKeys
     from holdfast.store.batches.batches import Batches
     from holdfast.store.batches.inbox import InboxStore
@@ -88,6 +88,12 @@ class Store:
         from holdfast.store.engine.dry_run import DryRunBackend
 
         return Store(cast("Backend", DryRunBackend(self.backend)))
+
+    def audited(self, action: AuditedAction) -> Store:
+        """The same store for one action of a person: its changes and its audit entry are one transaction."""
+        from holdfast.store.access.audit import AuditedBackend
+
+        return Store(cast("Backend", AuditedBackend(self.backend, action)))
 
     def close(self) -> None:
         """Close all connections; idempotent."""
