@@ -58,7 +58,9 @@ def test_acts_and_answers_are_forgotten_in_their_time(store, clock):
 
 
 def audited(store, action="cancel", target="id=1", **options):
-    return store.audited(AuditedAction(**{"actor": "ada", "via": Via.CLI, "action": action, "target": target, **options}))
+    return store.audited(
+        AuditedAction(**{"actor": "ada", "via": Via.CLI, "action": action, "target": target, **options})
+    )
 
 
 def test_a_change_without_its_entry_is_not_made(store):

@@ -78,7 +78,7 @@ DELETE FROM holdfast.saved_filter WHERE name = :name RETURNING name
 SELECT name, filter, actor, created_at FROM holdfast.saved_filter ORDER BY name LIMIT :limit::bigint
 
 -- name: claim_idempotency_key
--- Claim an idempotency key.
+-- Claim an idempotency key. The response follows in the same transaction.
 INSERT INTO holdfast.idempotency_key (credential, key, digest, at) VALUES (:credential, :key, :digest,
     (SELECT holdfast.now()))
 ON CONFLICT (credential, key) DO NOTHING
@@ -91,7 +91,3 @@ SELECT digest, status, body FROM holdfast.idempotency_key WHERE credential = :cr
 -- name: complete_idempotency_key
 -- Record the answer of an idempotency key.
 UPDATE holdfast.idempotency_key SET status = :status, body = :body WHERE credential = :credential AND key = :key
-
--- name: release_idempotency_key
--- Release an idempotency key whose request failed.
-DELETE FROM holdfast.idempotency_key WHERE credential = :credential AND key = :key AND status IS NULL
