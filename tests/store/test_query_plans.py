@@ -209,7 +209,7 @@ SMALL = {
     *("read_now", "read_installation", "allocate_job_ids", "lock_limited_queues"),
     *("insert_audit_entry", "insert_credential", "list_credentials", "revoke_credential", "touch_credential"),
     *("get_access_state", "insert_secret", "get_secret", "save_filter", "delete_filter", "list_filters"),
-    *("set_queue_limits", "set_queue_scale", "set_queue_paused", "get_queue", "list_queues"),
+    *("set_queue_limits", "set_queue_scale", "pause_queue", "resume_queue", "get_queue", "list_queues"),
     *("publish_kind", "get_kind", "list_kinds", "list_kind_names"),
     *("get_memory_profiles", "list_memory_profiles", "lock_memory_profiles", "save_memory_profiles"),
     *("insert_decisions", "list_decisions", "prune_memory_profiles", "prune_decisions", "prune_workers"),

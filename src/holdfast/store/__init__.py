@@ -7,6 +7,8 @@ has a test for each of them and runs on SQLite and PostgreSQL.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
 
 if TYPE_CHECKING:
-    from holdfast.store.access.audit import AuditLog
+    from holdfast.store.access.audit import AuditedAction, AuditLog
     from holdfast.store.access.credentials import Credentials, IdempotencyKeys
     from holdfast.store.batches.batches import Batches
     from holdfast.store.batches.inbox import InboxStore
@@ -88,6 +90,27 @@ class Store:
         from holdfast.store.engine.dry_run import DryRunBackend
 
         return Store(cast("Backend", DryRunBackend(self.backend)))
+
+    def audited(self, action: AuditedAction) -> Store:
+        """The same store for one action of a person: its changes and its audit entry are one transaction."""
+        from holdfast.store.access.audit import AuditedBackend
+
+        return Store(cast("Backend", AuditedBackend(self.backend, action)))
+
+    @contextmanager
+    def single_transaction(self) -> Iterator[Store]:
+        """The same store in one transaction: all that happens inside is committed at the end, or nothing is.
+
+        Raises:
+            StoreUnavailable: It took too long, or the connection broke; nothing was changed.
+        """
+        from holdfast.store.engine.single_transaction import MAX_TRANSACTION, SingleTransactionBackend
+
+        with self.backend.transaction(limit=MAX_TRANSACTION) as connection:
+            backend = SingleTransactionBackend(self.backend, connection)
+            yield Store(cast("Backend", backend))
+        if backend.wakes:
+            self.backend.notify()
 
     def close(self) -> None:
         """Close all connections; idempotent."""

@@ -86,8 +86,9 @@ class Site:
     def masks(self) -> Masks:
         return Masks(self.store)
 
-    def actions(self, caller: Caller, via: Via) -> Actions:
-        return Actions(self.app.store, actor=caller.name, via=via, providers=self.app.providers)
+    def actions(self, caller: Caller, via: Via, *, store: Store | None = None) -> Actions:
+        """The actions of a caller, on the application's store or on *store*."""
+        return Actions(store or self.app.store, actor=caller.name, via=via, providers=self.app.providers)
 
     def form_token(self, caller: Caller) -> str:
         return self.authenticator.form_token(self.store, caller)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -117,10 +118,18 @@ class Request:
         self.base: str = http.scope.get("root_path", "").rstrip("/")
         self.now = datetime.now(UTC)
         self._form = {} if self.is_api else _parse_form(body)
+        self._transaction: Store | None = None
+
+    def within(self, transaction: Store) -> Request:
+        """The same request; its reads and its actions use a store in one transaction."""
+        request = copy(self)
+        request._transaction = transaction  # noqa: SLF001 - a copy of this one
+        vars(request).pop("actions", None)
+        return request
 
     @property
     def store(self) -> Store:
-        return self.site.store
+        return self._transaction or self.site.store
 
     @property
     def masks(self) -> Masks:
@@ -128,7 +137,7 @@ class Request:
 
     @cached_property
     def actions(self) -> Actions:
-        return self.site.actions(self.caller, Via.API if self.is_api else Via.WEB)
+        return self.site.actions(self.caller, Via.API if self.is_api else Via.WEB, store=self._transaction)
 
     def may(self, role: Role | str) -> bool:
         return self.caller.role.may(Role(role))

@@ -10,7 +10,7 @@ from holdfast.admin.actions.actions import Actions
 from holdfast.admin.views.batches import unit_clusters
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.overview import error_clusters
-from holdfast.domain.access.roles import Via
+from holdfast.domain.access.roles import Role, Via
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.commands.command import Edit
 from holdfast.domain.jobs.dependencies import After, IfNot
@@ -99,6 +99,40 @@ def test_the_filter_is_masked_in_the_audit_log(actions, store):
 def test_the_note_is_masked_in_the_audit_log(actions, store):
     actions.fleet.set_queue("default", paused=True, note="until password=hunter22 is new")
     assert [record.note for record in store.audit_log.page()] == ["until password=*** is new"]
+
+
+def test_an_action_that_changes_nothing_is_not_recorded(actions, store):
+    """K79: neither on jobs, nor on queues, schedules, filters or batches."""
+    job_id = put(store)
+    run = begin(store)
+    leave(store, run, total=0)
+    actions.schedules.create("hourly", "mail", "@hourly", payload={"to": 1})
+    for _ in range(2):
+        actions.jobs.perform("hold", Selector(ids=(job_id,)), note="why")
+        actions.fleet.set_queue("q", limit=3, worker_limit=1)
+        actions.fleet.set_queue("q", autoscaler="1-2")
+        actions.fleet.set_queue("q", paused=True, note="why")
+        actions.schedules.perform("pause", "hourly", note="why")
+        actions.jobs.save_filter("mine", "state=dead")
+        actions.jobs.enqueue("mail", {"to": 1}, key="k")
+    for _ in range(2):
+        actions.fleet.set_queue("q", paused=False)
+        actions.schedules.perform("resume", "hourly")
+        actions.batches.perform("cancel", run.batch.id)
+    actions.fleet.set_queue("new", paused=False)
+    assert [action for action, *_ in reversed(records(store))] == [
+        *("schedule add", "hold", "queue set", "queue set", "queue pause", "schedule pause", "filter save", "enqueue"),
+        *("queue resume", "schedule resume"),
+    ]
+
+
+def test_the_name_of_a_token_is_no_secret(actions, store):
+    """K79: but its secret is never recorded."""
+    audited = actions.audited("token add", "token=ci", note="viewer", changes=bool)
+    secret = audited.credentials.add("ci", Role.VIEWER, actor="ada")
+    (entry,) = store.audit_log.page()
+    assert (entry.target, entry.note) == ("token=ci", "viewer")
+    assert secret not in repr(entry)
 
 
 def test_a_cluster_of_dead_jobs_is_retried(actions, store):

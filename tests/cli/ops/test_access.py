@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+UNITS = "tests.support.programs.batch_units:plain"
+
 
 @pytest.fixture
 def entries(run):
@@ -61,6 +63,40 @@ def test_queues_schedules_and_batches_too(run, app, entries):
         *("schedule resume", "schedule trigger", "schedule backfill", "schedule rm", "batch rm"),
         *("drain", "drain --end", "emergency-stop"),
     ]
+
+
+def test_new_work_and_whole_store_actions_are_recorded(run, app, entries, own_store, here, tmp_path):
+    """K79: every change that a person makes has an entry; a job that exists already is none."""
+    file = tmp_path / "copy.db"
+    for arguments in (
+        ["add", "--hold", "--label", "one", "--", "true"],
+        ["add", "--hold", "--key", "k", "--callback", "true", "--", "true"],
+        ["add", "--hold", "--key", "k", "--", "true"],
+        ["sweep", "--hold", "--param", "a=1,2", "--", "echo", "{a}"],
+        ["enqueue", "mail", "-p", '{"to": 1}'],
+        ["run", "--", "true"],
+        ["batch", "run", UNITS, "--range", "1-2"],
+        ["token", "add", "ci"],
+        ["db", "backup", file],
+        ["db", "vacuum"],
+        ["db", "migrate"],
+    ):
+        assert run(*arguments).code == 0, arguments
+    recorded = entries()
+    assert [(action, count, note) for action, _, count, note in recorded] == [
+        ("add", 1, "one"),
+        ("add", 2, "true"),  # with its callback
+        ("add", 2, None),
+        ("enqueue", 1, "mail"),
+        ("run", 1, "true"),
+        ("batch run", 1, UNITS),
+        ("token add", None, "viewer"),
+        ("db backup", None, None),
+        ("db vacuum", None, None),
+    ]
+    targets = [target for _, target, *_ in recorded]
+    assert targets[:2] == ["id=1", "id=2 to 3"]
+    assert targets[5:8] == ["batch=1", "token=ci", f"file={file}"]
 
 
 def test_entries_can_be_narrowed(run, app):

@@ -7,8 +7,12 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.access.roles import Via
-from holdfast.errors import InvalidInput
+from holdfast.domain.jobs.job import State
+from holdfast.errors import InvalidInput, JobInUse, NotFound
+from holdfast.store.access.audit import AuditedAction
+from holdfast.store.jobs import control
 from holdfast.store.jobs.retention import Retention
+from tests.support.jobs import only, put, state, take_one
 
 
 def act(store, action="cancel", target="id=1", **told):
@@ -51,3 +55,60 @@ def test_acts_and_answers_are_forgotten_in_their_time(store, clock):
     assert len(store.audit_log.page()) == 1
     assert store.pruner.prune_audit() == 1
     assert store.audit_log.page() == []
+
+
+def audited(store, action="cancel", target="id=1", **options):
+    return store.audited(
+        AuditedAction(**{"actor": "ada", "via": Via.CLI, "action": action, "target": target, **options})
+    )
+
+
+def test_a_change_without_its_entry_is_not_made(store):
+    """K79: the change and its audit entry are one transaction."""
+    job_id = put(store)
+    with pytest.raises(InvalidInput, match="no person"):
+        audited(store, actor="holdfast:worker").control.cancel(only(job_id), actor="ada")
+    assert state(store, job_id) is State.READY
+    audited(store).control.cancel(only(job_id), actor="ada")
+    assert [(entry.action, entry.target, entry.count) for entry in store.audit_log.page()] == [("cancel", "id=1", 1)]
+
+
+def test_an_action_that_changes_nothing_writes_no_entry(store):
+    """K79."""
+    job_id = put(store)
+    store.control.cancel(only(job_id), actor="ada")
+    assert audited(store).control.cancel(only(job_id), actor="ada") == []
+    with pytest.raises(NotFound):
+        audited(store).saved_filters.delete("none")
+    assert store.audit_log.page() == []
+
+
+def test_an_action_of_several_transactions_has_one_entry(store, monkeypatch):
+    """K79: the entry of an action that fails half-way says what it did."""
+    monkeypatch.setattr(control, "CHUNK_SIZE", 2)
+    jobs = [put(store) for _ in range(5)]
+    audited(store).control.hold(only(*jobs), actor="ada")
+    assert [entry.count for entry in store.audit_log.page()] == [5]
+    running = put(store, queue="other")
+    take_one(store, queues=("other",))
+    with pytest.raises(JobInUse):
+        audited(store, "rm").control.delete(only(*jobs[:4], running))
+    assert [(entry.action, entry.count) for entry in store.audit_log.page()] == [("rm", 4), ("cancel", 5)]
+
+
+def test_a_target_names_what_has_changed(store):
+    """K79: also when a queue of several cannot be paused."""
+    queues = audited(store, "drain", lambda rows: ",".join(name for (name,) in rows)).queues
+    store.queues.pause("b")
+    for name in ("a", "b", "c"):
+        queues.pause(name)
+    (entry,) = store.audit_log.page()
+    assert (entry.target, entry.count) == ("a,c", 2)
+
+
+def test_a_dry_run_writes_no_entry(store):
+    job_id = put(store)
+    action = AuditedAction(actor="ada", via=Via.CLI, action="cancel", target="id=1")
+    assert store.dry_run_store().audited(action).control.cancel(only(job_id), actor="ada") == [job_id]
+    assert store.audit_log.page() == []
+    assert state(store, job_id) is State.READY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import jsonschema
@@ -15,6 +16,10 @@ from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.errors import StoreUnavailable
+from holdfast.store.access.audit import AuditedBackend
+from holdfast.store.access.credentials import IdempotencyKeys
+from holdfast.store.jobs.enqueue import Jobs
 from tests.store.batches.test_batches import begin, finish, leave
 from tests.web.conftest import Client
 
@@ -206,7 +211,7 @@ def test_a_dry_run_refuses_like_the_action(admin, app):
         admin.change(path, status, **body, dry_run=True)
         admin.change(path, status, **body)
     assert len(admin.read("/jobs")["jobs"]) == 2
-    assert [record["action"] for record in admin.read("/audit-log")["entries"]] == ["enqueue"] * 2
+    assert [record["action"] for record in admin.read("/audit-log")["entries"]] == ["enqueue"]
 
 
 def test_saved_filters_and_kinds(operator):
@@ -235,6 +240,85 @@ def test_a_request_with_a_key_is_carried_out_once(operator, site, tokens):
     assert (again.status_code, "idempotent-replay" in again.headers) == (403, False)
     operator.change("/jobs", 400, headers={"idempotency-key": "x" * 201}, kind="mail", payload={"to": 1})
     assert len(operator.read("/jobs")["jobs"]) == 2
+
+
+def _fails_once(monkeypatch, place, name, *, after=False):
+    """The first call of a method breaks the connection, before it does something or after."""
+    real, calls = getattr(place, name), []
+
+    def broken(*args, **options):
+        calls.append(name)
+        if len(calls) == 1:
+            if after:
+                real(*args, **options)
+            raise StoreUnavailable("the connection broke")
+        return real(*args, **options)
+
+    monkeypatch.setattr(place, name, broken)
+    return calls
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [(IdempotencyKeys, "claim"), (Jobs, "enqueue_many"), (AuditedBackend, "write"), (IdempotencyKeys, "keep")],
+)
+def test_a_retry_after_a_broken_connection_creates_no_second_job(operator, monkeypatch, place, name, after):
+    """K73: the act, its audit entry and the kept answer are one transaction."""
+    request = {"json": {"kind": "mail", "payload": {"to": 1}}, "headers": {"idempotency-key": "order-7"}}
+    calls = _fails_once(monkeypatch, place, name, after=after)
+    assert operator.post("/api/v1/jobs", **request).status_code == 503
+    answers = [operator.post("/api/v1/jobs", **request) for _ in range(2)]
+    assert calls
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[0].json()["data"] == answers[1].json()["data"]
+    assert len(operator.read("/jobs")["jobs"]) == 1
+    assert [entry["action"] for entry in operator.read("/audit-log")["entries"]] == ["enqueue"]
+
+
+def test_a_lost_answer_is_repeated(operator, app, monkeypatch):
+    """K73: the commit arrived, its answer did not."""
+    request = {"json": {"kind": "mail", "payload": {"to": 1}}, "headers": {"idempotency-key": "order-7"}}
+    real = app.store.backend.transaction
+
+    @contextmanager
+    def broken(**options):
+        with real(**options) as connection:
+            yield connection
+        raise StoreUnavailable("the connection broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(app.store.backend, "transaction", broken)
+        assert operator.post("/api/v1/jobs", **request).status_code == 503
+    again = operator.post("/api/v1/jobs", **request)
+    assert (again.status_code, again.headers["idempotent-replay"]) == (201, "true")
+    assert len(operator.read("/jobs")["jobs"]) == 1
+
+
+def test_every_action_can_have_a_key(operator, app, drained):
+    """K73: reads within a request see its changes, on both backends."""
+    run = begin(app.store)
+    finish(app.store, run, 1, state=UnitState.FAILED, error="row 1")
+    leave(app.store, run, total=1)
+    app.schedules.create("hourly", "mail", "@hourly", payload={"to": 1})
+    operator.change("/jobs", 201, {"idempotency-key": "0"}, kind="pay", payload={"iban": "DE02-1234"})
+    drained()
+    (cluster,) = operator.read("/errors")["clusters"]
+    paths = [
+        ("/jobs/action", {"action": "retry", "filter": "state=dead"}),
+        ("/jobs/action", {"action": "hold", "filter": "kind=pay", "note": "why"}),
+        ("/queues/action", {"queue": "q", "limit": 3, "paused": True}),
+        ("/batches/1/action", {"action": "retry-failed"}),
+        ("/schedules/action", {"name": "hourly", "action": "trigger"}),
+        ("/schedules/action", {"name": "hourly", "action": "pause"}),
+        ("/filters/action", {"action": "save", "name": "trouble", "filter": "state=dead"}),
+    ]
+    first = [operator.change(path, 200, {"idempotency-key": str(n)}, **body) for n, (path, body) in enumerate(paths, 1)]
+    again = [operator.change(path, 200, {"idempotency-key": str(n)}, **body) for n, (path, body) in enumerate(paths, 1)]
+    assert first == again
+    assert (first[2]["limit"], first[2]["paused"], first[5]["schedule"]["condition"]) == (3, True, "paused")
+    assert len(operator.read("/audit-log")["entries"]) == 9
+    operator.change("/errors/action", 404, {"idempotency-key": "x"}, action="retry", cluster=cluster["key"])
 
 
 @pytest.mark.parametrize(

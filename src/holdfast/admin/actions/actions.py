@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -13,6 +13,7 @@ from holdfast.domain.access.masking import mask_text
 from holdfast.domain.access.roles import Via
 from holdfast.domain.jobs.job import JobId, WorkerId
 from holdfast.store import Store
+from holdfast.store.access.audit import AuditedAction, Changes, changes_of
 
 if TYPE_CHECKING:
     from holdfast.admin.actions.batches import BatchActions
@@ -83,7 +84,8 @@ class WorkerRequestSent(Struct, frozen=True):
 class Actions:
     """The actions of one person, grouped by what they change: ``actions.jobs.perform("cancel", selector)``.
 
-    Each action writes an audit entry. *providers* list the scopes of schedules; only a loaded application has them.
+    The changes of an action and its audit entry are one transaction; an action that changes nothing writes no entry.
+    *providers* list the scopes of schedules; only a loaded application has them.
     """
 
     def __init__(self, store: Store, *, actor: str, via: Via, providers: Mapping[str, Provider] | None = None) -> None:
@@ -92,10 +94,39 @@ class Actions:
         self._via = via
         self._providers = providers or {}
 
-    def record(self, action: str, target: str, *, count: int | None = None, note: str | None = None) -> None:
-        """Write an audit entry. Values that look like secrets are masked."""
+    def audited(
+        self,
+        action: str,
+        target: str | Callable[[Any], str],
+        *,
+        note: str | None = None,
+        changes: Callable[[Any], Changes] = changes_of,
+    ) -> Store:
+        """The store for the changes of one action. Their transactions write its audit entry, with secrets masked."""
+        return self.store.audited(self.describe(action, target, note=note, changes=changes))
+
+    def describe(
+        self,
+        action: str,
+        target: str | Callable[[Any], str],
+        *,
+        note: str | None = None,
+        changes: Callable[[Any], Changes] = changes_of,
+    ) -> AuditedAction:
+        """An action of this person for the audit log. Values that look like secrets are masked."""
+        return AuditedAction(
+            actor=self.actor,
+            via=self._via,
+            action=action,
+            target=_mask_target(target) if isinstance(target, str) else lambda changed: _mask_target(target(changed)),
+            note=None if note is None else mask_text(note),
+            changes=changes,
+        )
+
+    def record(self, action: str, target: str, *, note: str | None = None) -> None:
+        """Write the audit entry of an action that changes nothing in the store, such as a login or a backup."""
         masked = None if note is None else mask_text(note)
-        self.store.audit_log.write(action, mask_text(target), actor=self.actor, via=self._via, count=count, note=masked)
+        self.store.audit_log.write(action, _mask_target(target), actor=self.actor, via=self._via, note=masked)
 
     def dry_run(self, enabled: bool = True) -> Actions:  # noqa: FBT001, FBT002 - callers pass a request's dry_run
         """The same actions on a store that rolls back: they answer and refuse as usual, and change nothing."""
@@ -128,3 +159,8 @@ class Actions:
         from holdfast.admin.actions.fleet import FleetActions
 
         return FleetActions(self)
+
+
+def _mask_target(target: str) -> str:
+    """Mask secrets in a target. The name of a token is none, although it looks like one."""
+    return target if target.startswith("token=") else mask_text(target)

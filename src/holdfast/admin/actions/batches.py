@@ -12,6 +12,8 @@ from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.batches.unit import UnitKey
 from holdfast.domain.jobs.error_clusters import cluster_key
 from holdfast.errors import InvalidInput, NotFound
+from holdfast.store import Store
+from holdfast.store.access.audit import changes_of
 
 #: The actions on batches, and the role that each of them requires.
 BATCH_ACTIONS: Mapping[str, Role] = {
@@ -31,7 +33,8 @@ class BatchActions:
 
     def perform(self, action: str, batch_id: BatchId) -> BatchChanged:
         """Perform one of :data:`BATCH_ACTIONS`."""
-        batches = self._store.batches
+        was_open = action == "cancel" and not self._store.batches.get(batch_id).state.finished
+        batches = self._audited(action, batch_id, was_open=was_open).batches
         units: int | None = None
         match action:
             case "pause":
@@ -39,7 +42,6 @@ class BatchActions:
             case "resume":
                 changed = batches.resume(batch_id)
             case "cancel":
-                was_open = not batches.get(batch_id).state.finished
                 units = batches.cancel(batch_id)
                 changed = was_open or units > 0
             case "retry-failed":
@@ -51,19 +53,21 @@ class BatchActions:
             case _:
                 hint = f"Verbs: {', '.join(BATCH_ACTIONS)}."
                 raise InvalidInput(f"a batch cannot be told to {action[:40]!r}", hint=hint)
-        if changed:
-            self._actions.record(f"batch {action}", f"batch={batch_id}", count=units)
         return BatchChanged(batch_id, action, changed, units)
+
+    def _audited(self, action: str, batch_id: BatchId, *, was_open: bool) -> Store:
+        """A batch that was open changes when it is cancelled, even if it has no unit left."""
+        changes = (lambda units: units or True) if was_open else changes_of
+        return self._actions.audited(f"batch {action}", f"batch={batch_id}", changes=changes)
 
     def perform_on_units(self, action: str, batch_id: BatchId, cluster: str, *, dry_run: bool = False) -> BatchChanged:
         """``retry`` or ``skip`` the failed units of one cluster of errors."""
         if action not in ("retry", "skip"):
             raise InvalidInput(f"units cannot be told to {action[:40]!r}", hint="Verbs: retry, skip.")
         keys = self._keys_of(batch_id, cluster)
-        ledger = (self._store.dry_run_store() if dry_run else self._store).ledger
+        actions = self._actions.dry_run(dry_run)
+        ledger = actions.audited(f"batch {action}", f"batch={batch_id} cluster={cluster}").ledger
         count = ledger.retry(batch_id, keys) if action == "retry" else ledger.skip(batch_id, keys)
-        if not dry_run:
-            self._actions.record(f"batch {action}", f"batch={batch_id} cluster={cluster}", count=count)
         return BatchChanged(batch_id, action, count > 0, count, dry_run)
 
     def _keys_of(self, batch_id: BatchId, cluster: str) -> list[UnitKey]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 
 from holdfast.admin.actions.actions import Actions, Changed, EnqueuedJob
 from holdfast.domain.access.roles import Role
 from holdfast.domain.commands.command import COMMAND, Command, Edit
 from holdfast.domain.jobs.job import JobId, State
+from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.selector import Selector, format_filter, parse_timestamp
 from holdfast.domain.names import checked_name, nearest_name
 from holdfast.domain.quantities import as_bytes, checked_number
@@ -22,6 +24,7 @@ from holdfast.domain.schedules.rule import checked_timestamp
 from holdfast.errors import InvalidInput, NoSuchJob, NotFound
 from holdfast.store import Store
 from holdfast.store.jobs.control import JobControl
+from holdfast.store.jobs.enqueue import Jobs
 
 #: Number of jobs that are read to explain why an action left some of them unchanged.
 MAX_EXPLAINED_JOBS = 10_000
@@ -179,10 +182,8 @@ class JobActions:
         count = self.count_matches(action, selector) if matched is None else matched
         if dry_run:
             return self._try(action, selector, count, **options)
-        ids = job_action(action).run(self._store.control, selector, actor=self._actions.actor, **options)
-        used = {name: value for name, value in options.items() if value is not None}
-        note = used.pop("note", None) or " ".join(f"{name}={value}" for name, value in used.items()) or None
-        self._actions.record(action, format_filter(selector), count=len(ids), note=note)
+        audited = self._actions.audited(action, format_filter(selector), note=_describe_options(options))
+        ids = job_action(action).run(audited.control, selector, actor=self._actions.actor, **options)
         why = _explain_unchanged(self._store, action, selector, set(ids)) if len(ids) < count else None
         return Changed(action, count, len(ids), False, ids, why)
 
@@ -192,8 +193,8 @@ class JobActions:
         selector = Selector(ids=tuple(ids), states=(State.DEAD,))
         if dry_run:
             return self._try(action, selector, len(ids))
-        changed = known.run(self._store.control, selector, actor=self._actions.actor)
-        self._actions.record(action, f"cluster={key}", count=len(changed))
+        audited = self._actions.audited(action, f"cluster={key}")
+        changed = known.run(audited.control, selector, actor=self._actions.actor)
         return Changed(action, len(ids), len(changed), False, changed)
 
     def _try(self, action: str, selector: Selector, matched: int, **options: Any) -> Changed:
@@ -225,18 +226,42 @@ class JobActions:
         if dry_run:
             tried = self._store.dry_run_store().jobs.enqueue(job)
             return EnqueuedJob(None if tried.created else tried.id, tried.created, kind, job.queue, dry_run=True)
-        answer = self._store.jobs.enqueue(job)
-        self._actions.record("enqueue", f"id={answer.id}", count=int(answer.created), note=kind)
+        (answer,) = self.enqueue_all("enqueue", [job], note=kind)
         return EnqueuedJob(answer.id, answer.created, kind, job.queue)
+
+    def enqueue_all(self, action: str, requests: Sequence[NewJob], *, note: str | None = None) -> list[Enqueued]:
+        """Enqueue jobs under the name of an action: ``enqueue``, ``add``, ``run``."""
+        return self.audited_jobs(action, note=note).enqueue_many(requests)
+
+    def audited_jobs(self, action: str, *, note: str | None = None) -> Jobs:
+        """The jobs of a store whose audit entry names the ids of all jobs that one action creates."""
+        return self._actions.audited(action, _format_ids, note=note, changes=_created_ids).jobs
 
     def save_filter(self, name: str, text: str) -> None:
         """Save a filter of jobs under a name that all users of the store share."""
-        self._store.saved_filters.save(name, text, actor=self._actions.actor)
-        self._actions.record("filter save", f"filter={name}", note=text or None)
+        audited = self._actions.audited("filter save", f"filter={name}", note=text or None, changes=bool)
+        audited.saved_filters.save(name, text, actor=self._actions.actor)
 
     def delete_filter(self, name: str) -> None:
-        self._store.saved_filters.delete(name)
-        self._actions.record("filter rm", f"filter={name}")
+        self._actions.audited("filter rm", f"filter={name}", changes=bool).saved_filters.delete(name)
+
+
+def _describe_options(options: Mapping[str, Any]) -> str | None:
+    """The note of an audit entry: the person's own note, or the options of the action."""
+    used = {name: value for name, value in options.items() if value is not None}
+    return used.pop("note", None) or " ".join(f"{name}={_describe(value)}" for name, value in used.items()) or None
+
+
+def _describe(value: Any) -> Any:
+    return msgspec.json.encode(value.describe()).decode() if isinstance(value, Edit) else value
+
+
+def _created_ids(jobs: Sequence[Enqueued]) -> list[JobId]:
+    return [job.id for job in jobs if job.created or job.replaced]
+
+
+def _format_ids(ids: Sequence[JobId]) -> str:
+    return f"id={ids[0]}" if len(ids) == 1 else f"id={min(ids)} to {max(ids)}"
 
 
 def _explain_unchanged(store: Store, action: str, selector: Selector, changed: Container[JobId]) -> str:

@@ -65,7 +65,13 @@ def run(session: CliSession, *, target: str, batch: BatchArguments, arguments: t
     function = _function(target)
     bound = function.bind(**parse_arguments(arguments))
     keys = batch.keys(function)
-    options = run_options(**{**batch.run, "output": session.output, "actor": session.actor})
+    audit = session.actions.describe(
+        "batch run",
+        lambda batch_ids: f"batch={batch_ids[0]}",
+        note=target,
+        changes=lambda opened: [] if opened is None else [opened.batch.id],
+    )
+    options = run_options(**{**batch.run, "output": session.output, "actor": session.actor, "audit": audit})
     if not options.dry_run:
         session.output.keep_stdout()
     own = function.store if session.url_flag is None else None

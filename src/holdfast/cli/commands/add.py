@@ -93,8 +93,10 @@ def _answer(jobs: Sequence[Enqueued], known: int = 0) -> AddAnswer:
 
 def _enqueue(session: CliSession, requests: Sequence[NewJob], options: Mapping[str, Any]) -> list[Enqueued]:
     """Enqueue jobs, each new one with its callback, and warn about queues that no live worker serves."""
-    callback, store = _parse_callback(options["callback"]), session.store.jobs
-    jobs = [store.enqueue(requests[0])] if len(requests) == 1 else store.enqueue_many(requests)
+    callback = _parse_callback(options["callback"])
+    labels = {request.label for request in requests}
+    store = session.actions.jobs.audited_jobs("add", note=labels.pop() if len(labels) == 1 else None)
+    jobs = store.enqueue_many(requests)
     if callback:
         builder = JobBuilder(session, {**options, **CALLBACK_OPTIONS}, presets=Presets())
         callbacks = []

@@ -14,12 +14,14 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from holdfast.admin.actions.actions import Actions
 from holdfast.cli.command import command, with_options
 from holdfast.cli.commands.log import log_path_of
 from holdfast.cli.commands.options import OPTIONS, QUEUE_OPTIONS, JobBuilder, argv_argument
 from holdfast.cli.jobs.wait import EXIT_CODES
 from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT
 from holdfast.cli.session import CliSession
+from holdfast.domain.access.roles import Via
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, HoldfastError
@@ -62,7 +64,8 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool, **options: A
     options["queue"] = f"run-{secrets.token_hex(8)}"  # a queue that no other worker serves
     request = JobBuilder(session, options).build(("/bin/sh", "-c", " ".join(argv)) if shell else argv)
     app = session.app
-    job_id = app.store.jobs.enqueue(request).id
+    actions = Actions(app.store, actor=session.actor, via=Via.CLI)
+    job_id = actions.jobs.enqueue_all("run", [request], note=request.label)[0].id
     stopped = threading.Event()
     echo = _echo(stopped) if session.output.format == "text" else None
     queues = [request.queue]

@@ -64,7 +64,7 @@ def enqueue(session: CliSession, *, kind: str, payload: str, **options: Any) -> 
         actor=session.actor,
         **options,
     )
-    job = session.store.jobs.enqueue(request)
+    (job,) = session.actions.jobs.enqueue_all("enqueue", [request], note=kind)
     text = f"job {job.id}" + ("" if job.created else " was there already")
     answer = EnqueueAnswer(job.id, job.created, kind, request.queue)
     session.output.value(answer, lambda: [str(job.id) if session.output.quiet else text])

@@ -48,8 +48,8 @@ def token() -> None:
 @click.option("--role", type=click.Choice([*map(str, Role)]), default="viewer", show_default=True, help=_ROLES)
 def add(session: CliSession, *, name: str, role: str) -> None:
     """Make a token for the person or program NAME, and print it: it is never shown again."""
-    secret = session.store.credentials.add(name, Role(role), actor=session.actor)
-    session.actions.record("token add", f"token={name}", note=role)
+    credentials = session.actions.audited("token add", f"token={name}", note=role, changes=bool).credentials
+    secret = credentials.add(name, Role(role), actor=session.actor)
     session.output.note("This is shown once; keep it where only its owner can read it.")
     session.output.value(TokenAddAnswer(name, Role(role), secret), lambda: [secret])
 
@@ -64,8 +64,8 @@ def ls(session: CliSession) -> None:
 @click.argument("name")
 def rm(session: CliSession, *, name: str) -> None:
     """Revoke a token, by its name or prefix: from the next request on it opens nothing. The last one locks all out."""
-    view = _token_view(session.store.credentials.revoke(name))
-    session.actions.record("token rm", f"token={view.name}")
+    target = lambda revoked: f"token={revoked[0].name}"  # noqa: E731 - NAME may be a prefix
+    view = _token_view(session.actions.audited("token rm", target).credentials.revoke(name))
     session.output.value(view, lambda: [f"{view.name} ({view.prefix}) is revoked"])
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
+from holdfast.admin.actions.actions import Actions
 from holdfast.cli.command import CommandGroup, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import table
 from holdfast.domain.access.masking import mask_store_url
+from holdfast.domain.access.roles import Via
 from holdfast.errors import InvalidInput, NotAStore
 from holdfast.store import open_store
 from holdfast.store.engine.backend import SCHEMA_VERSION
@@ -65,6 +67,8 @@ def db() -> None:
 def migrate(session: CliSession) -> None:
     """Bring the schema of the store up to date. Opening a store does that too, where its user may."""
     applied = session.store.backend.migrate()
+    if applied:
+        session.actions.record("db migrate", f"schema={SCHEMA_VERSION}")
     answer = MigrateAnswer(SCHEMA_VERSION, session.store.database.tools.server, applied)
     text = f"migrations applied: {', '.join(map(str, applied))}" if applied else "nothing to do"
     session.output.value(answer, lambda: [f"schema {answer.schema} on {answer.server}; {text}"])
@@ -94,6 +98,11 @@ def backup(session: CliSession, *, file: Path) -> None:
     The file is a store: look into it with --url sqlite:///FILE, or bring it to PostgreSQL with db copy.
     """
     size = session.store.database.backup(file)
+    try:
+        session.actions.record("db backup", f"file={file.absolute()}")
+    except BaseException:
+        file.unlink()  # no copy of all jobs without an entry in the audit log
+        raise
     session.output.value(BackupAnswer(str(file), size), lambda: [f"{file}: {format_size(size)}"])
 
 
@@ -101,6 +110,7 @@ def backup(session: CliSession, *, file: Path) -> None:
 def vacuum(session: CliSession) -> None:
     """Give back the room of what was deleted. On SQLite, writers wait meanwhile."""
     answer = session.store.database.vacuum()
+    session.actions.record("db vacuum", f"schema={SCHEMA_VERSION}")
     session.output.value(answer, lambda: [f"{format_size(answer.before)} before, {format_size(answer.after)} after"])
 
 
@@ -122,6 +132,7 @@ def roles(session: CliSession, *, apply: bool) -> None:
     statements: list[str] = tools.roles()
     if apply:
         tools.apply(statements)  # type: ignore[attr-defined]
+        session.actions.record("db roles", f"schema={SCHEMA_VERSION}")
     session.output.value(RolesAnswer(statements, apply), lambda: [f"{statement};" for statement in statements])
 
 
@@ -140,6 +151,7 @@ def copy(session: CliSession, *, target: str) -> None:
     place = mask_store_url(target)
     with closing(open_store(target)) as store:
         rows = session.store.database.move_to(store.database, place, report=report)
+        Actions(store, actor=session.actor, via=Via.CLI).record("db copy", f"from={mask_store_url(session.url)}")
     session.output.value(CopyAnswer(place, rows), lambda: [f"{rows['job']:,} jobs copied; from now on use {place}"])
 
 

@@ -128,14 +128,11 @@ def drain(session: CliSession, *, timeout: str, end: bool) -> None:
     if end:
         paused = [queue for queue in store.queues.list() if queue.paused]
         queues = [queue.name for queue in paused if (queue.note or "").startswith((DRAIN_NOTE, STOP_NOTE))]
-        for name in queues:
-            store.queues.resume(name)
-        session.actions.record("drain --end", f"queue={','.join(queues)}", count=len(queues))
+        session.actions.fleet.resume_all("drain --end", queues)
         answer = DrainAnswer(queues, _count(store, State.RUNNING))
         session.output.value(answer, lambda: [f"{len(queues)} queues go on"])
         return
-    queues = _pause_all(store, f"{DRAIN_NOTE}{session.actor}")
-    session.actions.record("drain", f"queue={','.join(queues)}", count=len(queues))
+    queues = _pause_all(session, "drain", f"{DRAIN_NOTE}{session.actor}")
     _wait_until_idle(session, timeout)
     session.output.value(DrainAnswer(queues, 0), lambda: [f"nothing runs; {len(queues)} queues are paused"])
 
@@ -160,18 +157,17 @@ def emergency_stop(session: CliSession) -> None:
     Nothing is lost: holdfast drain --end and holdfast resume let queues and jobs go on.
     """
     note = f"{STOP_NOTE}{session.actor}"
-    queues = _pause_all(session.store, note)
-    stopping = session.store.control.pause(Selector(states=(State.RUNNING,)), actor=session.actor, note=note)
-    session.actions.record("emergency-stop", f"queue={','.join(queues)}", count=len(stopping))
+    queues = _pause_all(session, "emergency-stop", note)
+    audited = session.actions.audited("emergency-stop", "state=running")
+    stopping = audited.control.pause(Selector(states=(State.RUNNING,)), actor=session.actor, note=note)
     text = f"{len(queues)} queues are paused, {len(stopping):,} jobs are told to stop"
     session.output.value(StopAnswer(queues, len(stopping)), lambda: [text])
 
 
-def _pause_all(store: Store, note: str) -> list[str]:
+def _pause_all(session: CliSession, action: str, note: str) -> list[str]:
     """Pause all queues and return their names; a queue that is already paused keeps its note."""
-    names = [queue.name for queue in all_queues(store) if not queue.paused]
-    for name in names:
-        store.queues.pause(name, note=note)
+    names = [queue.name for queue in all_queues(session.store) if not queue.paused]
+    session.actions.fleet.pause_all(action, names, note=note)
     return names
 
 

@@ -65,9 +65,7 @@ def add(session: CliSession, *, name: str, kind: str, expression: str, **options
       holdfast schedule add rollup rollup '*/5 * * * *' --catch-up every --delay 30s
       holdfast schedule add poll fetch 'every 90s' -p '{"source": 7}'
     """
-    created = session.actions.schedules.api.create(name, kind, expression, **_set_options(options))
-    session.actions.record("schedule add", f"schedule={name}", note=f"{kind}: {expression}")
-    print_schedule(session, created)
+    print_schedule(session, session.actions.schedules.create(name, kind, expression, **_set_options(options)))
 
 
 @command("edit", answers=ScheduleView, changes=True)
@@ -88,9 +86,7 @@ def edit(session: CliSession, *, name: str, expression: str | None, kind: str | 
     changes = _set_options(options)
     if not changes and expression is None and kind is None:
         raise InvalidInput("nothing to change", hint="Give --expression, --kind or another option.")
-    changed = session.actions.schedules.api.update(name, kind=kind, expression=expression, **changes)
-    names = sorted([*changes, *(option for option, value in (("kind", kind), ("expression", expression)) if value)])
-    session.actions.record("schedule edit", f"schedule={name}", note=", ".join(names))
+    changed = session.actions.schedules.update(name, kind=kind, expression=expression, **changes)
     print_schedule(session, changed)
 
 

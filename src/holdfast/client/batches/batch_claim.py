@@ -41,7 +41,8 @@ def open_batch(
         if not options.wait:
             raise ServiceRunning(f"{running} is running")
         waiting.pause(f"waiting for the end of {running}")
-    return _open(store, run_request(bound, keys, options), wait=options.wait, output=output)
+    opening = store if options.audit is None else store.audited(options.audit)
+    return _open(opening, run_request(bound, keys, options), wait=options.wait, output=output)
 
 
 def abandon_batch(store: Store, opened: BatchRun) -> None:

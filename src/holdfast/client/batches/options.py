@@ -17,6 +17,7 @@ from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.output.printer import Format, Output, SilentOutput
 from holdfast.settings import load_settings
+from holdfast.store.access.audit import AuditedAction
 
 #: Retries within a run follow each other in seconds, not minutes.
 UNIT_CURVE = Curve(base=1.0, cap=30.0)
@@ -162,6 +163,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     progress_every: int = 10
     output: str | Output | None = None
     actor: str = Actor.CLIENT
+    #: The action of a person that starts the run; the library's own runs have none.
+    audit: AuditedAction | None = None
 
     def printer(self) -> Output:
         """The output that the run reports to."""

@@ -83,18 +83,25 @@ class Credentials(Noun):
 
 
 class StoredResponse(Struct, frozen=True):
-    """The response to a request with a key; without a status the request is still in progress."""
+    """The response to a request with a key."""
 
     digest: str
-    status: int | None
-    body: str | None
+    status: int
+    body: str
 
 
 class IdempotencyKeys(Noun):
-    """Responses by credential and key."""
+    """Responses by credential and key.
+
+    The key is claimed, the request runs and its response is kept in one transaction: see
+    :meth:`holdfast.store.Store.single_transaction`. No other transaction sees a key without its response.
+    """
 
     def claim(self, credential: str, key: str, digest: str) -> StoredResponse | None:
-        """Claim a key. None: the request is new, run it. Otherwise the response to the earlier request."""
+        """Claim a key. None: the request is new, run it. Otherwise the response to the earlier request.
+
+        If another transaction has claimed the key, this one waits until that ends.
+        """
         while True:
             values = {"credential": credential, "key": key}
             if self._backend.run(query("claim_idempotency_key", digest=digest, **values)):
@@ -107,7 +114,3 @@ class IdempotencyKeys(Noun):
         """Store the response to a claimed request."""
         values = {"credential": credential, "key": key, "status": status, "body": body}
         self._backend.run(query("complete_idempotency_key", **values), repeatable=True)
-
-    def release(self, credential: str, key: str) -> None:
-        """Release a key whose request failed, so that it can be sent again."""
-        self._backend.run(query("release_idempotency_key", credential=credential, key=key), repeatable=True)

@@ -65,8 +65,11 @@ class Backend(Protocol):
     async def arun_on(self, connection: Any, operation: Operation[T]) -> T:
         """Run an operation on the caller's async connection, in the caller's transaction."""
 
-    def transaction(self) -> AbstractContextManager[Any]:
-        """A new connection in a transaction: committed at the end, rolled back on an exception."""
+    def transaction(self, *, limit: timedelta | None = None) -> AbstractContextManager[Any]:
+        """A new connection in a transaction: committed at the end, rolled back on an exception.
+
+        *limit*: the server ends a statement, and a client that sends none, after this time.
+        """
 
     def notify(self) -> None:
         """Wake workers that listen; a hint that may get lost. It neither waits nor fails."""

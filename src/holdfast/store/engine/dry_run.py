@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, cast
 
-from holdfast.domain.jobs.job import JobId
-from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, single
+from holdfast.store.engine.operation import Operation, OperationFunction, P, T
+from holdfast.store.engine.wrapper import BackendWrapper
 
 
-class DryRunBackend:
+class DryRunBackend(BackendWrapper):
     """Runs statements on a real backend and rolls each transaction back; answers and errors are the real ones.
 
     - A method of several transactions, or of a read, does not see its own earlier writes. No worker is woken.
-    - A dry run costs as much as the real run, locks included.
-    - Methods that cannot be rolled back are missing: connections, migrations, the caller's own transaction.
+    - A dry run costs as much as the real run, locks included. The ids that it draws are of no job.
     """
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self.name = backend.name
-
-    def fetch(self, statement: Query) -> list[Any]:
-        return self._backend.fetch(statement)
-
-    def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._backend.read(operation, *args, **kwargs)
-
-    def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:  # noqa: ARG002 - the signature of a backend
-        """Run one statement and roll it back."""
-        return self.write(single, statement)
 
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation and roll it back."""
@@ -39,11 +22,7 @@ class DryRunBackend:
             self._backend.write(_rolled_back, lambda: operation(*args, **kwargs))
         except _RolledBack as rollback:
             return cast("T", rollback.answer)
-        raise AssertionError("a rehearsal was kept")
-
-    def draw_ids(self, count: int) -> list[JobId] | None:
-        """Ids that no job will have."""
-        return self._backend.draw_ids(count)
+        raise AssertionError("a dry run was kept")
 
     def notify(self) -> None:
         """Do nothing: nothing has changed."""
@@ -53,7 +32,7 @@ class _RolledBack(Exception):
     """Rolls a transaction back and carries its answer."""
 
     def __init__(self, answer: Any) -> None:
-        super().__init__("this was a rehearsal")
+        super().__init__("this was a dry run")
         self.answer = answer
 
 

@@ -41,7 +41,10 @@ class Queues(Noun):
     """The settings of queues. They apply from the next claim on, on every host."""
 
     def set_limits(self, name: str, *, limit: int | None = None, worker_limit: int | None = None) -> None:
-        """Limit the running jobs of a queue, in total and per worker. None keeps a limit, 0 removes it."""
+        """Limit the running jobs of a queue, in total and per worker. None keeps a limit, 0 removes it.
+
+        A limit that is set already costs no write; nor does a pause of a paused queue with the same note.
+        """
         checked_name(name, label="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
         self._backend.run(query("set_queue_limits", name=name, **values), repeatable=True)
@@ -54,12 +57,12 @@ class Queues(Noun):
         """
         checked_name(name, label="the queue")
         text = None if note is None else clean_text(note, limit=MAX_NOTE_LENGTH)
-        self._backend.run(query("set_queue_paused", name=name, paused=True, note=text), repeatable=True)
+        self._backend.run(query("pause_queue", name=name, note=text), repeatable=True)
 
     def resume(self, name: str) -> None:
         """Start jobs of the queue again."""
         checked_name(name, label="the queue")
-        self._backend.run(query("set_queue_paused", name=name, paused=False, note=None), repeatable=True)
+        self._backend.run(query("resume_queue", name=name), repeatable=True)
         self._backend.notify()
 
     def get(self, name: str) -> Queue:

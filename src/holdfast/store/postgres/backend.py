@@ -143,8 +143,10 @@ class PostgresBackend:
                 return result
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self, *, limit: timedelta | None = None) -> Iterator[Connection]:
         with translated(), closing(self.connect()) as connection:
+            if limit is not None:
+                connection.execute(_limits(limit).encode())
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
 
@@ -222,10 +224,12 @@ class PostgresBackend:
 
 def _begin(timeout: timedelta, *, mode: str = "") -> str:
     """Begin a transaction that limits its own time; a session setting would not survive PgBouncer."""
+    return f"BEGIN {mode}; {_limits(timeout)}"
+
+
+def _limits(timeout: timedelta) -> str:
     limit = int(timeout.total_seconds() * 1000)
-    return (
-        f"BEGIN {mode}; SET LOCAL statement_timeout = {limit}; SET LOCAL idle_in_transaction_session_timeout = {limit}"
-    )
+    return f"SET LOCAL statement_timeout = {limit}; SET LOCAL idle_in_transaction_session_timeout = {limit}"
 
 
 class _IdSource:

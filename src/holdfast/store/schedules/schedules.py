@@ -98,7 +98,7 @@ class ScheduleStore(Noun):
 
     @transaction()
     def pause(self, name: str, *, actor: str, note: str | None = None) -> Operation[Schedule]:
-        """Stop planning a schedule; its jobs continue.
+        """Stop planning a schedule; its jobs continue. One that is paused already, with the same note, stays as it is.
 
         Raises:
             NoSuchSchedule: There is none of this name.
@@ -106,6 +106,8 @@ class ScheduleStore(Noun):
         checked_actor(actor, system=SYSTEM)
         text = None if note is None else clean_text(note, limit=MAX_NOTE)
         schedule = yield from locked_schedule(name)
+        if schedule.paused and schedule.note == text:
+            return schedule
         return (yield from _move(schedule, CursorMove(schedule.cursor, None), paused=True, note=text, actor=actor))
 
     @transaction(wakes=True)

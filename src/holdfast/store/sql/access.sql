@@ -9,6 +9,10 @@ INSERT INTO holdfast.audit_entry (at, actor, via, action, target, count, note)
 VALUES ((SELECT holdfast.now()), :actor, :via, :action, :target, :count, :note)
 RETURNING id
 
+-- name: update_audit_entry
+-- Add to the entry of an action that takes several transactions.
+UPDATE holdfast.audit_entry SET target = :target, count = :count WHERE id = :id
+
 -- name: list_audit_entries
 -- List audit entries, newest first. A filter reads at most :window entries.
 SELECT id, at, actor, via, action, target, count, note FROM (
@@ -58,10 +62,12 @@ ON CONFLICT (name) DO NOTHING
 SELECT value FROM holdfast.secret WHERE name = :name
 
 -- name: save_filter
--- Save a filter by name.
-INSERT INTO holdfast.saved_filter (name, filter, actor, created_at) VALUES (:name, :filter, :actor,
+-- Save a filter by name. No row comes back if it is saved already.
+INSERT INTO holdfast.saved_filter AS saved_filter (name, filter, actor, created_at) VALUES (:name, :filter, :actor,
     (SELECT holdfast.now()))
 ON CONFLICT (name) DO UPDATE SET filter = excluded.filter, actor = excluded.actor, created_at = excluded.created_at
+WHERE saved_filter.filter <> excluded.filter
+RETURNING name
 
 -- name: delete_filter
 -- Delete a saved filter.
@@ -72,7 +78,7 @@ DELETE FROM holdfast.saved_filter WHERE name = :name RETURNING name
 SELECT name, filter, actor, created_at FROM holdfast.saved_filter ORDER BY name LIMIT :limit::bigint
 
 -- name: claim_idempotency_key
--- Claim an idempotency key.
+-- Claim an idempotency key. The response follows in the same transaction.
 INSERT INTO holdfast.idempotency_key (credential, key, digest, at) VALUES (:credential, :key, :digest,
     (SELECT holdfast.now()))
 ON CONFLICT (credential, key) DO NOTHING
@@ -85,7 +91,3 @@ SELECT digest, status, body FROM holdfast.idempotency_key WHERE credential = :cr
 -- name: complete_idempotency_key
 -- Record the answer of an idempotency key.
 UPDATE holdfast.idempotency_key SET status = :status, body = :body WHERE credential = :credential AND key = :key
-
--- name: release_idempotency_key
--- Release an idempotency key whose request failed.
-DELETE FROM holdfast.idempotency_key WHERE credential = :credential AND key = :key AND status IS NULL

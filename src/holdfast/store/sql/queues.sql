@@ -7,22 +7,33 @@ name, run_limit AS "limit", worker_limit, paused, note, scale_min, scale_max
 name, options::text, payload_schema::text, version
 
 -- name: set_queue_limits
--- Set limits of a queue. NULL keeps a limit, 0 removes it.
+-- Set limits of a queue. NULL keeps a limit, 0 removes it. No row comes back if nothing changes.
 INSERT INTO holdfast.queue AS existing (name, run_limit, worker_limit)
 VALUES (:name, nullif(:run_limit::integer, 0), nullif(:worker_limit::integer, 0))
 ON CONFLICT (name) DO UPDATE SET
     run_limit = nullif(coalesce(:run_limit::integer, existing.run_limit), 0),
     worker_limit = nullif(coalesce(:worker_limit::integer, existing.worker_limit), 0)
+WHERE existing.run_limit IS DISTINCT FROM nullif(coalesce(:run_limit::integer, existing.run_limit), 0)
+    OR existing.worker_limit IS DISTINCT FROM nullif(coalesce(:worker_limit::integer, existing.worker_limit), 0)
+RETURNING name
 
 -- name: set_queue_scale
--- Set the bounds of the autoscaler.
-INSERT INTO holdfast.queue (name, scale_min, scale_max) VALUES (:name, :least, :most)
+-- Set the bounds of the autoscaler. No row comes back if the queue has them already.
+INSERT INTO holdfast.queue AS existing (name, scale_min, scale_max) VALUES (:name, :least, :most)
 ON CONFLICT (name) DO UPDATE SET scale_min = excluded.scale_min, scale_max = excluded.scale_max
+WHERE existing.scale_min IS DISTINCT FROM excluded.scale_min OR existing.scale_max IS DISTINCT FROM excluded.scale_max
+RETURNING name
 
--- name: set_queue_paused
--- Pause or resume a queue.
-INSERT INTO holdfast.queue (name, paused, note) VALUES (:name, :paused, :note)
-ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, note = excluded.note
+-- name: pause_queue
+-- Pause a queue. No row comes back if it is paused already, with the same note.
+INSERT INTO holdfast.queue AS existing (name, paused, note) VALUES (:name, true, :note)
+ON CONFLICT (name) DO UPDATE SET paused = true, note = excluded.note
+WHERE NOT existing.paused OR existing.note IS DISTINCT FROM excluded.note
+RETURNING name
+
+-- name: resume_queue
+-- Resume a queue. No row comes back if it is not paused.
+UPDATE holdfast.queue SET paused = false, note = NULL WHERE name = :name AND paused RETURNING name
 
 -- name: get_queue
 -- Read the settings of a queue.

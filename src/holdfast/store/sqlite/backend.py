@@ -133,7 +133,7 @@ class SqliteBackend:
         return self.run_on(connection, operation)
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, limit: timedelta | None = None) -> Iterator[sqlite3.Connection]:  # noqa: ARG002 - the busy timeout limits every wait
         with translated(), closing(self.connect()) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:

@@ -23,6 +23,7 @@ from holdfast.web.api.openapi import BASE, Endpoint, build_document
 from holdfast.web.request import Request, Threads, error_answer
 
 if TYPE_CHECKING:
+    from holdfast.store import Store
     from holdfast.web.app import Site
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(
@@ -66,7 +67,7 @@ def _answer(request: Request, endpoint: Endpoint, body: bytes) -> Response:
     values = {"query": _parse_query(endpoint, request), "body": _parse_body(endpoint, request, body)}
     dry_run = bool(getattr(values["body"], "dry_run", False))
 
-    def run() -> Response:
+    def run(request: Request) -> Response:
         began = time.monotonic()
         data = endpoint.handler(request, *(values.get(name, number) for name in endpoint.parameters))
         spent = Meta(int((time.monotonic() - began) * 1000))
@@ -74,38 +75,40 @@ def _answer(request: Request, endpoint: Endpoint, body: bytes) -> Response:
         return json_response(envelope, 200 if dry_run else endpoint.status)
 
     key = request.http.headers.get("idempotency-key") if endpoint.method == "POST" else None
-    return run() if key is None or dry_run else _run_once(run, request, key, body)
+    return run(request) if key is None or dry_run else _run_once(run, request, key, body)
 
 
-def _run_once(run: Callable[[], Response], request: Request, key: str, body: bytes) -> Response:
-    """Run a request once per idempotency key; a repeated request gets the stored answer."""
+def _run_once(run: Callable[[Request], Response], request: Request, key: str, body: bytes) -> Response:
+    """Run a request once per idempotency key; a repeated request gets the stored answer.
+
+    The changes, their audit entries and the answer are one transaction. A refusal rolls it back and is stored alone.
+    """
     if not IDEMPOTENCY_KEY.fullmatch(key):
         raise InvalidInput("an Idempotency-Key has 1 to 200 visible ASCII characters")
-    http, caller = request.http, request.caller
+    http = request.http
     digest = hashlib.sha256(f"{http.method} {http.url.path}\n".encode() + body).hexdigest()
-    credential = caller.prefix or f"name:{caller.name}"
-    keys = request.actions.store.idempotency_keys
-    stored = keys.claim(credential, key, digest)
-    if stored is not None:
-        if stored.digest != digest:
-            raise Conflict("this Idempotency-Key came with another request", hint="Take a new key for a new request.")
-        if stored.status is None or stored.body is None:
-            hint = "Wait for it; if its server was stopped, look whether it was done, and take a new key."
-            raise Conflict("a request with this Idempotency-Key is under way", hint=hint)
-        return json_response(stored.body.encode(), stored.status, {"Idempotent-Replay": "true"})
     try:
-        answer = run()
+        return _answer_once(request, key, digest, lambda store: run(request.within(store)))
     except (HoldfastError, HttpError) as error:
         status, failure, headers = error_answer(error)
         if status >= 500 or status in TRANSIENT_STATUSES:
-            keys.release(credential, key)
             raise
-        answer = json_response(msgspec.json.encode(error_envelope(failure)), status, headers)
-    except BaseException:
-        keys.release(credential, key)
-        raise
-    keys.keep(credential, key, answer.status_code, bytes(answer.body).decode())
-    return answer
+        refusal = json_response(msgspec.json.encode(error_envelope(failure)), status, headers)
+    return _answer_once(request, key, digest, lambda _: refusal)
+
+
+def _answer_once(request: Request, key: str, digest: str, answer: Callable[[Store], Response]) -> Response:
+    """Store the answer under the key, in the transaction that makes it; or return the one that is stored."""
+    credential = request.caller.prefix or f"name:{request.caller.name}"
+    with request.actions.store.single_transaction() as store:
+        stored = store.idempotency_keys.claim(credential, key, digest)
+        if stored is None:
+            response = answer(store)
+            store.idempotency_keys.keep(credential, key, response.status_code, bytes(response.body).decode())
+            return response
+    if stored.digest != digest:
+        raise Conflict("this Idempotency-Key came with another request", hint="Take a new key for a new request.")
+    return json_response(stored.body.encode(), stored.status, {"Idempotent-Replay": "true"})
 
 
 def _parse_query(endpoint: Endpoint, request: Request) -> Any:

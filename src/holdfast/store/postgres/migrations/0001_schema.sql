@@ -565,7 +565,7 @@ CREATE TABLE holdfast.idempotency_key (
     credential text NOT NULL,
     key text NOT NULL,
     digest text NOT NULL,
-    status integer,                            -- null: the request is under way
+    status integer,                            -- null only within the transaction of the request
     body text,
     at timestamptz NOT NULL,
     PRIMARY KEY (credential, key)

@@ -451,7 +451,7 @@ CREATE TABLE holdfast_idempotency_key (
     credential TEXT NOT NULL,
     key TEXT NOT NULL,
     digest TEXT NOT NULL,
-    status INTEGER,                            -- null: the request is under way
+    status INTEGER,                            -- null only within the transaction of the request
     body TEXT,
     at INTEGER NOT NULL,
     PRIMARY KEY (credential, key)
