@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.quantities import Duration, as_duration
-from holdfast.errors import JobCancelled, JobFailed, WaitTimeout
+from holdfast.errors import JobCancelled, JobFailed, ResultDropped, WaitTimeout
 from holdfast.store.jobs.queries import JobQueries
 
 #: The first and the longest pause between polls: short jobs are noticed at once, long ones cost two polls a second.
@@ -80,6 +80,7 @@ class JobRef:
         Raises:
             JobFailed: The job is dead.
             JobCancelled: The job was cancelled.
+            ResultDropped: The job is done; its result could not be stored.
             WaitTimeout: It did not finish within *timeout*.
         """
         return _result(self.wait(timeout), type)
@@ -116,4 +117,6 @@ def _result(job: Job, type: Any) -> Any:  # noqa: A002 - msgspec's own name
         raise JobFailed(f"job {job.id} is dead after {job.attempts} attempts: {job.error}", job_id=job.id)
     if job.state is State.CANCELLED:
         raise JobCancelled(f"job {job.id} was cancelled: {job.error}", job_id=job.id)
+    if job.error is not None:
+        raise ResultDropped(f"job {job.id} is done, but {job.error}", job_id=job.id)
     return None if job.result is None else msgspec.json.decode(job.result, type=type)

@@ -91,9 +91,10 @@ class JobNumbers(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The handler returned; *result* is JSON."""
+    """The handler returned. *result* is JSON; *dropped* says why a result cannot be stored."""
 
     result: str | None = None
+    dropped: str | None = None
 
 
 class Failed(Struct, frozen=True, kw_only=True):
