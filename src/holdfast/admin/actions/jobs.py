@@ -17,8 +17,7 @@ from holdfast.domain.commands.command import COMMAND, Command, Edit
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector, format_filter, parse_timestamp
 from holdfast.domain.names import checked_name, nearest_name
-from holdfast.domain.quantities import as_bytes, checked_number
-from holdfast.domain.schedules.rule import checked_timestamp
+from holdfast.domain.quantities import as_bytes, checked_number, checked_timestamp
 from holdfast.errors import InvalidInput, NoSuchJob, NotFound
 from holdfast.store import Store
 from holdfast.store.jobs.control import JobControl

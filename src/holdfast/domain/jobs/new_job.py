@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
+from math import isfinite
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +14,8 @@ from msgspec import Struct
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, OnLost
+from holdfast.domain.names import MAX_KEY
+from holdfast.domain.quantities import checked_delay
 from holdfast.errors import InvalidInput
 
 
@@ -43,6 +47,8 @@ class Unique(msgspec.Struct, frozen=True):
             raise InvalidInput("a unique key cannot be empty")
         if (self.scope is KeyScope.PERIOD) != (self.period is not None):
             raise InvalidInput("a period belongs to the scope 'period', and to no other")
+        if self.period is not None:
+            checked_delay(self.period, label="the period of a key")
 
 
 class KeyHolder(msgspec.Struct, frozen=True):
@@ -70,8 +76,29 @@ def is_free(holder: KeyHolder, *, live: bool) -> bool:
 
 
 def key_json(values: Sequence[object]) -> str:
-    """Values as canonical JSON: equal values give the same key everywhere."""
-    return msgspec.json.encode(values, order="sorted").decode()
+    """Values as canonical JSON: equal values give the same key everywhere, also in SQL (``holdfast.canonical_json``).
+
+    Numbers are equal if their values are: 5 and 5.0 give the same key. A long key ends in its digest.
+    """
+    text = _canonical(msgspec.to_builtins(values, order="sorted", str_keys=True))
+    if len(text) <= MAX_KEY:
+        return text
+    import hashlib
+
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text[: MAX_KEY - len(digest)] + digest
+
+
+def _canonical(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_canonical(key)}:{_canonical(value[key])}" for key in sorted(value)) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_canonical, value)) + "]"
+    if isinstance(value, float) and isfinite(value):
+        # Decimal digits without exponent, as SQL writes numbers.
+        text = format(Decimal(repr(value)), "f")
+        return (text.rstrip("0").rstrip(".") if "." in text else text) if value else "0"
+    return msgspec.json.encode(value).decode()
 
 
 class Actor(StrEnum):

@@ -45,6 +45,9 @@ class DryRunBackend:
         """Ids that no job will have."""
         return self._backend.draw_ids(count)
 
+    def discard_ids(self) -> None:
+        self._backend.discard_ids()
+
     def notify(self) -> None:
         """Do nothing: nothing has changed."""
 

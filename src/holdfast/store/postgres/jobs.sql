@@ -2,15 +2,20 @@
 -- Draw :count new job ids.
 SELECT nextval('holdfast.job_id') FROM generate_series(1, :count)
 
+-- name: skip_job_ids
+-- Draw past the ids that exist already, at most 100,000: after a restore or a failover the sequence may be behind.
+SELECT max(nextval('holdfast.job_id')) FROM generate_series(1, least(100000,
+    (SELECT max(id) FROM holdfast.job) - (SELECT nextval('holdfast.job_id'))))
+
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
 -- The id is allocated before, so that an enqueue sent again after a lost answer changes nothing.
 WITH clock AS (SELECT holdfast.now() AS now),
 inserted AS (
     INSERT INTO holdfast.job (id, kind, payload, label, tags, parent_id, actor, created_at,
-        max_attempts, max_crashes, on_lost, retry)
+        max_attempts, max_crashes, on_lost, retry, nonce)
     SELECT :id, :kind, :payload::json, :label, :tags::json, :parent_id, :actor, clock.now,
-        :max_attempts, :max_crashes, :on_lost, :retry::json
+        :max_attempts, :max_crashes, :on_lost, :retry::json, :nonce
     FROM clock
     ON CONFLICT (id) DO NOTHING
     RETURNING id

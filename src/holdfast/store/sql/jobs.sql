@@ -1,8 +1,8 @@
 -- Jobs: enqueue, unique keys, steps, progress and events.
 
--- name: get_job_request
--- Read the columns that decide whether a repeated enqueue is the same request.
-SELECT kind, payload::text, actor FROM holdfast.job WHERE id = :id
+-- name: get_job_nonce
+-- Read the nonce of a job, which decides whether a repeated enqueue is the same call.
+SELECT nonce FROM holdfast.job WHERE id = :id
 
 -- name: lock_lease
 -- Lock a running job's row while its holder enqueues children, so that the lease stays valid.

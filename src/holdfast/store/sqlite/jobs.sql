@@ -3,11 +3,16 @@
 UPDATE holdfast_meta SET last_job_id = last_job_id + :count;
 SELECT last_job_id - :count + 1 FROM holdfast_meta
 
+-- name: skip_job_ids
+-- Draw past the ids that exist already. The counter is in the same database as the jobs, so it is never behind.
+SELECT last_job_id FROM holdfast_meta
+
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
 INSERT INTO holdfast_job (id, kind, payload, label, tags, parent_id, actor, created_at,
-    max_attempts, max_crashes, on_lost, retry)
-VALUES (:id, :kind, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes, :on_lost, :retry);
+    max_attempts, max_crashes, on_lost, retry, nonce)
+VALUES (:id, :kind, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes, :on_lost, :retry,
+    :nonce);
 INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, no_prefetch)
 SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE 'ready' END,
     :queue, :kind, :priority, due.at, :no_prefetch
