@@ -223,10 +223,11 @@ class JobActions:
         job = build_job(self._store, kind, payload, actor=self._actions.actor, **options)
         if dry_run:
             tried = self._store.dry_run_store().jobs.enqueue(job)
-            return EnqueuedJob(None if tried.created else tried.id, tried.created, kind, job.queue, dry_run=True)
+            job_id = None if tried.created else tried.id
+            return EnqueuedJob(job_id, tried.created, tried.outcome, kind, job.queue, dry_run=True)
         answer = self._store.jobs.enqueue(job)
         self._actions.record("enqueue", f"id={answer.id}", count=int(answer.created), note=kind)
-        return EnqueuedJob(answer.id, answer.created, kind, job.queue)
+        return EnqueuedJob(answer.id, answer.created, answer.outcome, kind, job.queue)
 
     def save_filter(self, name: str, text: str) -> None:
         """Save a filter of jobs under a name that all users of the store share."""

@@ -30,9 +30,26 @@ class KeyScope(StrEnum):
 class OnConflict(StrEnum):
     """What an enqueue does when its key is taken."""
 
+    #: Keep the existing job, and return its id.
     SKIP = "skip"
+    #: Replace the payload of the existing job, unless it is running.
     REPLACE = "replace"
     RAISE = "raise"
+    #: Like replace; if the existing job is running, a new job runs once more after it.
+    RERUN = "rerun"
+
+
+class EnqueueOutcome(StrEnum):
+    """What an enqueue did."""
+
+    #: A new job.
+    CREATED = "created"
+    #: Nothing: a job has the key.
+    EXISTING = "existing"
+    #: A job that was not running has the new payload.
+    REPLACED = "replaced"
+    #: A new job, which starts after the running one has finished.
+    RERUN = "rerun"
 
 
 class Unique(msgspec.Struct, frozen=True):
@@ -52,7 +69,10 @@ class Unique(msgspec.Struct, frozen=True):
 
 
 class KeyHolder(msgspec.Struct, frozen=True):
-    """The job that has a key now, as read under the lock of the key's row."""
+    """The job that has a key now, as read under the lock of the key's row.
+
+    *previous_id*: the job that had it before. It may still run: the present one starts after it.
+    """
 
     kind: str
     key: str
@@ -60,6 +80,7 @@ class KeyHolder(msgspec.Struct, frozen=True):
     scope: KeyScope
     expires_at: datetime | None
     expired: bool
+    previous_id: JobId | None = None
 
 
 def is_free(holder: KeyHolder, *, live: bool) -> bool:
@@ -143,11 +164,20 @@ class NewJob(Struct, frozen=True, kw_only=True):
 
 
 class Enqueued(Struct, frozen=True):
-    """The answer to an enqueue. Without *created*, the id is that of an existing job."""
+    """The answer to an enqueue. *waits_for* is the running job that a rerun follows."""
 
     id: JobId
-    created: bool
-    replaced: bool = False
+    outcome: EnqueueOutcome = EnqueueOutcome.CREATED
+    waits_for: JobId | None = None
+
+    @property
+    def created(self) -> bool:
+        """Whether the id is that of a new job."""
+        return self.outcome in (EnqueueOutcome.CREATED, EnqueueOutcome.RERUN)
+
+    @property
+    def replaced(self) -> bool:
+        return self.outcome is EnqueueOutcome.REPLACED
 
 
 def due_at(request: NewJob, now: datetime) -> datetime:

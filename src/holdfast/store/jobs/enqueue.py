@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import structs
+
+from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, State
-from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob, due_at
+from holdfast.domain.jobs.new_job import Actor, Enqueued, KeyScope, NewJob, OnConflict, due_at
 from holdfast.domain.names import checked_actor, checked_key, checked_name
 from holdfast.domain.quantities import checked_delay, checked_number, checked_timestamp
 from holdfast.errors import InvalidInput, LeaseLost
@@ -30,7 +33,9 @@ class Jobs(Noun):
     def enqueue(self, request: NewJob, *, holder: Lease | None = None) -> Enqueued:
         """Enqueue one job.
 
-        - The answer holds the job's id, and whether the job was created.
+        - The answer holds the job's id, and says what happened: created, existing, replaced or rerun.
+        - With ``on_conflict`` ``rerun``, a run that starts after this call sees the payload, whatever becomes of a
+          run that is under way.
         - When the connection breaks, the job exists once, or an error is raised.
         - *holder*: the lease of the running job that enqueues it, its parent.
 
@@ -64,7 +69,7 @@ class Jobs(Noun):
         insert = query("insert_job", no_prefetch=request.on_lost is not OnLost.RETRY, nonce=nonce, **values)
         if not self._backend.run(insert, repeatable=True) and self._fetch("get_job_nonce", id=job_id) != [(nonce,)]:
             raise IdsTaken(f"job id {job_id} is taken: the database has lost ids that it gave out before")
-        return Enqueued(job_id, True)
+        return Enqueued(job_id)
 
     def enqueue_many(self, requests: Sequence[NewJob], *, holder: Lease | None = None) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them, or none.
@@ -139,7 +144,7 @@ def insert_jobs(
     created = [i for i, answer in enumerate(answers) if answer.created]
     if not created:
         return
-    new, new_ids = [requests[i] for i in created], [ids[i] for i in created]
+    new, new_ids = [_following(requests[i], answers[i]) for i in created], [ids[i] for i in created]
     yield BulkInsert("job", _job_columns(new, new_ids, now, holder))
     yield BulkInsert("live", _live_columns(new, new_ids, now))
     traced = {job_id: request.trace for request, job_id in zip(new, new_ids, strict=True) if request.trace}
@@ -150,6 +155,13 @@ def insert_jobs(
         [(request.after, job_id) for request, job_id in zip(new, new_ids, strict=True) if request.after]
     )
     yield from dependencies.judge_waiting(waiting)
+
+
+def _following(request: NewJob, answer: Enqueued) -> NewJob:
+    """The request of a rerun starts after the job that is running, however that one finishes."""
+    if answer.waits_for is None:
+        return request
+    return structs.replace(request, after=After(ids=(answer.waits_for,), when=When.FINISHED))
 
 
 def _job_columns(requests: list[NewJob], ids: list[JobId], now: datetime, holder: Lease | None) -> dict[str, list[Any]]:
@@ -202,6 +214,8 @@ def _check_values(request: NewJob) -> None:
         checked_name(request.label, label="the label")
     if request.unique is not None:
         checked_key(request.unique.key, kind=request.kind)
+    if request.on_conflict is OnConflict.RERUN:
+        _check_rerun(request)
     checked_number(request.priority, label="a priority")
     if request.delay is not None and request.run_at is not None:
         raise InvalidInput("a delay and a run_at exclude each other")
@@ -209,3 +223,11 @@ def _check_values(request: NewJob) -> None:
         checked_timestamp(request.run_at, label="run_at")
     if request.delay is not None:
         checked_delay(request.delay, label="a delay")
+
+
+def _check_rerun(request: NewJob) -> None:
+    if request.unique is not None and request.unique.scope is not KeyScope.LIVE:
+        hint = "Leave key_for and unique_for out."
+        raise InvalidInput("on_conflict='rerun' needs a key that frees when its job ends", hint=hint)
+    if request.after is not None:
+        raise InvalidInput("on_conflict='rerun' and after exclude each other")

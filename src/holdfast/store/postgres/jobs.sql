@@ -29,7 +29,7 @@ FROM inserted, clock,
 RETURNING id
 
 -- name: replace_job
--- Replace the payload and options of a job that is not running, and delete its progress.
+-- Replace the payload and options of a job that is not running, and delete its progress and steps.
 -- The token rises, so that a claim under way reads the new payload.
 WITH clock AS (SELECT holdfast.now() AS now),
 changed AS (
@@ -40,6 +40,8 @@ changed AS (
     RETURNING live.id
 ), deleted_progress AS (
     DELETE FROM holdfast.progress USING changed WHERE progress.job_id = changed.id
+), deleted_steps AS (
+    DELETE FROM holdfast.step USING changed WHERE step.job_id = changed.id
 )
 UPDATE holdfast.job SET payload = :payload::json, label = :label, tags = :tags::json
 FROM changed WHERE job.id = changed.id

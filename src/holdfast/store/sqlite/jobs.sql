@@ -20,10 +20,12 @@ FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due
 RETURNING id
 
 -- name: replace_job
--- Replace the payload and options of a job that is not running, and delete its progress.
+-- Replace the payload and options of a job that is not running, and delete its progress and steps.
 UPDATE holdfast_job SET payload = :payload, label = :label, tags = :tags
 WHERE id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
 DELETE FROM holdfast_progress
+WHERE job_id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
+DELETE FROM holdfast_step
 WHERE job_id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
 UPDATE holdfast_live SET priority = :priority, due_at = coalesce(:run_at, :now + :delay, :now), token = token + 1,
     state = CASE

@@ -197,6 +197,7 @@ CREATE TABLE holdfast.key (
     job_id bigint NOT NULL,
     scope text NOT NULL CHECK (scope IN ('live', 'period', 'forever')),
     expires_at timestamptz,
+    previous_id bigint,                        -- had the key before, and may still run: job_id starts after it
     PRIMARY KEY (kind, key),
     CHECK ((scope = 'period') = (expires_at IS NOT NULL))
 );
@@ -440,12 +441,15 @@ BEGIN
         RETURNING * INTO holder;
         IF holder.job_id <> new_id THEN
             -- A new statement: it sees the job that had the key when the insert waited.
-            IF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.job_id)
-                OR holder.scope = 'forever' OR holder.expires_at > timestamp THEN
+            IF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.job_id) THEN
+                RETURN holder.job_id;
+            ELSIF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.previous_id) THEN
+                RETURN holder.previous_id;
+            ELSIF holder.scope = 'forever' OR holder.expires_at > timestamp THEN
                 RETURN holder.job_id;
             END IF;
             UPDATE holdfast.key AS existing
-            SET job_id = new_id, scope = options->>'unique_scope', expires_at = expiry
+            SET job_id = new_id, scope = options->>'unique_scope', expires_at = expiry, previous_id = NULL
             WHERE existing.kind = enqueue.kind AND existing.key = unique_key;
         END IF;
     END IF;

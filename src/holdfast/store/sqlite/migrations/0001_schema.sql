@@ -179,6 +179,7 @@ CREATE TABLE holdfast_key (
     job_id INTEGER NOT NULL,
     scope TEXT NOT NULL CHECK (scope = 'live' OR scope = 'period' OR scope = 'forever'),
     expires_at INTEGER,
+    previous_id INTEGER,                       -- had the key before, and may still run: job_id starts after it
     PRIMARY KEY (kind, key),
     CHECK ((scope = 'period') = (expires_at IS NOT NULL))
 ) STRICT, WITHOUT ROWID;
