@@ -50,8 +50,8 @@ _ANSWERS = {
 @click.option("--key", help="A unique key: if a live job has it, no new one is made.")
 @click.option(
     "--on-conflict",
-    type=click.Choice([*OnConflict]),
-    default=OnConflict.SKIP,
+    type=click.Choice([str(rule) for rule in OnConflict]),
+    default="skip",
     show_default=True,
     help="What to do if the key is taken. rerun: run once more after the job that is running.",
 )
