@@ -17,6 +17,7 @@ from holdfast.errors import (
     InvalidKind,
     InvalidPayload,
     JobCancelled,
+    ResultDropped,
     JobFailed,
     NoSuchJob,
     UnknownKind,
@@ -292,7 +293,8 @@ def test_a_result_that_is_not_json_does_not_undo_a_success(app):
 
     ref = odd.enqueue()
     drain(app)
-    assert "cannot be written" in ref.result()["dropped"]
+    with pytest.raises(ResultDropped, match="cannot be written"):
+        ref.result()
 
 
 def test_a_forked_child_has_its_own_connections(app, add, real_database):

@@ -15,7 +15,7 @@ from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import APPLICATIONS, Kind
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.new_job import EnqueueOutcome, NewJob
 from holdfast.domain.jobs.verdict import Curve
 from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import InvalidKind
@@ -279,7 +279,7 @@ class Holdfast:
         Raises:
             NoSuchJob: It does not exist.
         """
-        return JobRef(self.views.get(JobId(job_id)).id, views=lambda: self.views, created=False)
+        return JobRef(self.views.get(JobId(job_id)).id, views=lambda: self.views, outcome=EnqueueOutcome.EXISTING)
 
     async def aget(self, job_id: int) -> JobRef:
         """:meth:`get` for async callers."""

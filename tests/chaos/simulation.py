@@ -293,7 +293,7 @@ class Simulation:
             if job_id not in self.referee.jobs:
                 job = self.store.views.get(JobId(job_id))
                 request = NewJob(kind=job.kind, max_attempts=job.max_attempts, max_crashes=job.max_crashes)
-                self.referee.enqueued(request, Enqueued(JobId(job_id), True), True)
+                self.referee.enqueued(request, Enqueued(JobId(job_id)), True)
 
     # -- batches ---------------------------------------------------------------------------
 

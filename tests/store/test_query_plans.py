@@ -216,7 +216,7 @@ SMALL = {
     *(*sql.statements("sqlite", noun="workers"), "get_worker_host"),
 }
 #: Statements that run only after a broken connection, or only where ids are drawn beforehand.
-UNSEEN = {"get_job_request", "insert_job", "find_jobs_by_label_pattern"}
+UNSEEN = {"get_job_nonce", "skip_job_ids", "insert_job", "find_jobs_by_label_pattern"}
 #: The consistency checks read everything.
 DATABASE = {*CHECKS, "find_any_job", "find_any_holder"}
 #: Batches have tables of their own: see batches/test_query_plans.py.

@@ -90,9 +90,17 @@ def test_results():
 
 
 def test_a_large_result_stays_a_success():
-    """It is replaced by the reason (SPEC 8.12)."""
+    """The result is dropped, with the reason (SPEC 8.12)."""
     outcome = done("x" * (MAX_RESULT + 1))
-    assert "at most 262,144" in json.loads(outcome.result)["dropped"]
+    assert outcome.result is None
+    assert "at most 262,144" in outcome.dropped
+
+
+def test_a_result_with_nan_is_dropped_with_its_path():
+    """K40: NaN does not become null."""
+    assert done({"items": [{"price": float("nan")}]}) == Done(
+        dropped="the result cannot be stored: items[0].price is NaN"
+    )
 
 
 @pytest.mark.parametrize("value", ["half an emoji \ud83d", {"k": "\ud83d"}, ["nul \0"]])
@@ -106,7 +114,7 @@ def test_odd_text_stays_a_success(value):
 @pytest.mark.parametrize("value", [object(), {1: object()}, lambda: None])
 def test_a_result_that_is_not_json_stays_a_success(value):
     """The stored reason names its type."""
-    assert "cannot be written" in json.loads(done(value).result)["dropped"]
+    assert "cannot be written" in done(value).dropped
 
 
 @pytest.mark.one_backend

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from holdfast.domain.names import escape_controls
-from holdfast.domain.quantities import format_short_duration
+from holdfast.domain.quantities import checked_timestamp, format_short_duration
 from holdfast.errors import InvalidInput
 from holdfast.output.printer import Line
 
@@ -80,7 +80,6 @@ def stamp(timestamp: datetime | None) -> str:
 def parse_when(text: str, *, ages: bool = True) -> datetime:
     """Parse a WHEN option: RFC 3339, ``now`` or, with *ages*, an age such as ``6h``."""
     from holdfast.domain.jobs.selector import parse_timestamp
-    from holdfast.domain.schedules.rule import checked_timestamp
 
     now = datetime.now(UTC)
     try:

@@ -9,8 +9,11 @@ from collections.abc import Container, Iterable
 from holdfast.errors import InvalidInput, InvalidText
 
 MAX_NAME = 200
-MAX_KEY = 1000
+#: Of unique keys, in characters. An index row of PostgreSQL holds kind and key together, at most 2,704 bytes.
+MAX_KEY = 512
+MAX_KIND_AND_KEY_BYTES = 2600
 MAX_PATH_PART = 200
+_SHORTER_KEY = "Use a digest of the long value as the key."
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_+.\-]+")
 #: Control characters, which a terminal would execute: those below the space, DEL and C1. Tab and newline are allowed.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
@@ -58,6 +61,19 @@ def checked_name(text: str, *, label: str) -> str:
     if len(text) > MAX_NAME:
         raise InvalidInput(f"{label} is longer than {MAX_NAME} characters: {text[:40]!r}…", label=label)
     return checked_text(text, label=label)
+
+
+def checked_key(key: str, *, kind: str) -> str:
+    """Return *key* if every store can keep it as the unique key of a job of *kind*."""
+    checked_text(key, label="the key")
+    if not key:
+        raise InvalidInput("a unique key cannot be empty")
+    if len(key) > MAX_KEY:
+        raise InvalidInput(f"a key has at most {MAX_KEY} characters, this one has {len(key):,}", hint=_SHORTER_KEY)
+    size = len(key.encode()) + len(kind.encode())
+    if size > MAX_KIND_AND_KEY_BYTES:
+        raise InvalidInput(f"kind and key take {size:,} bytes; at most {MAX_KIND_AND_KEY_BYTES:,} are allowed")
+    return key
 
 
 def checked_actor(name: str, *, system: Container[str] = ()) -> str:

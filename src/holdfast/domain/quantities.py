@@ -1,15 +1,17 @@
-"""Quantities as people write them: durations, sizes, rates, integers within the range of the stores."""
+"""Quantities as people write them: durations, timestamps, sizes, rates, integers within the range of the stores."""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from holdfast.errors import InvalidInput
 
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 MAX_DURATION = timedelta(days=36_525)
+#: Timestamps lie within these years, in UTC, so that calculations around them never overflow. The schema checks it too.
+FIRST_YEAR, LAST_YEAR = 1900, 8999
 
 #: A timedelta, a number of seconds, or text such as "90s" or "1h30m".
 Duration = timedelta | float | str
@@ -23,7 +25,7 @@ def parse_duration(text: str) -> timedelta:
     if not compact or _NUMBER_AND_UNIT.sub("", compact):
         raise InvalidInput(f"not a duration: {text!r}", hint="Write it like 90, 1.5h, 1h30m or 500ms.")
     seconds = sum(float(n) * _SECONDS[unit] for n, unit in _NUMBER_AND_UNIT.findall(compact))
-    return _checked_duration(timedelta(seconds=min(seconds, 1e12)))
+    return checked_delay(timedelta(seconds=min(seconds, 1e12)), label="a duration")
 
 
 def as_duration(value: Duration) -> timedelta:
@@ -34,13 +36,27 @@ def as_duration(value: Duration) -> timedelta:
         duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"not a duration: {value!r}") from None
-    return _checked_duration(duration)
+    return checked_delay(duration, label="a duration")
 
 
-def _checked_duration(duration: timedelta) -> timedelta:
-    if not timedelta(0) <= duration <= MAX_DURATION:
-        raise InvalidInput(f"a duration is between nothing and {MAX_DURATION.days} days, not {duration}")
-    return duration
+def checked_timestamp(timestamp: datetime, *, label: str = "the timestamp") -> datetime:
+    """Return *timestamp* in UTC if every store can keep it; *label* names it in the error."""
+    if not isinstance(timestamp, datetime) or timestamp.tzinfo is None:
+        hint = "Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC)."
+        raise InvalidInput(f"{label} needs a time zone, unlike {timestamp!r}", hint=hint)
+    if FIRST_YEAR - 1 <= timestamp.year <= LAST_YEAR + 1:  # beyond, the conversion may overflow
+        converted = timestamp.astimezone(UTC)
+        if FIRST_YEAR <= converted.year <= LAST_YEAR:
+            return converted
+    hint = f"Use the years {FIRST_YEAR} to {LAST_YEAR}."
+    raise InvalidInput(f"{label} is too far away, in the year {timestamp.year}", hint=hint)
+
+
+def checked_delay(delay: timedelta, *, label: str) -> timedelta:
+    """Return *delay* if it is between nothing and 36,525 days; *label* names it in the error."""
+    if not isinstance(delay, timedelta) or not timedelta(0) <= delay <= MAX_DURATION:
+        raise InvalidInput(f"{label} is between nothing and {MAX_DURATION.days} days, not {delay}")
+    return delay
 
 
 def format_duration(duration: timedelta) -> str:

@@ -47,6 +47,7 @@
     ├── NotStarted              1   a process ended before it was ready
     ├── JobFailed               1   the job whose result was asked for is dead
     ├── JobCancelled           12
+    ├── ResultDropped           1   the job is done, its result could not be stored
     ├── WaitTimeout            10
     └── LeaseLost              15
 
@@ -99,6 +100,7 @@ from holdfast.errors.tree import NotFound as NotFound
 from holdfast.errors.tree import NoTransaction as NoTransaction
 from holdfast.errors.tree import NotStarted as NotStarted
 from holdfast.errors.tree import PayloadTooLarge as PayloadTooLarge
+from holdfast.errors.tree import ResultDropped as ResultDropped
 from holdfast.errors.tree import ResultLost as ResultLost
 from holdfast.errors.tree import ServiceRunning as ServiceRunning
 from holdfast.errors.tree import StoreInUse as StoreInUse

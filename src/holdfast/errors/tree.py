@@ -237,6 +237,13 @@ class JobCancelled(HoldfastError):
     code, exit_code = "E_JOB_CANCELLED", 12
 
 
+class ResultDropped(HoldfastError):
+    """The job is done, but its return value could not be stored."""
+
+    code = "E_RESULT_DROPPED"
+    hint = "Return JSON of at most 256 KiB; keep larger data in a file or table and return its name."
+
+
 class WaitTimeout(HoldfastError):
     """The job had not ended when the time to wait was over."""
 

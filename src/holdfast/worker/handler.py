@@ -16,9 +16,10 @@ from holdfast.domain.access.masking import mask_text, secret_values
 from holdfast.domain.commands.command import COMMAND, secret_variables
 from holdfast.domain.jobs.context import Asleep, Cancelled, Context, Fail, Release, Retry
 from holdfast.domain.jobs.job import EndReason, Lease
-from holdfast.domain.jobs.json_values import discarded_result, storable_result, to_json
+from holdfast.domain.jobs.json_values import storable_result, to_json
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
+from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidPayload
 from holdfast.worker.active_runs import Run, StopReason
 
@@ -88,18 +89,20 @@ def first_line(lease: Lease, outcome: Failed | Lost, kind: Kind | None) -> str:
 
 
 def done(value: Any) -> Done:
-    """Success with a result. A result that cannot be stored is converted, or replaced by the reason."""
+    """Success with a result. A result that cannot be stored is converted, or dropped with the reason."""
     if value is None:
         return Done()
     if isinstance(value, Done):
         return value  # made by our own code; it is not stored
     try:
-        return Done(storable_result(to_json(value, label="the result").decode()))
-    except Exception:  # noqa: BLE001 - code of the value may raise anything
+        return Done(*storable_result(to_json(value, label="the result").decode()))
+    except Exception as error:  # noqa: BLE001 - code of the value may raise anything
         try:
-            return Done(storable_result(json.dumps(value, ensure_ascii=False, allow_nan=False)))
+            return Done(*storable_result(json.dumps(value, ensure_ascii=False, allow_nan=False)))
         except Exception:  # noqa: BLE001 - as above
-            return Done(discarded_result(f"the result, a {type(value).__name__}, cannot be written as JSON"))
+            of_ours = isinstance(error, InvalidPayload)
+            reason = str(error) if of_ours else f"the result, a {type(value).__name__}, cannot be written as JSON"
+            return Done(dropped=clean_text(reason, limit=MAX_LINE))
 
 
 def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:

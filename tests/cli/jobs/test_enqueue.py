@@ -19,7 +19,7 @@ def test_enqueue_takes_options(run, app, tmp_path):
     again = run("enqueue", "mail", "-p", '{"to": 7}', "--key", "seven", "-o", "json").data
     job = app.get(first["id"]).job()
     assert (job.label, job.priority, job.key, job.queue, job.state) == ("nightly", 4, "seven", "other", "scheduled")
-    assert again == {**first, "created": False, "queue": "default"}
+    assert again == {**first, "created": False, "outcome": "existing", "queue": "default"}
 
 
 def test_quiet_enqueue_prints_the_id_alone(run):
@@ -40,3 +40,41 @@ def test_quiet_enqueue_prints_the_id_alone(run):
 def test_an_invalid_enqueue_is_refused(run, arguments, code, says):
     answer = run("enqueue", *arguments)
     assert (answer.code, says in answer.err) == (code, True), answer.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["\udcff"],
+        ["mail", "-p", '{"to": "\udcff"}'],
+        ["mail", "-p", '{"to": 1}', "--label", "\udcff"],
+        ["mail", "-p", '{"to": 1}', "--key", "\udcff"],
+        ["mail", "-p", '{"to": 1}', "--queue", "\udcff"],
+        ["mail", "-p", '{"to": 1}', "--delay", "\udcff"],
+        ["mail", "-p", "@\udcff"],
+    ],
+)
+def test_words_that_are_not_utf8_are_refused(run, arguments):
+    """K82: a shell can pass any bytes; they were an internal error."""
+    answer = run("enqueue", *arguments)
+    assert answer.code == 2, answer.err
+    assert "E_INTERNAL" not in answer.err
+
+
+def test_the_answer_says_what_happened(run, app):
+    """K14: created, existing, replaced or rerun."""
+
+    def enqueue(on_conflict: str):
+        return run("enqueue", "mail", "-p", '{"to": 1}', "--key", "k", "--on-conflict", on_conflict, "-o", "json").data
+
+    assert [enqueue(rule)["outcome"] for rule in ("skip", "skip", "replace", "rerun")] == [
+        "created",
+        "existing",
+        "replaced",
+        "replaced",
+    ]
+    (lease,) = app.store.leases.claim("w", queues=["default"], kinds=["mail"])
+    assert enqueue("replace")["outcome"] == "existing"
+    rerun = run("enqueue", "mail", "-p", '{"to": 1}', "--key", "k", "--on-conflict", "rerun")
+    assert rerun.out.endswith(f"starts after job {lease.job_id}, which is running\n")
+    assert enqueue("raise") is None

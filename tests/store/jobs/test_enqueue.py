@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import random
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -108,6 +109,11 @@ def test_a_held_job_waits_for_a_person(store):
     [
         ({"delay": HOUR, "run_at": START}, InvalidInput),
         ({"run_at": START.replace(tzinfo=None)}, InvalidInput),
+        ({"run_at": datetime.max.replace(tzinfo=UTC)}, InvalidInput),  # K69
+        ({"run_at": datetime.min.replace(tzinfo=timezone(HOUR))}, InvalidInput),
+        ({"run_at": datetime(9000, 1, 1, tzinfo=timezone(-HOUR))}, InvalidInput),
+        ({"delay": timedelta.max}, InvalidInput),
+        ({"delay": -HOUR}, InvalidInput),
         ({"priority": 2**31}, InvalidInput),
         ({"label": "nul\0"}, InvalidText),
         ({"queue": ""}, InvalidInput),
@@ -255,3 +261,35 @@ def test_a_lost_lease_enqueues_nothing(store):
 def test_a_job_id_is_a_small_number(store):
     """The first job of a store is number 1."""
     assert put(store) == JobId(1)
+
+
+@pytest.mark.parametrize("character", ["k", "字", "😀"])
+def test_keys_of_the_documented_length_work(store, character):
+    """K57: an index of PostgreSQL takes 2,704 bytes; a longer key was an error that promised to pass."""
+    for kind in ("mail", "m" * 200):
+        kept = store.jobs.enqueue(NewJob(kind=kind, unique=Unique(_incompressible(character, 512))))
+        assert store.views.get(kept.id).key == _incompressible(character, 512)
+    with pytest.raises(InvalidInput, match="at most 512 characters"):
+        put(store, unique=Unique(_incompressible(character, 513)))
+
+
+def test_kind_and_key_fit_into_one_index_row(store):
+    """K57: names of four bytes a character count as what they take."""
+    with pytest.raises(InvalidInput, match="at most 2,600"):
+        put(store, "😀" * 200, unique=Unique("😀" * 512))
+
+
+def _incompressible(first: str, size: int) -> str:
+    """Text that an index cannot make smaller."""
+    chance = random.Random(size)
+    return "".join(chr(ord(first) + chance.randrange(20)) for _ in range(size))
+
+
+def test_the_edges_of_the_calendar_work(store):
+    """K69: the first and the last year can be kept, moved and read."""
+    for edge in (datetime(1900, 1, 1, tzinfo=UTC), datetime(8999, 12, 31, 23, 59, tzinfo=UTC)):
+        job_id = put(store, run_at=edge)
+        assert store.views.get(job_id).due_at == edge
+        store.control.reschedule(only(job_id), edge, actor="ada")
+    with pytest.raises(InvalidInput):
+        store.control.reschedule(Selector(), datetime.max.replace(tzinfo=UTC), actor="ada")

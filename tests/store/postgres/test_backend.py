@@ -257,3 +257,42 @@ def terminating(url: str) -> Iterator[tuple[threading.Event, list[int]]]:
         over.set()
         once.set()
         thread.join()
+
+
+# -- ids given out twice -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_ids_that_a_failover_gave_out_again_lose_no_job(postgres, many):
+    """K35: equal jobs of two processes are two jobs, although both had drawn the same id."""
+    ahead, behind = open_store(postgres.url), open_store(postgres.url)
+    request = NewJob(kind="cleanup")
+    first = [ahead.jobs.enqueue(request).id for _ in range(10)]  # it has drawn more ids ahead
+    postgres.execute("SELECT setval('holdfast.job_id', %s)", (max(first),))  # the new primary does not know of them
+    later = [behind.jobs.enqueue(request) for _ in range(3)]
+    if many:
+        later += ahead.jobs.enqueue_many([request] * 2)
+    else:
+        later += [ahead.jobs.enqueue(request) for _ in range(2)]
+    later += [behind.jobs.enqueue(NewJob(kind="cleanup", unique=Unique(str(n)))) for n in range(3)]
+
+    assert len({answer.id for answer in later}) == 8
+    assert all(answer.created for answer in later)
+    assert postgres.execute("SELECT count(*) FROM holdfast.live") == [(18,)]
+    ahead.close()
+    behind.close()
+
+
+def test_a_sequence_that_is_far_behind_catches_up(postgres):
+    """K35: one enqueue draws past all ids that exist."""
+    store = open_store(postgres.url)
+    for answer in store.jobs.enqueue_many([NewJob(kind="cleanup")] * 50):
+        assert answer.created
+    postgres.execute("SELECT setval('holdfast.job_id', 1)")
+    store.close()
+    store = open_store(postgres.url)
+    assert store.jobs.enqueue(NewJob(kind="cleanup")).created
+    with connect(postgres.url) as connection:
+        (new,) = store.jobs.enqueue_on(connection, [NewJob(kind="cleanup")])
+    assert new.created
+    store.close()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
 
 import holdfast
 from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.kind_options import new_job_of
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from tests.support.backends import START, available, open_database
 from tests.support.jobs import take_one
@@ -116,3 +120,86 @@ def test_it_follows_the_callers_transaction(database, store):
         connection.execute("SELECT holdfast.enqueue('mail', '{}')")
         connection.rollback()
     assert database.execute("SELECT count(*) FROM holdfast.job")[0][0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "'mail', '{}', run_at => 'infinity'",
+        "'mail', '{}', run_at => '-infinity'",
+        "'mail', '{}', run_at => '4000-01-01 BC'",
+        "'mail', '{}', run_at => '20000-01-01'",
+        "'mail', '{}', delay => interval '-1 s'",
+        "'mail', '{}', delay => interval '9000 years'",
+        "'mail', '{}', queue => ''",
+        "'mail', '{}', queue => ' q'",
+        "'mail', '{}', queue => repeat('q', 201)",
+        "'mail', '{}', label => ''",
+        "'mail', '{}', key => ''",
+        "'mail', '{}', key => repeat('k', 513)",
+        "'mail', '{\"to\": \"a\\u0000\"}'",
+        "'mail', '{\"to\": \"\\ud800\"}'",
+        "'mail', ('{\"to\": ' || repeat('[', 100) || repeat(']', 100) || '}')::json",
+        "'mail', NULL",
+    ],
+)
+def test_sql_refuses_what_python_refuses(database, store, arguments):
+    """K19: a job that no list could read was accepted."""
+    with pytest.raises(psycopg.errors.RaiseException, match="E_INVALID"):
+        enqueue(database, arguments)
+    assert database.execute("SELECT count(*) FROM holdfast.job")[0][0] == 0
+
+
+def test_the_edges_that_python_accepts_are_accepted(database, store):
+    """K19: the checks are no stricter than Python's."""
+    deep = "('{\"to\": ' || repeat('[', 99) || repeat(']', 99) || '}')::json"
+    enqueue(database, f"'mail', {deep}, key => repeat('k', 512), queue => repeat('q', 200)")
+    enqueue(database, "'mail', '{}', run_at => '8999-12-31 23:59+00'")
+    assert len(store.views.page(Selector()).jobs) == 2
+
+
+def test_the_schema_refuses_due_times_that_nobody_can_read(database, store):
+    """K19: also for rows that did not come through the function."""
+    for due in ("infinity", "-infinity", "4000-01-01 BC"):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            database.execute(
+                "INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at)"
+                " VALUES (1, 'ready', 'q', 'k', 0, %s)",
+                (due,),
+            )
+
+
+KEYED = [
+    {"a": "Ann", "b": [1]},
+    {"a": "Zoë \u2028 \x7f \x01 \" \\ / 😀", "b": []},
+    {"a": "Bob", "b": [1, 2.0, 2.5, -0.0, 1e23, 1e-7, 123456789012345678901234.5, 0.1]},
+    {"a": None, "b": {"z": 1, "é": [True, None], "aa": {}, "Z": ""}},
+    {"a": 2**62, "b": "x" * 600},
+    {"a": 5, "b": 5.0},
+]
+
+
+@pytest.mark.parametrize("payload", KEYED)
+def test_sql_forms_the_keys_of_python(database, payload):
+    """K27: however the caller writes its JSON, one key is one job."""
+    with holdfast.Holdfast(database.url) as app:
+
+        @app.job(unique=["a", "b"])
+        def pair(a: Any, b: Any) -> None: ...
+
+        first = pair.enqueue(**payload)
+        for text in (json.dumps(payload), json.dumps(payload, ensure_ascii=False, indent=1)):
+            assert database.execute("SELECT holdfast.enqueue('pair', %s::json)", (text,)) == [(first.id,)]
+        assert app.store.jobs.enqueue(new_job_of(app.store.kinds.get("pair"), payload)).id == first.id
+
+
+def test_the_types_of_a_handler_do_not_change_the_key(database):
+    """K27: 5 and 5.0 are the same amount, for Python and SQL."""
+    with holdfast.Holdfast(database.url) as app:
+
+        @app.job(unique=["amount"])
+        def pay(amount: float) -> None: ...
+
+        first = pay.enqueue(amount=5)
+        for text in ('{"amount": 5}', '{"amount": 5.0}', '{"amount":50e-1}'):
+            assert database.execute("SELECT holdfast.enqueue('pay', %s::json)", (text,)) == [(first.id,)]

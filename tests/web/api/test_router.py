@@ -33,8 +33,11 @@ def drained(app):
 def test_a_job_is_enqueued_and_read(operator, drained):
     """A key enqueues once. The answer has the whole history, in the envelope of the command line."""
     placed = operator.change("/jobs", 201, kind="mail", payload={"to": 1}, key="k", label="a")
-    assert placed == {"id": placed["id"], "created": True, "kind": "mail", "queue": "default", "dry_run": False}
-    assert not operator.change("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["created"]
+    expected = {"id": placed["id"], "created": True, "outcome": "created", "kind": "mail", "queue": "default"}
+    assert placed == {**expected, "dry_run": False}
+    assert operator.change("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["outcome"] == "existing"
+    again = operator.change("/jobs", 201, kind="mail", payload={"to": 1}, key="k", on_conflict="rerun")
+    assert (again["id"], again["outcome"]) == (placed["id"], "replaced")
     drained()
     answer = operator.get(f"/api/v1/jobs/{placed['id']}").json()
     assert (answer["status"], answer["schema_version"], answer["error"]) == ("success", 1, None)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.access.roles import Via
 from holdfast.domain.jobs.job import JobId, WorkerId
+from holdfast.domain.jobs.new_job import EnqueueOutcome
 from holdfast.store import Store
 from holdfast.store.access.audit import AuditedAction, Changes, changes_of
 
@@ -46,10 +47,11 @@ class BatchChanged(Struct, frozen=True):
 
 
 class EnqueuedJob(Struct, frozen=True):
-    """The job; not *created*: another with its key was there already. In a *dry_run* a new job has no id."""
+    """The job, and what the enqueue did; not *created*: the job existed before. In a *dry_run* a new job has no id."""
 
     id: JobId | None
     created: bool
+    outcome: EnqueueOutcome
     kind: str
     queue: str
     dry_run: bool = False

@@ -16,8 +16,7 @@ from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
 from holdfast.domain.jobs.kind_options import check_payload, new_job_of
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.names import checked_name
-from holdfast.domain.quantities import as_duration
-from holdfast.domain.schedules.rule import checked_timestamp
+from holdfast.domain.quantities import as_duration, checked_timestamp
 from holdfast.errors import InvalidInput, InvalidPayload, PayloadTooLarge
 from holdfast.store import Store
 

@@ -19,8 +19,7 @@ from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.selector import Selector, format_filter, parse_timestamp
 from holdfast.domain.names import checked_name, nearest_name
-from holdfast.domain.quantities import as_bytes, checked_number
-from holdfast.domain.schedules.rule import checked_timestamp
+from holdfast.domain.quantities import as_bytes, checked_number, checked_timestamp
 from holdfast.errors import InvalidInput, NoSuchJob, NotFound
 from holdfast.store import Store
 from holdfast.store.jobs.control import JobControl
@@ -225,9 +224,10 @@ class JobActions:
         job = build_job(self._store, kind, payload, actor=self._actions.actor, **options)
         if dry_run:
             tried = self._store.dry_run_store().jobs.enqueue(job)
-            return EnqueuedJob(None if tried.created else tried.id, tried.created, kind, job.queue, dry_run=True)
+            job_id = None if tried.created else tried.id
+            return EnqueuedJob(job_id, tried.created, tried.outcome, kind, job.queue, dry_run=True)
         (answer,) = self.enqueue_all("enqueue", [job], note=kind)
-        return EnqueuedJob(answer.id, answer.created, kind, job.queue)
+        return EnqueuedJob(answer.id, answer.created, answer.outcome, kind, job.queue)
 
     def enqueue_all(self, action: str, requests: Sequence[NewJob], *, note: str | None = None) -> list[Enqueued]:
         """Enqueue jobs under the name of an action: ``enqueue``, ``add``, ``run``."""

@@ -15,18 +15,29 @@ from holdfast.cli.session import CliSession
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import check_payload, new_job_of
+from holdfast.domain.jobs.new_job import EnqueueOutcome, OnConflict
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, InvalidPayload
 
 
 class EnqueueAnswer(Struct, frozen=True):
-    """The enqueued job; if *created* is false, a live job with the same key already existed."""
+    """The enqueued job, and what the enqueue did; if *created* is false, the job existed before."""
 
     id: JobId
     created: bool
+    outcome: EnqueueOutcome
     kind: str
     queue: str
+
+
+#: What follows the job's id in the text for people.
+_ANSWERS = {
+    EnqueueOutcome.CREATED: "",
+    EnqueueOutcome.EXISTING: " was there already",
+    EnqueueOutcome.REPLACED: " was there already and has the new payload",
+    EnqueueOutcome.RERUN: " starts after job {}, which is running",
+}
 
 
 @command("enqueue", answers=EnqueueAnswer, changes=True)
@@ -37,6 +48,13 @@ class EnqueueAnswer(Struct, frozen=True):
 @click.option("--delay", metavar="TIME", help="Not before: 90s, 2h, 1d.")
 @click.option("-l", "--label", help="A name to find it by.")
 @click.option("--key", help="A unique key: if a live job has it, no new one is made.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice([str(rule) for rule in OnConflict]),
+    default="skip",
+    show_default=True,
+    help="What to do if the key is taken. rerun: run once more after the job that is running.",
+)
 @click.option(
     "--after", multiple=True, type=int, metavar="ID", help="Start when this job is done; several are allowed."
 )
@@ -55,18 +73,20 @@ def enqueue(session: CliSession, *, kind: str, payload: str, **options: Any) -> 
     values = decoded_payload(read_payload(payload))
     check_payload(published, values)
     key, delay, after = (options.pop(name) for name in ("key", "delay", "after"))
+    on_conflict = OnConflict(options.pop("on_conflict"))
     request = new_job_of(
         published,
         values,
         key=None if key is None else checked_name(key, label="the key"),
         delay=None if delay is None else as_duration(delay),
         after=After(ids=after) if after else None,
+        on_conflict=on_conflict,
         actor=session.actor,
         **options,
     )
     (job,) = session.actions.jobs.enqueue_all("enqueue", [request], note=kind)
-    text = f"job {job.id}" + ("" if job.created else " was there already")
-    answer = EnqueueAnswer(job.id, job.created, kind, request.queue)
+    answer = EnqueueAnswer(job.id, job.created, job.outcome, kind, request.queue)
+    text = f"job {job.id}{_ANSWERS[job.outcome].format(job.waits_for)}"
     session.output.value(answer, lambda: [str(job.id) if session.output.quiet else text])
 
 

@@ -17,7 +17,7 @@ from holdfast.cli.session import CliSession
 from holdfast.cli.text import progress_text, stamp
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.commands.command import COMMAND, Command, load_command, mask_variables
-from holdfast.domain.jobs.job import Job, JobId
+from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.names import escape_controls
 from holdfast.domain.quantities import format_duration
 from holdfast.errors import HoldfastError
@@ -73,8 +73,8 @@ def _job_fields(job: Job, detail: JobDetail, reasons: list[str], *, is_command: 
         "worker": job.worker,
         "progress": progress_text(job),
         "payload": None if is_command else _as_json(detail.job["payload"]),
-        "result": _as_json(detail.job["result"]),
-        "error": detail.job["error"],
+        "result": _as_json(detail.job["result"]) or (detail.job["error"] if job.state is State.DONE else None),
+        "error": None if job.state is State.DONE else detail.job["error"],
         "note": detail.job["note"],
         "why": "; ".join(reasons),
     }

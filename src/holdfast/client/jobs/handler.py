@@ -71,15 +71,15 @@ class Enqueuer:
         """An enqueuer with these options: ``send.options(delay="5m").enqueue(to=7)``.
 
         *key* makes the job unique within its kind: while it is live, for the duration *key_for*, or always with
-        ``key_for="ever"``. *on_conflict* decides what happens when the key is taken: ``skip``, ``replace`` or
-        ``raise``. *after* is a job, a list of jobs, or an :class:`After`. *hold* creates the job in the state
+        ``key_for="ever"``. *on_conflict* decides what happens when the key is taken: ``skip``, ``replace``, ``rerun``
+        or ``raise``; the reference's ``outcome`` says what happened. *after* is a job, a list of jobs, or an :class:`After`. *hold* creates the job in the state
         ``held``. With *connection*, the jobs are enqueued in your own transaction on that connection.
 
         Raises:
             InvalidInput: An option has an invalid value.
         """
         if on_conflict not in tuple(OnConflict):
-            raise InvalidInput(f"on_conflict is 'skip', 'replace' or 'raise', not {on_conflict!r}")
+            raise InvalidInput(f"on_conflict is 'skip', 'replace', 'rerun' or 'raise', not {on_conflict!r}")
         options = EnqueueOptions(
             queue=queue,
             priority=priority,
@@ -180,9 +180,7 @@ class Enqueuer:
         return Unique(key, defaults.unique_scope, defaults.unique_period)
 
     def _ref(self, answer: Enqueued) -> JobRef:
-        return JobRef(
-            answer.id, views=lambda: self._registry.store().views, created=answer.created, replaced=answer.replaced
-        )
+        return JobRef(answer.id, views=lambda: self._registry.store().views, outcome=answer.outcome)
 
 
 class Handler(Generic[P, R]):

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.domain.jobs.new_job import EnqueueOutcome
 from holdfast.domain.quantities import Duration, as_duration
-from holdfast.errors import JobCancelled, JobFailed, WaitTimeout
+from holdfast.errors import JobCancelled, JobFailed, ResultDropped, WaitTimeout
 from holdfast.store.jobs.queries import JobQueries
 
 #: The first and the longest pause between polls: short jobs are noticed at once, long ones cost two polls a second.
@@ -36,19 +37,32 @@ class _Polls:
 class JobRef:
     """A reference to one job.
 
-    *created* is false when the enqueue found a live job with the same key; *replaced* is true when it replaced
-    that job's payload.
+    *outcome* says what the enqueue did: ``created`` a job, found an ``existing`` one with the same key, ``replaced``
+    that one's payload, or made a job that will ``rerun`` after the running one.
     """
 
-    __slots__ = ("_views", "created", "id", "replaced")
+    __slots__ = ("_views", "id", "outcome")
 
     def __init__(
-        self, job_id: JobId, *, views: Callable[[], JobQueries], created: bool = True, replaced: bool = False
+        self,
+        job_id: JobId,
+        *,
+        views: Callable[[], JobQueries],
+        outcome: EnqueueOutcome = EnqueueOutcome.CREATED,
     ) -> None:
         self.id = job_id
-        self.created = created
-        self.replaced = replaced
+        self.outcome = outcome
         self._views = views
+
+    @property
+    def created(self) -> bool:
+        """Whether the enqueue made a new job; false if the job existed before."""
+        return self.outcome in (EnqueueOutcome.CREATED, EnqueueOutcome.RERUN)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the enqueue replaced the payload of an existing job."""
+        return self.outcome is EnqueueOutcome.REPLACED
 
     def job(self) -> Job:
         """Read the job from the store.
@@ -80,6 +94,7 @@ class JobRef:
         Raises:
             JobFailed: The job is dead.
             JobCancelled: The job was cancelled.
+            ResultDropped: The job is done; its result could not be stored.
             WaitTimeout: It did not finish within *timeout*.
         """
         return _result(self.wait(timeout), type)
@@ -116,4 +131,6 @@ def _result(job: Job, type: Any) -> Any:  # noqa: A002 - msgspec's own name
         raise JobFailed(f"job {job.id} is dead after {job.attempts} attempts: {job.error}", job_id=job.id)
     if job.state is State.CANCELLED:
         raise JobCancelled(f"job {job.id} was cancelled: {job.error}", job_id=job.id)
+    if job.error is not None:
+        raise ResultDropped(f"job {job.id} is done, but {job.error}", job_id=job.id)
     return None if job.result is None else msgspec.json.decode(job.result, type=type)

@@ -12,12 +12,12 @@ from holdfast.client.schedules.definition import ScheduleOptions, changed_defini
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import check_payload, plan_parameter
 from holdfast.domain.names import checked_name
-from holdfast.domain.quantities import format_duration
+from holdfast.domain.quantities import checked_timestamp, format_duration
 from holdfast.domain.schedules.decision import SkipReason, backfilled
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, checked_scopes
 from holdfast.domain.schedules.description import upcoming
 from holdfast.domain.schedules.plan import GLOBAL, Origin, Plan
-from holdfast.domain.schedules.rule import MICROSECOND, checked_timestamp
+from holdfast.domain.schedules.rule import MICROSECOND
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import FiredPlan

@@ -13,7 +13,7 @@ from holdfast.client.jobs.handler import Handler
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.names import checked_name, nearest_name
-from holdfast.domain.quantities import Duration, as_duration, checked_number
+from holdfast.domain.quantities import Duration, as_duration, checked_number, checked_timestamp
 from holdfast.domain.schedules.definition import (
     CatchUp,
     Declaration,
@@ -22,7 +22,6 @@ from holdfast.domain.schedules.definition import (
     checked_schedule_name,
 )
 from holdfast.domain.schedules.plan import Overlap, Plan
-from holdfast.domain.schedules.rule import checked_timestamp
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
 from holdfast.store import Store
 

@@ -10,6 +10,7 @@ from typing import Any, NewType
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.jobs.json_values import check_finite
 from holdfast.errors import InvalidInput
 
 #: A unit's key as the ledger keeps it: JSON, so that 5 and "5" differ.
@@ -94,6 +95,8 @@ def unit_key(value: Any) -> UnitKey:
         raise InvalidInput(f"{value!r} is no key for a unit: {error}", hint=hint) from None
     if len(text.encode()) > MAX_UNIT_KEY:
         raise InvalidInput(f"the key {text[:60]}… is too long", hint=f"A key takes {MAX_UNIT_KEY:,} bytes at most.")
+    if "null" in text:
+        check_finite(value, label="the key")
     if "\\u0000" in text:
         raise InvalidInput(f"the key {text[:60]} holds a NUL", hint="No store can keep that; take it out.")
     return UnitKey(text)

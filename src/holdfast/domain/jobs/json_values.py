@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -29,9 +30,31 @@ def to_json(value: Any, *, label: str) -> bytes:
     except (TypeError, OverflowError, ValueError, RecursionError) as error:
         hint = "Use what JSON knows, dataclasses, instants, UUIDs, decimals and enums."
         raise InvalidPayload(f"{label} cannot be written as JSON: {error}", hint=hint) from None
+    if b"null" in raw:  # the encoder writes NaN and infinity as null
+        check_finite(value, label=label)
     if b"\\u0000" in raw and _ESCAPED_NUL.search(raw):
         raise InvalidText(f"{label} holds a NUL character")
     return raw
+
+
+def check_finite(value: Any, *, label: str) -> None:
+    """Refuse NaN and infinity, with the path of the first one."""
+    for path, number in _not_finite(msgspec.to_builtins(value, str_keys=True), ""):
+        hint = "JSON has neither NaN nor infinity. Use None or a text."
+        raise InvalidPayload(f"{label} cannot be stored: {path.lstrip('.') or 'it'} is {number}", hint=hint)
+
+
+def _not_finite(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """The paths of all numbers in *value* that JSON cannot express, and their names."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            yield path, "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _not_finite(inner, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _not_finite(inner, f"{path}[{index}]")
 
 
 def payload_json(payload: Mapping[str, Any], *, label: str) -> bytes:
@@ -71,19 +94,12 @@ def is_json(text: str, *, limit: int) -> bool:
     return len(raw) <= limit and b"\0" not in raw
 
 
-def storable_result(text: str | None) -> str | None:
-    """The result as it can be stored. A bad result is replaced by the reason: it never fails the run."""
+def storable_result(text: str | None) -> tuple[str | None, str | None]:
+    """The result as it can be stored, or the reason why it is dropped. A bad result never fails the run."""
     if text is None or is_json(text, limit=MAX_RESULT):
-        return text
+        return text, None
     cleaned = clean_text(text)
     size = len(cleaned.encode())
     if size > MAX_RESULT:
-        return discarded_result(f"the result takes {size:,} bytes; at most {MAX_RESULT:,} are kept")
-    return cleaned if is_json(cleaned, limit=MAX_RESULT) else discarded_result("the result is not JSON")
-
-
-def discarded_result(reason: str) -> str:
-    """The value in place of a result that cannot be stored."""
-    import json  # rarely needed; every program would pay for it
-
-    return json.dumps({"dropped": reason})
+        return None, f"the result takes {size:,} bytes; at most {MAX_RESULT:,} are kept"
+    return (cleaned, None) if is_json(cleaned, limit=MAX_RESULT) else (None, "the result is not JSON")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
+from math import isfinite
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +14,8 @@ from msgspec import Struct
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, OnLost
+from holdfast.domain.names import MAX_KEY
+from holdfast.domain.quantities import checked_delay
 from holdfast.errors import InvalidInput
 
 
@@ -26,9 +30,26 @@ class KeyScope(StrEnum):
 class OnConflict(StrEnum):
     """What an enqueue does when its key is taken."""
 
+    #: Keep the existing job, and return its id.
     SKIP = "skip"
+    #: Replace the payload of the existing job, unless it is running.
     REPLACE = "replace"
     RAISE = "raise"
+    #: Like replace; if the existing job is running, a new job runs once more after it.
+    RERUN = "rerun"
+
+
+class EnqueueOutcome(StrEnum):
+    """What an enqueue did."""
+
+    #: A new job.
+    CREATED = "created"
+    #: Nothing: a job has the key.
+    EXISTING = "existing"
+    #: A job that was not running has the new payload.
+    REPLACED = "replaced"
+    #: A new job, which starts after the running one has finished.
+    RERUN = "rerun"
 
 
 class Unique(msgspec.Struct, frozen=True):
@@ -43,10 +64,15 @@ class Unique(msgspec.Struct, frozen=True):
             raise InvalidInput("a unique key cannot be empty")
         if (self.scope is KeyScope.PERIOD) != (self.period is not None):
             raise InvalidInput("a period belongs to the scope 'period', and to no other")
+        if self.period is not None:
+            checked_delay(self.period, label="the period of a key")
 
 
 class KeyHolder(msgspec.Struct, frozen=True):
-    """The job that has a key now, as read under the lock of the key's row."""
+    """The job that has a key now, as read under the lock of the key's row.
+
+    *previous_id*: the job that had it before. It may still run: the present one starts after it.
+    """
 
     kind: str
     key: str
@@ -54,6 +80,7 @@ class KeyHolder(msgspec.Struct, frozen=True):
     scope: KeyScope
     expires_at: datetime | None
     expired: bool
+    previous_id: JobId | None = None
 
 
 def is_free(holder: KeyHolder, *, live: bool) -> bool:
@@ -70,8 +97,29 @@ def is_free(holder: KeyHolder, *, live: bool) -> bool:
 
 
 def key_json(values: Sequence[object]) -> str:
-    """Values as canonical JSON: equal values give the same key everywhere."""
-    return msgspec.json.encode(values, order="sorted").decode()
+    """Values as canonical JSON: equal values give the same key everywhere, also in SQL (``holdfast.canonical_json``).
+
+    Numbers are equal if their values are: 5 and 5.0 give the same key. A long key ends in its digest.
+    """
+    text = _canonical(msgspec.to_builtins(values, order="sorted", str_keys=True))
+    if len(text) <= MAX_KEY:
+        return text
+    import hashlib
+
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text[: MAX_KEY - len(digest)] + digest
+
+
+def _canonical(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_canonical(key)}:{_canonical(value[key])}" for key in sorted(value)) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_canonical, value)) + "]"
+    if isinstance(value, float) and isfinite(value):
+        # Decimal digits without exponent, as SQL writes numbers.
+        text = format(Decimal(repr(value)), "f")
+        return (text.rstrip("0").rstrip(".") if "." in text else text) if value else "0"
+    return msgspec.json.encode(value).decode()
 
 
 class Actor(StrEnum):
@@ -116,11 +164,20 @@ class NewJob(Struct, frozen=True, kw_only=True):
 
 
 class Enqueued(Struct, frozen=True):
-    """The answer to an enqueue. Without *created*, the id is that of an existing job."""
+    """The answer to an enqueue. *waits_for* is the running job that a rerun follows."""
 
     id: JobId
-    created: bool
-    replaced: bool = False
+    outcome: EnqueueOutcome = EnqueueOutcome.CREATED
+    waits_for: JobId | None = None
+
+    @property
+    def created(self) -> bool:
+        """Whether the id is that of a new job."""
+        return self.outcome in (EnqueueOutcome.CREATED, EnqueueOutcome.RERUN)
+
+    @property
+    def replaced(self) -> bool:
+        return self.outcome is EnqueueOutcome.REPLACED
 
 
 def due_at(request: NewJob, now: datetime) -> datetime:

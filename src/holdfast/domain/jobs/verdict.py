@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import ControlRequest, EndReason, JobId, OnLost, State, Token, WorkerId
+from holdfast.domain.quantities import MAX_DURATION
 from holdfast.errors import InvalidInput
 
 
@@ -28,6 +29,8 @@ class Curve(msgspec.Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if self.base < 0 or self.cap < 0 or any(step < 0 for step in self.steps):
             raise InvalidInput("a retry delay cannot be negative")
+        if not max(self.base, self.cap, *self.steps) <= MAX_DURATION.total_seconds():
+            raise InvalidInput(f"a retry delay is at most {MAX_DURATION.days} days")
         if not 0 <= self.jitter <= 1:
             raise InvalidInput(f"jitter is a share from 0 to 1, not {self.jitter}")
 
@@ -91,9 +94,10 @@ class JobNumbers(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The handler returned; *result* is JSON."""
+    """The handler returned. *result* is JSON; *dropped* says why a result cannot be stored."""
 
     result: str | None = None
+    dropped: str | None = None
 
 
 class Failed(Struct, frozen=True, kw_only=True):

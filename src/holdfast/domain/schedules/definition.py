@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.names import checked_name
-from holdfast.domain.quantities import checked_number, parse_duration
+from holdfast.domain.quantities import checked_number, checked_timestamp, parse_duration
 from holdfast.domain.schedules.plan import GLOBAL, Overlap
-from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule, checked_timestamp
+from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 #: The longest duration that each option accepts.

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from holdfast.domain.quantities import format_duration
+from holdfast.domain.quantities import LAST_YEAR, format_duration
 from holdfast.domain.schedules.cron import MACROS, Cron, Days
 from holdfast.domain.schedules.definition import Timing
-from holdfast.domain.schedules.rule import LAST_YEAR, MICROSECOND, Calendar, next_change, utc_offset
+from holdfast.domain.schedules.rule import MICROSECOND, Calendar, next_change, utc_offset
 
 #: Up to this many times of a day are listed one by one.
 MAX_LISTED = 6

@@ -19,20 +19,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Zones change over the decades; a new rule is tested against the offsets of this time.
 PRESENT = datetime(2025, 1, 1, tzinfo=UTC)
 MICROSECOND, SECOND, DAY = timedelta(microseconds=1), timedelta(seconds=1), timedelta(days=1)
-#: Timestamps of schedules lie within these years, so that calculations around them never overflow.
-FIRST_YEAR, LAST_YEAR = 1900, 8999
-
-
-def checked_timestamp(timestamp: datetime) -> datetime:
-    """Return *timestamp* in UTC if a schedule can use it."""
-    if not isinstance(timestamp, datetime) or timestamp.tzinfo is None:
-        hint = "Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC)."
-        raise InvalidInput(f"{timestamp!r} is no moment", hint=hint)
-    if not FIRST_YEAR <= timestamp.year <= LAST_YEAR:
-        raise InvalidInput(f"the year {timestamp.year} is too far away", hint=f"Take {FIRST_YEAR} to {LAST_YEAR}.")
-    return timestamp.astimezone(UTC)
-
-
 def between(rule: Rule, first: datetime, last: datetime) -> Iterator[datetime]:
     """Yield all instants after *first*, up to and including *last*."""
     instant = rule.next_after(first)

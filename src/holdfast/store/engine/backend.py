@@ -8,12 +8,19 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from holdfast.domain.jobs.job import JobId
+from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T
 
 #: The schema that this code writes and reads.
 SCHEMA_VERSION = 1
 #: The oldest code that may work on this schema.
 OLDEST_CODE = 1
+
+
+class IdsTaken(StoreUnavailable):
+    """New ids belong to jobs that exist: the database has lost ids that it gave out before; nothing was written."""
+
+    hint = "Was it restored from a backup, or did a standby take over that lagged behind? Try again."
 
 
 class Listener(Protocol):
@@ -58,6 +65,9 @@ class Backend(Protocol):
 
     def draw_ids(self, count: int) -> list[JobId] | None:
         """Ids for *count* new jobs; None if the transaction of the enqueue draws them."""
+
+    def discard_ids(self) -> None:
+        """Discard ids that were drawn ahead, and draw past those that exist: some were given out twice."""
 
     def run_on(self, connection: Any, operation: Operation[T]) -> T:
         """Run an operation on the caller's connection, in the caller's transaction."""

@@ -24,6 +24,9 @@ class DryRunBackend(BackendWrapper):
             return cast("T", rollback.answer)
         raise AssertionError("a dry run was kept")
 
+    def discard_ids(self) -> None:
+        self._backend.discard_ids()
+
     def notify(self) -> None:
         """Do nothing: nothing has changed."""
 

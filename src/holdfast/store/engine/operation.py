@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from msgspec import Struct
 
+from holdfast.errors import InvalidText
+
 if TYPE_CHECKING:
     from holdfast.store.engine.backend import Backend
 
@@ -184,6 +186,11 @@ async def arun_operation(operation: Operation[T], perform: Callable[[Statement],
 def single(statement: Query) -> Operation[list[Any]]:
     """An operation of one statement."""
     return (yield statement)
+
+
+def unstorable(error: UnicodeEncodeError) -> InvalidText:
+    """The error for a parameter with half a character, such as a word of a command line that is not UTF-8."""
+    return InvalidText(f"a text holds half of a character (a lone surrogate): {error.object[:40]!r}")
 
 
 def to_micros(value: datetime | timedelta) -> int:

@@ -13,7 +13,7 @@ from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import FINISHED, LIVE, ControlRequest, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import checked_actor, checked_name, clean_text
-from holdfast.domain.quantities import checked_number
+from holdfast.domain.quantities import checked_number, checked_timestamp
 from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store.engine.operation import ById, Noun, Operation, Query, query
 from holdfast.store.jobs import dependencies
@@ -142,8 +142,7 @@ class JobControl(Noun):
 
     def reschedule(self, selector: Selector, due_at: datetime, *, actor: str) -> list[JobId]:
         """Change when idle jobs are due."""
-        if not isinstance(due_at, datetime) or due_at.tzinfo is None:
-            raise InvalidInput("due_at needs a time zone")
+        due_at = checked_timestamp(due_at, label="due_at")
         change = _change("set_due_time", EventName.RESCHEDULED, {"due_at": due_at}, actor)
         return self._each(selector, IDLE, change, actor=actor)
 

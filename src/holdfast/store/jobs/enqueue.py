@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import structs
+
+from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, State
-from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob, due_at
-from holdfast.domain.names import MAX_KEY, checked_actor, checked_name, checked_text
-from holdfast.domain.quantities import checked_number
-from holdfast.errors import InvalidInput, LeaseLost, StoreUnavailable
-from holdfast.store.engine.operation import BulkInsert, Noun, Operation, columns_of, query, read_now
+from holdfast.domain.jobs.new_job import Actor, Enqueued, KeyScope, NewJob, OnConflict, due_at
+from holdfast.domain.names import checked_actor, checked_key, checked_name
+from holdfast.domain.quantities import checked_delay, checked_number, checked_timestamp
+from holdfast.errors import InvalidInput, LeaseLost
+from holdfast.store.engine.backend import IdsTaken
+from holdfast.store.engine.operation import BulkInsert, Noun, Operation, T, columns_of, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
 
 #: The values of a request that a replacement does not change.
 _INSERTED = ("kind", "queue", "hold", "parent_id", "actor", "max_attempts", "max_crashes", "on_lost", "retry")
+#: Attempts to find ids that are free, after a restore or a failover.
+ID_TRIES = 5
 SYSTEM = frozenset(str(actor) for actor in Actor)
 
 
@@ -26,7 +33,9 @@ class Jobs(Noun):
     def enqueue(self, request: NewJob, *, holder: Lease | None = None) -> Enqueued:
         """Enqueue one job.
 
-        - The answer holds the job's id, and whether the job was created.
+        - The answer holds the job's id, and says what happened: created, existing, replaced or rerun.
+        - With ``on_conflict`` ``rerun``, a run that starts after this call sees the payload, whatever becomes of a
+          run that is under way.
         - When the connection breaks, the job exists once, or an error is raised.
         - *holder*: the lease of the running job that enqueues it, its parent.
 
@@ -36,25 +45,31 @@ class Jobs(Noun):
             LeaseLost: *holder* no longer holds its lease; nothing was written.
         """
         check_requests([request])
-        drawn = self._backend.draw_ids(1)
-        if drawn is not None and request.plain and holder is None:
-            enqueued = self._enqueue_one(request, drawn[0])
-        else:
-            enqueued = self._backend.write(_enqueue, [request], drawn, holder=holder)[0]
-        return self._wake(enqueued)
+
+        def enqueue(drawn: list[JobId] | None) -> Enqueued:
+            if drawn is not None and request.plain and holder is None:
+                return self._enqueue_one(request, drawn[0])
+            return self._backend.write(_enqueue, [request], drawn, holder=holder)[0]
+
+        return self._wake(self._with_ids(1, enqueue))
+
+    def _with_ids(self, count: int, enqueue: Callable[[list[JobId] | None], T]) -> T:
+        """Call *enqueue* with new ids, and again with others if the database has given some out twice."""
+        for _ in range(ID_TRIES):
+            try:
+                return enqueue(self._backend.draw_ids(count))
+            except IdsTaken:
+                self._backend.discard_ids()
+        return enqueue(self._backend.draw_ids(count))
 
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
-        """The common case, in one statement. If it inserts nothing, it was sent twice."""
+        """The common case, in one statement. If it inserts nothing, it was sent twice, or another job has the id."""
         values = {name: getattr(request, name) for name in _INSERTED} | replaceable_columns(request, job_id)
-        insert = query("insert_job", no_prefetch=request.on_lost is not OnLost.RETRY, **values)
-        if not self._backend.run(insert, repeatable=True):
-            rows = self._fetch("get_job_request", id=job_id)
-            if rows != [(request.kind, request.payload, request.actor)]:
-                raise StoreUnavailable(
-                    f"job id {job_id} is taken: the database has lost ids that it gave out before",
-                    hint="Was it restored from a backup, or did a standby take over that lagged behind? Try again.",
-                )
-        return Enqueued(job_id, True)
+        nonce = int.from_bytes(os.urandom(8), signed=True)
+        insert = query("insert_job", no_prefetch=request.on_lost is not OnLost.RETRY, nonce=nonce, **values)
+        if not self._backend.run(insert, repeatable=True) and self._fetch("get_job_nonce", id=job_id) != [(nonce,)]:
+            raise IdsTaken(f"job id {job_id} is taken: the database has lost ids that it gave out before")
+        return Enqueued(job_id)
 
     def enqueue_many(self, requests: Sequence[NewJob], *, holder: Lease | None = None) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them, or none.
@@ -65,8 +80,11 @@ class Jobs(Noun):
         if not requests:
             return []
         check_requests(requests)
-        drawn = self._backend.draw_ids(len(requests))
-        return self._wake(self._backend.write(_enqueue, requests, drawn, holder=holder))
+        return self._wake(
+            self._with_ids(
+                len(requests), lambda drawn: self._backend.write(_enqueue, requests, drawn, holder=holder)
+            )
+        )
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction: the jobs exist if and only if it commits.
@@ -126,7 +144,7 @@ def insert_jobs(
     created = [i for i, answer in enumerate(answers) if answer.created]
     if not created:
         return
-    new, new_ids = [requests[i] for i in created], [ids[i] for i in created]
+    new, new_ids = [_following(requests[i], answers[i]) for i in created], [ids[i] for i in created]
     yield BulkInsert("job", _job_columns(new, new_ids, now, holder))
     yield BulkInsert("live", _live_columns(new, new_ids, now))
     traced = {job_id: request.trace for request, job_id in zip(new, new_ids, strict=True) if request.trace}
@@ -137,6 +155,13 @@ def insert_jobs(
         [(request.after, job_id) for request, job_id in zip(new, new_ids, strict=True) if request.after]
     )
     yield from dependencies.judge_waiting(waiting)
+
+
+def _following(request: NewJob, answer: Enqueued) -> NewJob:
+    """The request of a rerun starts after the job that is running, however that one finishes."""
+    if answer.waits_for is None:
+        return request
+    return structs.replace(request, after=After(ids=(answer.waits_for,), when=When.FINISHED))
 
 
 def _job_columns(requests: list[NewJob], ids: list[JobId], now: datetime, holder: Lease | None) -> dict[str, list[Any]]:
@@ -188,11 +213,21 @@ def _check_values(request: NewJob) -> None:
     if request.label is not None:
         checked_name(request.label, label="the label")
     if request.unique is not None:
-        checked_text(request.unique.key, label="the key")
-        if len(request.unique.key) > MAX_KEY:
-            raise InvalidInput(f"a key has at most {MAX_KEY:,} characters, this one has {len(request.unique.key):,}")
+        checked_key(request.unique.key, kind=request.kind)
+    if request.on_conflict is OnConflict.RERUN:
+        _check_rerun(request)
     checked_number(request.priority, label="a priority")
     if request.delay is not None and request.run_at is not None:
         raise InvalidInput("a delay and a run_at exclude each other")
-    if request.run_at is not None and (not isinstance(request.run_at, datetime) or request.run_at.tzinfo is None):
-        raise InvalidInput("run_at needs a time zone", hint="Use datetime.now(UTC) or an aware datetime.")
+    if request.run_at is not None:
+        checked_timestamp(request.run_at, label="run_at")
+    if request.delay is not None:
+        checked_delay(request.delay, label="a delay")
+
+
+def _check_rerun(request: NewJob) -> None:
+    if request.unique is not None and request.unique.scope is not KeyScope.LIVE:
+        hint = "Leave key_for and unique_for out."
+        raise InvalidInput("on_conflict='rerun' needs a key that frees when its job ends", hint=hint)
+    if request.after is not None:
+        raise InvalidInput("on_conflict='rerun' and after exclude each other")

@@ -22,6 +22,8 @@ from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record_all
 
 MAX_ERROR_LENGTH = 64 * 1024
+#: The beginning of the error of a done job whose result could not be stored.
+RESULT_DROPPED = "the result was not stored"
 #: The event of each end; other ends are failures.
 _EVENTS: dict[str, EventName] = {
     EndReason.LEASE_LOST: EventName.TAKEN_OVER,
@@ -49,8 +51,12 @@ class TakenOver(Struct, frozen=True):
 
 
 def done_statement(done: list[Settlement]) -> Query:
-    results = [storable_result(s.outcome.result) for s in done if isinstance(s.outcome, Done)]
-    leases = held_by([s.lease for s in done], result=results, ran=[s.ran for s in done])
+    outcomes = [s.outcome for s in done if isinstance(s.outcome, Done)]
+    results = [(None, each.dropped) if each.dropped else storable_result(each.result) for each in outcomes]
+    errors = [reason and f"{RESULT_DROPPED}: {_clean(reason)}" for _, reason in results]
+    leases = held_by(
+        [s.lease for s in done], result=[text for text, _ in results], error=errors, ran=[s.ran for s in done]
+    )
     return query("settle_done", FinishedJob, leases=leases)
 
 

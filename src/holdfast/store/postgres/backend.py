@@ -117,6 +117,10 @@ class PostgresBackend:
     def draw_ids(self, count: int) -> list[JobId] | None:
         return self._ids.draw(count)
 
+    def discard_ids(self) -> None:
+        self._ids.discard()
+        self.run(Query("skip_job_ids", {}))
+
     def run_on(self, connection: Any, operation: Operation[T]) -> T:
         if not isinstance(connection, psycopg.Connection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
@@ -242,6 +246,10 @@ class _IdSource:
         self._lock = threading.Lock()
         self._remaining: list[JobId] = []
         self._block = 1
+
+    def discard(self) -> None:
+        with self._lock:
+            self._remaining.clear()
 
     def draw(self, count: int) -> list[JobId]:
         with self._lock:

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors
 
 from holdfast.errors import InvalidInput, JobLocked, SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
-from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.backend import IdsTaken, Timeouts
 
 #: Idle connections are closed after this time.
 IDLE_TIMEOUT_S = 60.0
@@ -223,6 +223,8 @@ def translate(error: BaseException) -> BaseException:
             return StoreReadOnly(f"the database cannot be written: {text}")
         case errors.UndefinedTable() | errors.InvalidSchemaName() | errors.UndefinedFunction():
             return SchemaMissing(f"the schema is missing or older than this code: {text}")
+        case errors.UniqueViolation() if error.diag.constraint_name == "job_pkey":
+            return IdsTaken(f"a job's id is taken: {error.diag.message_detail}")
         case psycopg.DataError():
             return InvalidInput(f"the database cannot keep this: {text}")
         case psycopg.OperationalError() | psycopg.InterfaceError():

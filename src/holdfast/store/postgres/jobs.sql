@@ -2,15 +2,20 @@
 -- Draw :count new job ids.
 SELECT nextval('holdfast.job_id') FROM generate_series(1, :count)
 
+-- name: skip_job_ids
+-- Draw past the ids that exist already, at most 100,000: after a restore or a failover the sequence may be behind.
+SELECT max(nextval('holdfast.job_id')) FROM generate_series(1, least(100000,
+    (SELECT max(id) FROM holdfast.job) - (SELECT nextval('holdfast.job_id'))))
+
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
 -- The id is allocated before, so that an enqueue sent again after a lost answer changes nothing.
 WITH clock AS (SELECT holdfast.now() AS now),
 inserted AS (
     INSERT INTO holdfast.job (id, kind, payload, label, tags, parent_id, actor, created_at,
-        max_attempts, max_crashes, on_lost, retry)
+        max_attempts, max_crashes, on_lost, retry, nonce)
     SELECT :id, :kind, :payload::json, :label, :tags::json, :parent_id, :actor, clock.now,
-        :max_attempts, :max_crashes, :on_lost, :retry::json
+        :max_attempts, :max_crashes, :on_lost, :retry::json, :nonce
     FROM clock
     ON CONFLICT (id) DO NOTHING
     RETURNING id
@@ -24,7 +29,7 @@ FROM inserted, clock,
 RETURNING id
 
 -- name: replace_job
--- Replace the payload and options of a job that is not running, and delete its progress.
+-- Replace the payload and options of a job that is not running, and delete its progress and steps.
 -- The token rises, so that a claim under way reads the new payload.
 WITH clock AS (SELECT holdfast.now() AS now),
 changed AS (
@@ -35,6 +40,8 @@ changed AS (
     RETURNING live.id
 ), deleted_progress AS (
     DELETE FROM holdfast.progress USING changed WHERE progress.job_id = changed.id
+), deleted_steps AS (
+    DELETE FROM holdfast.step USING changed WHERE step.job_id = changed.id
 )
 UPDATE holdfast.job SET payload = :payload::json, label = :label, tags = :tags::json
 FROM changed WHERE job.id = changed.id

@@ -123,11 +123,12 @@ WITH deleted AS (
     RETURNING *
 ), inserted AS (
     INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
-        started_at, finished_at, reason, result)
+        started_at, finished_at, reason, result, error)
     SELECT id, 'done', queue, kind, priority, due_at, attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
         crashes, token, worker,
         coalesce((SELECT holdfast.now()) - (:leases::jsonb->id::text->>'ran')::interval, started_at, claimed_at),
-        (SELECT holdfast.now()), 'done', (:leases::jsonb->id::text->>'result')::json
+        (SELECT holdfast.now()), 'done', (:leases::jsonb->id::text->>'result')::json,
+        :leases::jsonb->id::text->>'error'
     FROM deleted
 )
 SELECT id, has_dependents FROM deleted

@@ -22,6 +22,7 @@ DELETE FROM holdfast.key
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.key WHERE expires_at <= (SELECT holdfast.now())
         AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.id = job_id OFFSET 0)
+        AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.id = previous_id OFFSET 0)
     ORDER BY expires_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
 RETURNING key
 

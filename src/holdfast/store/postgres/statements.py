@@ -13,7 +13,7 @@ from psycopg.rows import tuple_row
 
 from holdfast.domain.jobs.selector import Glob
 from holdfast.store.engine import sql
-from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, Statement, reader
+from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, Statement, reader, unstorable
 
 _encoder = msgspec.json.Encoder()
 
@@ -38,7 +38,10 @@ class Statements:
                 for block in _blocks(step):
                     copy.write(block)
             return []
-        cursor = connection.cursor(row_factory=tuple_row).execute(self.text(step), to_sql(step.parameters))
+        try:
+            cursor = connection.cursor(row_factory=tuple_row).execute(self.text(step), to_sql(step.parameters))
+        except UnicodeEncodeError as error:
+            raise unstorable(error) from None
         return _rows(step, cursor, cursor.fetchall() if cursor.description else [])
 
     async def aperform(self, connection: psycopg.AsyncConnection[Any], step: Statement) -> list[Any]:

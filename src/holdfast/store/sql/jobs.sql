@@ -1,8 +1,8 @@
 -- Jobs: enqueue, unique keys, steps, progress and events.
 
--- name: get_job_request
--- Read the columns that decide whether a repeated enqueue is the same request.
-SELECT kind, payload::text, actor FROM holdfast.job WHERE id = :id
+-- name: get_job_nonce
+-- Read the nonce of a job, which decides whether a repeated enqueue is the same call.
+SELECT nonce FROM holdfast.job WHERE id = :id
 
 -- name: lock_lease
 -- Lock a running job's row while its holder enqueues children, so that the lease stays valid.
@@ -15,7 +15,8 @@ SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
 FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text,
     period interval) WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = existing.job_id
-RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT holdfast.now()), false) AS expired
+RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT holdfast.now()), false) AS expired,
+    previous_id
 
 -- name: transfer_keys
 -- Give keys that turned out to be free to their new jobs. The rows are locked by claim_keys.
@@ -23,7 +24,12 @@ INSERT INTO holdfast.key (kind, key, job_id, scope, expires_at)
 SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
 FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text,
     period interval) WHERE true
-ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope, expires_at = excluded.expires_at
+ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope,
+    expires_at = excluded.expires_at, previous_id = NULL
+
+-- name: pass_key
+-- Give the key of a running job to the job that runs after it. The row is locked by claim_keys.
+UPDATE holdfast.key SET job_id = :job_id, previous_id = :previous_id WHERE kind = :kind AND key = :key
 
 -- name: restore_keys
 -- Give retried jobs their keys back. The rows are locked by claim_keys.

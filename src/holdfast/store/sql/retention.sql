@@ -11,7 +11,8 @@ deleted_traces AS (DELETE FROM holdfast.trace WHERE job_id = ANY(:ids::bigint[])
 deleted_progress AS (DELETE FROM holdfast.progress WHERE job_id = ANY(:ids::bigint[])),
 deleted_dependencies AS (DELETE FROM holdfast.dependency WHERE job_id = ANY(:ids::bigint[])),
 deleted_keys AS (DELETE FROM holdfast.key WHERE job_id = ANY(:ids::bigint[])
-    AND (scope = 'live' OR scope = 'period' AND expires_at <= (SELECT holdfast.now())))
+    AND (scope = 'live' OR scope = 'period' AND expires_at <= (SELECT holdfast.now()))
+    AND (SELECT count(*) FROM holdfast.live AS live WHERE live.id = previous_id) = 0)
 DELETE FROM holdfast.job WHERE id = ANY(:ids::bigint[])
 RETURNING id
 

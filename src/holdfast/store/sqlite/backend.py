@@ -101,6 +101,9 @@ class SqliteBackend:
     def draw_ids(self, count: int) -> list[JobId] | None:  # noqa: ARG002 - the enqueue's transaction draws them
         return None
 
+    def discard_ids(self) -> None:
+        """Do nothing: no ids are drawn ahead."""
+
     def run_on(self, connection: Any, operation: Operation[T]) -> T:
         if not isinstance(connection, sqlite3.Connection):
             raise OtherDatabase(

@@ -3,11 +3,16 @@
 UPDATE holdfast_meta SET last_job_id = last_job_id + :count;
 SELECT last_job_id - :count + 1 FROM holdfast_meta
 
+-- name: skip_job_ids
+-- Draw past the ids that exist already. The counter is in the same database as the jobs, so it is never behind.
+SELECT last_job_id FROM holdfast_meta
+
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
 INSERT INTO holdfast_job (id, kind, payload, label, tags, parent_id, actor, created_at,
-    max_attempts, max_crashes, on_lost, retry)
-VALUES (:id, :kind, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes, :on_lost, :retry);
+    max_attempts, max_crashes, on_lost, retry, nonce)
+VALUES (:id, :kind, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes, :on_lost, :retry,
+    :nonce);
 INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, no_prefetch)
 SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE 'ready' END,
     :queue, :kind, :priority, due.at, :no_prefetch
@@ -15,10 +20,12 @@ FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due
 RETURNING id
 
 -- name: replace_job
--- Replace the payload and options of a job that is not running, and delete its progress.
+-- Replace the payload and options of a job that is not running, and delete its progress and steps.
 UPDATE holdfast_job SET payload = :payload, label = :label, tags = :tags
 WHERE id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
 DELETE FROM holdfast_progress
+WHERE job_id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
+DELETE FROM holdfast_step
 WHERE job_id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
 UPDATE holdfast_live SET priority = :priority, due_at = coalesce(:run_at, :now + :delay, :now), token = token + 1,
     state = CASE

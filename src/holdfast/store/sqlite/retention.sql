@@ -19,6 +19,7 @@ DELETE FROM holdfast_key
 WHERE (kind, key) IN (
     SELECT kind, key FROM holdfast_key
     WHERE expires_at <= :now AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id)
+        AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = previous_id)
     ORDER BY expires_at LIMIT :limit)
 RETURNING key
 

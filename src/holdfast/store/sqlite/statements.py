@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.domain.jobs.selector import Glob
 from holdfast.store.engine import sql
-from holdfast.store.engine.operation import BulkInsert, ById, Rows, Statement, reader, to_micros
+from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, Statement, reader, to_micros, unstorable
 
 _encoder = msgspec.json.Encoder()
 
@@ -21,8 +21,14 @@ def perform(connection: sqlite3.Connection, step: Statement, *, now: datetime) -
     """Run one step of an operation; *now* is the time of the whole transaction."""
     if isinstance(step, BulkInsert):
         return _insert(connection, step)
-    parameters = {name: to_sql(value) for name, value in step.parameters.items()}
-    parameters["now"] = to_micros(now)
+    try:
+        parameters = {name: to_sql(value) for name, value in step.parameters.items()} | {"now": to_micros(now)}
+        return _execute(connection, step, parameters)
+    except UnicodeEncodeError as error:
+        raise unstorable(error) from None
+
+
+def _execute(connection: sqlite3.Connection, step: Query, parameters: dict[str, Any]) -> list[Any]:
     rows: list[Any] = []
     for statement in split_statement(step.name, step.where):
         cursor = plain_cursor(connection).execute(statement, parameters)

@@ -16,6 +16,7 @@ from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.error_clusters import Cluster
 from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.new_job import OnConflict
 from holdfast.domain.jobs.selector import Selector, parse_filter
 from holdfast.domain.jobs.why import WhyReason
 from holdfast.errors import InvalidInput, NotFound
@@ -77,7 +78,9 @@ class LogSearch(Struct, frozen=True):
 
 
 class EnqueueBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job to be made. *after*: jobs that must be done before; *dry_run*: only check it."""
+    """A job to be made. *on_conflict*: what to do if the key is taken; *after*: jobs that must be done before; *dry_run*:
+    only check it.
+    """
 
     kind: Name
     payload: dict[str, Any] = {}
@@ -87,6 +90,7 @@ class EnqueueBody(Struct, frozen=True, forbid_unknown_fields=True):
     run_at: datetime | None = None
     label: Name | None = None
     key: Name | None = None
+    on_conflict: OnConflict = OnConflict.SKIP
     after: Annotated[list[Number], Meta(max_length=1000)] = []
     hold: bool = False
     dry_run: bool = False

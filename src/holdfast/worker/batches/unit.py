@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.domain.batches.unit import MAX_UNIT_ERROR, HandedResult, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import Cancelled
-from holdfast.domain.jobs.json_values import storable_result, to_json
+from holdfast.domain.jobs.json_values import to_json
+from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import CommandFailed, InvalidPayload, StoreUnavailable
 from holdfast.worker.handler import done
@@ -183,6 +184,7 @@ class Unit:
         """The outcome of this attempt; a result that was handed over keeps the unit running."""
         value = self._data if self._data is not None else returned
         handed = self._handed if state is UnitState.DONE else None
+        stored = done(value) if value is not None and state is UnitState.DONE else Done()
         return UnitOutcome(
             key=self.row.key,
             position=self.row.position,
@@ -191,9 +193,9 @@ class Unit:
             attempts=self.attempt,
             crashes=self.row.crashes,
             label=self._label if state is UnitState.DONE else None,
-            warning=self._warning,
+            warning=self._warning or stored.dropped,
             error=None if error is None else clean_text(error, limit=MAX_UNIT_ERROR),
-            data=None if value is None or state is not UnitState.DONE else storable_result(done(value).result),
+            data=stored.result,
             duration_ms=round(took_s * 1000),
             handed=handed,
         )

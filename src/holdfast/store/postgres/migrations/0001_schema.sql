@@ -106,7 +106,8 @@ CREATE TABLE holdfast.job (
     on_lost text NOT NULL CHECK (on_lost IN ('retry', 'dead', 'hold')),
     retry json,
     after_when text CHECK (after_when IN ('done', 'finished', 'failed')),
-    after_failed text CHECK (after_failed IN ('cancel', 'hold'))
+    after_failed text CHECK (after_failed IN ('cancel', 'hold')),
+    nonce bigint                               -- of the call that enqueued it: a call sent again has the same one
 );
 CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
 CREATE INDEX job_key ON holdfast.job (key, id) WHERE key IS NOT NULL;
@@ -118,7 +119,7 @@ CREATE TABLE holdfast.live (
     queue text NOT NULL,
     kind text NOT NULL,
     priority integer NOT NULL,
-    due_at timestamptz NOT NULL,
+    due_at timestamptz NOT NULL CHECK (due_at >= '1900-01-01 00:00+00' AND due_at < '9000-01-01 00:00+00'),
     attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     crashes integer NOT NULL DEFAULT 0,
     token bigint NOT NULL DEFAULT 0,
@@ -196,6 +197,7 @@ CREATE TABLE holdfast.key (
     job_id bigint NOT NULL,
     scope text NOT NULL CHECK (scope IN ('live', 'period', 'forever')),
     expires_at timestamptz,
+    previous_id bigint,                        -- had the key before, and may still run: job_id starts after it
     PRIMARY KEY (kind, key),
     CHECK ((scope = 'period') = (expires_at IS NOT NULL))
 );
@@ -281,6 +283,110 @@ CREATE FUNCTION holdfast.payload_of(job bigint) RETURNS text LANGUAGE sql VOLATI
 CREATE FUNCTION holdfast.checkpoint_of(job bigint) RETURNS text LANGUAGE sql VOLATILE
     AS 'SELECT checkpoint::text FROM holdfast.progress WHERE job_id = $1';
 
+-- JSON in one spelling: sorted names, no spaces, numbers as plain decimals (5 for 5.0). Unique keys are made of it, here
+-- and in domain/jobs/new_job.py; equal values give equal keys.
+CREATE FUNCTION holdfast.canonical_json(value jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET extra_float_digits = 1 AS $$
+DECLARE
+    number text := value #>> '{}';
+BEGIN
+    CASE jsonb_typeof(value)
+    WHEN 'object' THEN
+        RETURN (SELECT '{' || coalesce(string_agg(to_json(entry.key)::text || ':'
+            || holdfast.canonical_json(entry.value), ',' ORDER BY entry.key COLLATE "C"), '') || '}'
+            FROM jsonb_each(value) AS entry);
+    WHEN 'array' THEN
+        RETURN (SELECT '[' || coalesce(string_agg(holdfast.canonical_json(item.value), ',' ORDER BY ordinal), '') || ']'
+            FROM jsonb_array_elements(value) WITH ORDINALITY AS item (value, ordinal));
+    WHEN 'number' THEN
+        -- A number with a fraction has the digits of a float, as in Python.
+        RETURN CASE WHEN number ~ '^-?\d+$' THEN number ELSE trim_scale(number::float8::text::numeric)::text END;
+    ELSE
+        RETURN value::text;
+    END CASE;
+END $$;
+
+-- The key of a kind that declares its unique fields. A long key ends in its digest.
+CREATE FUNCTION holdfast.unique_key(kind text, fields json, payload jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    key text;
+BEGIN
+    SELECT '[' || string_agg(holdfast.canonical_json(payload->field), ',' ORDER BY ordinal) || ']' INTO key
+    FROM json_array_elements_text(fields) WITH ORDINALITY AS named (field, ordinal)
+    HAVING count(payload->field) = count(*);
+    IF key IS NULL THEN
+        RAISE EXCEPTION 'E_INVALID_PAYLOAD: the unique key of kind "%" needs the fields %', kind, fields
+            USING HINT = 'Name them in the payload, also those that have a default.';
+    END IF;
+    RETURN CASE WHEN length(key) <= 512 THEN key
+        ELSE left(key, 512 - 64) || encode(sha256(convert_to(key, 'UTF8')), 'hex') END;
+END $$;
+
+-- Refuses a name that Python would refuse. No name at all is allowed.
+CREATE FUNCTION holdfast.check_name(name text, label text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF name = '' OR name ~ '^\s|\s$' THEN
+        RAISE EXCEPTION 'E_INVALID: the % cannot be empty or begin or end with a space: "%"', label, name;
+    ELSIF length(name) > 200 THEN
+        RAISE EXCEPTION 'E_INVALID: the % is longer than 200 characters: "%"', label, left(name, 40);
+    END IF;
+END $$;
+
+-- Refuses a payload that Python would refuse. A deep payload has many brackets; only those with many are walked through.
+CREATE FUNCTION holdfast.check_payload(payload json) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    size integer := octet_length(payload::text);
+    value jsonb;
+BEGIN
+    IF size > 262144 THEN
+        RAISE EXCEPTION 'E_PAYLOAD_TOO_LARGE: the payload takes % bytes; at most 262,144 are allowed', size
+            USING HINT = 'Keep the data elsewhere and enqueue its name.';
+    END IF;
+    IF json_typeof(payload) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'E_INVALID_PAYLOAD: a payload is a JSON object'
+            USING HINT = 'Name the handler''s parameters: {"name": value}.';
+    END IF;
+    BEGIN
+        value := payload;
+    EXCEPTION WHEN data_exception THEN
+        RAISE EXCEPTION 'E_INVALID_TEXT: the payload cannot be stored: %', SQLERRM
+            USING HINT = 'Remove NUL characters, lone surrogates and numbers out of range.';
+    END;
+    IF size - length(translate(payload::text, '{[', '')) > 100 AND EXISTS (
+        WITH RECURSIVE nested (value, depth) AS (
+            SELECT value, 1
+            UNION ALL
+            SELECT inner_value, nested.depth + 1 FROM nested CROSS JOIN LATERAL (
+                SELECT entry.value FROM jsonb_each(
+                    CASE jsonb_typeof(nested.value) WHEN 'object' THEN nested.value ELSE '{}' END) AS entry
+                UNION ALL
+                SELECT item.value FROM jsonb_array_elements(
+                    CASE jsonb_typeof(nested.value) WHEN 'array' THEN nested.value ELSE '[]' END) AS item
+                ) AS deeper (inner_value)
+            WHERE nested.depth <= 101
+        )
+        SELECT FROM nested WHERE nested.depth > 100 AND jsonb_typeof(nested.value) IN ('object', 'array'))
+    THEN
+        RAISE EXCEPTION 'E_INVALID_PAYLOAD: the payload is nested more than 100 levels deep'
+            USING HINT = 'Make it flatter, or keep it in a file and name the file.';
+    END IF;
+    RETURN value;
+END $$;
+
+-- When a job is due. Python allows the same range.
+CREATE FUNCTION holdfast.checked_due_time(now timestamptz, delay interval, run_at timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF delay IS NOT NULL AND run_at IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID: a delay and a run_at exclude each other';
+    ELSIF delay < interval '0' OR delay > interval '36525 days' THEN
+        RAISE EXCEPTION 'E_INVALID: a delay is between nothing and 36525 days, not %', delay;
+    ELSIF run_at < '1900-01-01 00:00+00' OR run_at >= '9000-01-01 00:00+00' THEN
+        RAISE EXCEPTION 'E_INVALID: run_at is too far away: %', run_at USING HINT = 'Use the years 1900 to 8999.';
+    END IF;
+    RETURN coalesce(run_at, now + delay, now);
+END $$;
+
 -- Enqueue from plain SQL, in the caller's transaction: SELECT holdfast.enqueue('mail', '{"to": 7}').
 -- The kind must be published; its options fill in missing arguments. If the key is taken, the function returns the id
 -- of the job that has it.
@@ -298,58 +404,52 @@ CREATE FUNCTION holdfast.enqueue(
 DECLARE
     options json;
     timestamp timestamptz := holdfast.now();
-    due timestamptz;
+    due timestamptz := holdfast.checked_due_time(timestamp, delay, run_at);
     new_id bigint;
     holder holdfast.key;
     unique_key text := enqueue.key;
-    no_prefetch boolean;
+    expiry timestamptz;
 BEGIN
     SELECT k.options INTO options FROM holdfast.kind k WHERE k.name = enqueue.kind;
     IF options IS NULL THEN
         RAISE EXCEPTION 'E_UNKNOWN_KIND: no application has registered kind "%"', enqueue.kind
             USING HINT = 'See SELECT name FROM holdfast.kind, or start a worker of the application that has it.';
     END IF;
-    IF octet_length(payload::text) > 262144 THEN
-        RAISE EXCEPTION 'E_PAYLOAD_TOO_LARGE: the payload takes % bytes; at most 262,144 are allowed',
-            octet_length(payload::text) USING HINT = 'Keep the data elsewhere and enqueue its name.';
-    END IF;
-    IF json_typeof(payload) <> 'object' THEN
-        RAISE EXCEPTION 'E_INVALID_PAYLOAD: a payload is a JSON object'
-            USING HINT = 'Name the handler''s parameters: {"name": value}.';
-    END IF;
-    IF delay IS NOT NULL AND run_at IS NOT NULL THEN
-        RAISE EXCEPTION 'E_INVALID: a delay and a run_at exclude each other';
-    END IF;
-    due := coalesce(run_at, timestamp + coalesce(delay, interval '0'));
-    no_prefetch := options->>'on_lost' <> 'retry';
-    new_id := nextval('holdfast.job_id');
-
+    PERFORM holdfast.check_name(queue, 'queue');
+    PERFORM holdfast.check_name(label, 'label');
+    PERFORM holdfast.check_payload(payload);
     IF unique_key IS NULL AND json_array_length(options->'unique') > 0 THEN
-        SELECT '[' || string_agg((payload->field)::text, ',' ORDER BY ordinal) || ']' INTO unique_key
-        FROM json_array_elements_text(options->'unique') WITH ORDINALITY AS named (field, ordinal)
-        HAVING count(payload->field) = count(*);
-        IF unique_key IS NULL THEN
-            RAISE EXCEPTION 'E_INVALID_PAYLOAD: the unique key of kind "%" needs the fields %',
-                enqueue.kind, options->'unique'
-                USING HINT = 'Name them in the payload, also those that have a default.';
-        END IF;
+        unique_key := holdfast.unique_key(enqueue.kind, options->'unique', payload::jsonb);
     END IF;
+    IF unique_key = '' OR length(unique_key) > 512 THEN
+        RAISE EXCEPTION 'E_INVALID: a key has 1 to 512 characters, this one has %', length(unique_key);
+    ELSIF octet_length(unique_key) + octet_length(enqueue.kind) > 2600 THEN
+        RAISE EXCEPTION 'E_INVALID: kind and key take more than 2,600 bytes';
+    END IF;
+    IF options->>'unique_scope' = 'period' THEN
+        expiry := timestamp + make_interval(secs => (options->>'unique_seconds')::float);
+    END IF;
+    LOOP  -- after a restore or a failover the sequence may give out ids that exist
+        new_id := nextval('holdfast.job_id');
+        EXIT WHEN NOT EXISTS (SELECT FROM holdfast.job WHERE job.id = new_id);
+    END LOOP;
+
     IF unique_key IS NOT NULL THEN
         INSERT INTO holdfast.key AS existing (kind, key, job_id, scope, expires_at)
-        VALUES (enqueue.kind, unique_key, new_id, options->>'unique_scope',
-            CASE WHEN options->>'unique_scope' = 'period'
-                THEN timestamp + make_interval(secs => (options->>'unique_seconds')::float) END)
+        VALUES (enqueue.kind, unique_key, new_id, options->>'unique_scope', expiry)
         ON CONFLICT ON CONSTRAINT key_pkey DO UPDATE SET job_id = existing.job_id
         RETURNING * INTO holder;
         IF holder.job_id <> new_id THEN
             -- A new statement: it sees the job that had the key when the insert waited.
-            IF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.job_id)
-                OR holder.scope = 'forever' OR holder.expires_at > timestamp THEN
+            IF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.job_id) THEN
+                RETURN holder.job_id;
+            ELSIF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.previous_id) THEN
+                RETURN holder.previous_id;
+            ELSIF holder.scope = 'forever' OR holder.expires_at > timestamp THEN
                 RETURN holder.job_id;
             END IF;
-            UPDATE holdfast.key AS existing SET job_id = new_id, scope = options->>'unique_scope',
-                expires_at = CASE WHEN options->>'unique_scope' = 'period'
-                    THEN timestamp + make_interval(secs => (options->>'unique_seconds')::float) END
+            UPDATE holdfast.key AS existing
+            SET job_id = new_id, scope = options->>'unique_scope', expires_at = expiry, previous_id = NULL
             WHERE existing.kind = enqueue.kind AND existing.key = unique_key;
         END IF;
     END IF;
@@ -361,7 +461,7 @@ BEGIN
         CASE WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END);
     INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, no_prefetch)
     VALUES (new_id, CASE WHEN due > timestamp THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
-        enqueue.kind, coalesce(priority, (options->>'priority')::integer), due, no_prefetch);
+        enqueue.kind, coalesce(priority, (options->>'priority')::integer), due, options->>'on_lost' <> 'retry');
     -- Wakes workers when the caller commits; the setting holdfast.notify = off switches it off.
     PERFORM pg_notify('holdfast.ready', '') WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
     RETURN new_id;

@@ -92,7 +92,8 @@ CREATE TABLE holdfast_job (
     on_lost TEXT NOT NULL CHECK (on_lost = 'retry' OR on_lost = 'dead' OR on_lost = 'hold'),
     retry TEXT,
     after_when TEXT CHECK (after_when = 'done' OR after_when = 'finished' OR after_when = 'failed'),
-    after_failed TEXT CHECK (after_failed = 'cancel' OR after_failed = 'hold')
+    after_failed TEXT CHECK (after_failed = 'cancel' OR after_failed = 'hold'),
+    nonce INTEGER                              -- of the call that enqueued it: a call sent again has the same one
 ) STRICT;
 CREATE INDEX holdfast_job_label ON holdfast_job (label, id) WHERE label IS NOT NULL;
 CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
@@ -105,7 +106,7 @@ CREATE TABLE holdfast_live (
     queue TEXT NOT NULL,
     kind TEXT NOT NULL,
     priority INTEGER NOT NULL,
-    due_at INTEGER NOT NULL,
+    due_at INTEGER NOT NULL CHECK (due_at >= -2208988800000000 AND due_at < 221845392000000000),  -- years 1900 to 8999
     attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     crashes INTEGER NOT NULL DEFAULT 0,
     token INTEGER NOT NULL DEFAULT 0,
@@ -178,6 +179,7 @@ CREATE TABLE holdfast_key (
     job_id INTEGER NOT NULL,
     scope TEXT NOT NULL CHECK (scope = 'live' OR scope = 'period' OR scope = 'forever'),
     expires_at INTEGER,
+    previous_id INTEGER,                       -- had the key before, and may still run: job_id starts after it
     PRIMARY KEY (kind, key),
     CHECK ((scope = 'period') = (expires_at IS NOT NULL))
 ) STRICT, WITHOUT ROWID;

@@ -1,0 +1,65 @@
+"""Handlers: what an enqueue answers (K14)."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast.domain.jobs.job import State
+from holdfast.testing import drain
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+def test_the_last_trigger_gets_a_run_that_sees_it(app):
+    """K14: a job that is triggered while it runs runs once more, with the newest payload."""
+    seen: list[int] = []
+    refs: list[holdfast.JobRef] = []
+
+    @app.job(unique=["site"])
+    def build(site: str, revision: int) -> int:
+        seen.append(revision)
+        if revision == 1:
+            again = build.options(on_conflict="rerun")
+            refs.extend([again.enqueue("main", 2), again.enqueue("main", 3)])
+            refs.append(build.options(on_conflict="replace").enqueue("main", 4))
+        return revision
+
+    first = build.options(on_conflict="rerun").enqueue("main", 1)
+    assert (first.outcome, first.created) == ("created", True)
+    assert drain(app) == 2
+    assert seen == [1, 4]
+    assert [ref.outcome for ref in refs] == ["rerun", "replaced", "replaced"]
+    assert {ref.id for ref in refs} == {refs[0].id}
+    assert (first.result(), refs[0].result()) == (1, 4)
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_rerun_follows_the_callers_transaction(app, real_database, commits):
+    """K14: a rollback leaves the key with the running job."""
+
+    @app.job()
+    def build(revision: int) -> None: ...
+
+    first = build.options(key="k").enqueue(1)
+    app.store.leases.claim("w", queues=["default"], kinds=["build"])
+    connection = (
+        sqlite3.connect(real_database.path)
+        if real_database.name == "sqlite"
+        else psycopg.connect(real_database.url)
+    )
+    connection.execute("BEGIN") if real_database.name == "sqlite" else None
+    ref = build.options(key="k", on_conflict="rerun", connection=connection).enqueue(2)
+    assert ref.outcome == "rerun"
+    connection.commit() if commits else connection.rollback()
+    connection.close()
+    kept = build.options(key="k").enqueue(3)
+    assert (kept.outcome, kept.id) == ("existing", ref.id if commits else first.id)
+    assert kept.state is (State.WAITING if commits else State.RUNNING)
