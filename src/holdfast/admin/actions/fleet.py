@@ -1,16 +1,19 @@
-"""Actions on queues and workers."""
+"""Actions on queues, workers and the whole store."""
 
 from __future__ import annotations
 
-from holdfast.admin.actions.actions import Actions, WorkerRequestSent
+from holdfast.admin.actions.actions import Actions, StopChanged, WorkerRequestSent
+from holdfast.domain.access.masking import mask_text
 from holdfast.domain.fleet.queue import parse_bounds
-from holdfast.domain.jobs.job import WorkerId, WorkerRequest
+from holdfast.domain.fleet.stop_switch import StopMode
+from holdfast.domain.jobs.job import JobId, State, WorkerId, WorkerRequest
+from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import InvalidInput
 from holdfast.store.fleet.overview import QueueView, queue_views
 
 
 class FleetActions:
-    """Changes queues, sends requests to workers, and records both."""
+    """Changes queues and the stop switch, sends requests to workers, and records all of it."""
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
@@ -45,6 +48,26 @@ class FleetActions:
             queues.resume(name)
             self._actions.record("queue resume", target)
         return queue_views(self._store, [queues.get(name)])[0]
+
+    def stop(self, mode: StopMode, *, note: str | None = None) -> StopChanged:
+        """Stop the whole store; an emergency stop also requests that running jobs stop, and holds them."""
+        masked = None if note is None else mask_text(note)
+        switch = self._store.stop_switch.set(mode, actor=self._actions.actor, note=masked)
+        jobs: list[JobId] = []
+        if mode is StopMode.STOP:
+            running = Selector(states=(State.RUNNING,))
+            jobs = self._store.control.pause(running, actor=self._actions.actor, note=switch.reason)
+        action = "drain" if mode is StopMode.DRAIN else "emergency-stop"
+        self._actions.record(action, "store", count=len(jobs), note=masked)
+        return StopChanged(switch, jobs, self._actions.is_dry_run)
+
+    def resume_all(self) -> StopChanged:
+        """Let a stopped store go on, with the jobs that an emergency stop holds. Paused queues stay paused."""
+        self._store.stop_switch.clear()
+        stopped = Selector(ids=tuple(self._store.stop_switch.stopped_jobs()))
+        jobs = [] if stopped.empty else self._store.control.resume(stopped, actor=self._actions.actor)
+        self._actions.record("resume --all", "store", count=len(jobs))
+        return StopChanged(None, jobs, self._actions.is_dry_run)
 
     def send_request(self, worker: str, request: str) -> WorkerRequestSent:
         """Send a live worker one of the requests ``quiet``, ``stop`` and ``go-on``."""
