@@ -57,7 +57,14 @@ ALIKE: dict[str, tuple[str, ...]] = {
         *("BatchView Batch", "QueueSummary Queue", "QueueSummary Usage", "QueueSummary QueueRow"),
         *("QueueSummary QueueView", "Queue QueueRow", "Queue _QueueSituation", "Queue QueueView", "Usage QueueRow"),
         *("Usage _QueueSituation", "Usage QueueView", "QueueRow _QueueSituation", "QueueRow QueueView"),
-        *("WorkerView WorkerRow", "Job FailedJob", "Job RunningJob", "JobRecord JobAnswer", "Attempt _HistoryRow"),
+        *(
+            "Attention Trouble",
+            "WorkerView WorkerRow",
+            "Job FailedJob",
+            "Job RunningJob",
+            "JobRecord JobAnswer",
+            "Attempt _HistoryRow",
+        ),
         *("Trouble _HistoryRow", "PlanView Skipped", "PlanView SkippedPlans", "ScheduleView Preview"),
     ),
     "the options of an enqueue are spelled once for each edge until they are one struct": (

@@ -7,7 +7,7 @@ from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
 import holdfast
-from holdfast.domain.access import roles
+from holdfast.domain.access import tokens as access_tokens
 from holdfast.domain.access.roles import Role
 from holdfast.web import asgi
 from holdfast.web.server import Server
@@ -50,7 +50,7 @@ ALONE = ("test_browser", "test_server")
 def cheap_hashes(request, monkeypatch):
     """Tests create hundreds of tokens, and the hash of a token is slow on purpose."""
     if request.path.stem not in ALONE:
-        monkeypatch.setitem(roles._SCRYPT_COST, "n", 2)
+        monkeypatch.setitem(access_tokens._SCRYPT_COST, "n", 2)
 
 
 @pytest.fixture
