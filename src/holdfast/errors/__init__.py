@@ -42,6 +42,7 @@
     │   ├── StoreInUse              a holder is alive, or jobs are there already
     │   └── JobLocked               a user's own transaction holds the job's row
     ├── BatchPaused            11
+    ├── StoreStopped           11   drain or emergency-stop is in force
     ├── Drift                  14   code or input has changed under an open run
     ├── CommandFailed           1   a program that a unit ran
     ├── NotStarted              1   a process ended before it was ready
@@ -104,6 +105,7 @@ from holdfast.errors.tree import ResultDropped as ResultDropped
 from holdfast.errors.tree import ResultLost as ResultLost
 from holdfast.errors.tree import ServiceRunning as ServiceRunning
 from holdfast.errors.tree import StoreInUse as StoreInUse
+from holdfast.errors.tree import StoreStopped as StoreStopped
 from holdfast.errors.tree import UnknownKind as UnknownKind
 from holdfast.errors.tree import UnknownZone as UnknownZone
 from holdfast.errors.tree import WaitTimeout as WaitTimeout

@@ -206,6 +206,13 @@ class BatchPaused(HoldfastError):
     hint = "Let it go on with holdfast batch resume, then run it again."
 
 
+class StoreStopped(HoldfastError):
+    """A person has stopped the whole store: it starts nothing until it is resumed."""
+
+    code, exit_code, http_status = "E_STOPPED", 11, 409
+    hint = "Let it go on with holdfast resume --all, then try again."
+
+
 class Drift(HoldfastError):
     """The version of the function, or an input that it declares, has changed under an open run."""
 

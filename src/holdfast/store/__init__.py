@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.store.fleet.autoscaler import AutoscalerStore
     from holdfast.store.fleet.dashboard import DashboardQueries
     from holdfast.store.fleet.registry import Kinds, Queues, Workers
+    from holdfast.store.fleet.stop_switch import StopSwitches
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.enqueue import Jobs
     from holdfast.store.jobs.leases import Leases, Steps
@@ -69,6 +70,7 @@ class Store:
     queues: Queues = noun("fleet.registry:Queues")
     kinds: Kinds = noun("fleet.registry:Kinds")
     workers: Workers = noun("fleet.registry:Workers")
+    stop_switch: StopSwitches = noun("fleet.stop_switch:StopSwitches")
     autoscaler: AutoscalerStore = noun("fleet.autoscaler:AutoscalerStore")
     dashboard: DashboardQueries = noun("fleet.dashboard:DashboardQueries")
     batches: Batches = noun("batches.batches:Batches")

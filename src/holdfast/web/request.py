@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
@@ -22,6 +23,7 @@ from starlette.types import Scope
 
 from holdfast import __version__
 from holdfast.admin.actions.actions import Actions
+from holdfast.admin.views.overview import stop_view
 from holdfast.domain.access.roles import Role, Via
 from holdfast.domain.jobs.selector import format_values
 from holdfast.domain.names import quote_argument
@@ -33,6 +35,7 @@ from holdfast.web.pages import format as formats
 
 if TYPE_CHECKING:
     from holdfast.admin.views.masking import Masks
+    from holdfast.domain.fleet.stop_switch import StopSwitch
     from holdfast.store import Store
     from holdfast.web.app import Site
     from holdfast.web.security.authentication import Caller
@@ -213,6 +216,7 @@ class Request:
             "notice": notice,
             "theme": theme if theme in ("light", "dark") else "",
             "now": self.now,
+            "stopped": self._stopped(),
             "cli": "",
             "self_url": "",
         }
@@ -220,6 +224,12 @@ class Request:
         if notice:
             answer.delete_cookie(NOTICE_COOKIE, path=self.base or "/")
         return answer
+
+    def _stopped(self) -> StopSwitch | None:
+        """The stop switch, for the banner of every page. A page about a failing store has none."""
+        with suppress(HoldfastError):
+            return stop_view(self.store)
+        return None
 
     def confirm(self, screen: str, **values: Any) -> Response:
         """Render the page that asks for confirmation: its form sends the *hidden* fields to the same address again."""

@@ -45,23 +45,25 @@ def test_an_audit_knows_which_code_is_expected(app, call):
 
 
 def test_a_drain_waits_for_running_jobs_and_starts_none(app, call):
+    """K9: jobs of queues that nobody knew wait as well."""
     go, begun = threading.Event(), threading.Event()
 
-    @app.job()
+    @app.job(queue="long")
     def long() -> None:
         begun.set()
         go.wait(60)
 
     long.enqueue()
-    with app.worker(poll=0.05):
+    with app.worker(poll=0.05, queues=["long", "later"]):
         begun.wait(60)
         threading.Timer(0.3, go.set).start()
-        assert call("drain").data == {"queues": ["default"], "running": 0}
-        waits = long.enqueue()
-        assert call("audit").data["paused"]["default"].startswith("drained by ")
-        assert app.views.get(waits.id).state is State.READY
-        assert call("drain", "--end").data["queues"] == ["default"]
-        wait_until(lambda: app.views.get(waits.id).state is State.DONE)
+        answer = call("drain", "--note", "deploy").data
+        assert (answer["running"], answer["stopped"]["mode"], answer["stopped"]["note"]) == (0, "drain", "deploy")
+        waits = [long.enqueue(), long.options(queue="later").enqueue()]
+        assert call("audit").data["stopped"]["note"] == "deploy"
+        assert {app.views.get(each.id).state for each in waits} == {State.READY}
+        assert call("drain", "--end").data == {"stopped": None, "running": 0}
+        wait_until(lambda: all(app.views.get(each.id).state is State.DONE for each in waits))
 
 
 def test_a_drain_gives_up_in_time(app, call):
@@ -73,21 +75,55 @@ def test_a_drain_gives_up_in_time(app, call):
 
 def test_a_drain_leaves_paused_queues_paused(app, call):
     app.queues.pause("default", note="mine")
-    assert call("drain").data["queues"] == []
-    assert call("drain", "--end").data["queues"] == []
+    assert call("drain").code == 0
+    assert call("drain", "--end").code == 0
     assert app.queues.get("default").paused
 
 
 def test_an_emergency_stop_ends_commands_and_loses_no_job(app, call, run, tmp_path, monkeypatch):
+    """Resume --all lets the stopped jobs go on; a job that a person holds stays held."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    run("add", "--cwd", str(tmp_path), "--", "sh", "-c", "touch begun; exec sleep 60")
+    run("add", "--cwd", str(tmp_path), "--", "sh", "-c", "touch begun; test -e go || exec sleep 60")
+    held = app.enqueue("mail", {"to": 1}, queue="nobody")
+    app.control.hold(Selector(ids=(held.id,)), actor="ada")
     with app.worker(poll=0.05, heartbeat=0.2):
         wait_until((tmp_path / "begun").exists)
         assert run("emergency-stop", "-o", "json").code == 2
-        assert call("emergency-stop", "--yes").data == {"queues": ["default"], "stop_requested": 1}
-        wait_until(lambda: app.views.page(Selector()).jobs[0].state is State.HELD)
-    (job,) = app.views.page(Selector()).jobs
-    assert (job.attempts, job.note.startswith("emergency stop by ")) == (0, True)
+        answer = call("emergency-stop", "--yes", "--note", "fire").data
+        assert (answer["stop_requested"], answer["stopped"]["mode"]) == (1, "stop")
+        commands = Selector(kinds=("command",))
+        wait_until(lambda: app.views.page(commands).jobs[0].state is State.HELD)
+        (job,) = app.views.page(commands).jobs
+        assert (job.attempts, job.note.startswith("emergency stop by "), ": fire" in job.note) == (0, True, True)
+        (tmp_path / "go").touch()
+        answer = run("resume", "--all", "-o", "json").data
+        assert (answer["action"], answer["ids"]) == ("resume --all", [job.id])
+        wait_until(lambda: app.views.get(job.id).state is State.DONE)
+    assert app.views.get(held.id).state is State.HELD
+    actions = [entry.action for entry in app.store.audit_log.page()]
+    assert actions[:2] == ["resume --all", "emergency-stop"]
+
+
+def test_a_stopped_store_refuses_commands_here(call, run, tmp_path):
+    """K9: what a person starts by hand is refused, with the reason."""
+    call("drain", "--note", "deploy")
+    answer = run("run", "-o", "json", "--", "true")
+    assert (answer.code, answer.document["error"]["code"]) == (11, "E_STOPPED")
+    assert "deploy" in answer.document["error"]["message"]
+    assert "resume --all" in answer.document["error"]["hint"]
+
+
+def test_every_screen_shows_the_stop(app, call, run):
+    job = app.enqueue("mail", {"to": 1})
+    call("drain", "--note", "disk full")
+    for line in (["top"], ["queue", "ls"], ["why", str(job.id)], ["audit"], ["doctor"]):
+        assert "disk full" in run(*line).out, line
+    assert run("top", "-o", "json").data["overviews"][0]["stopped"]["note"] == "disk full"
+    assert run("resume", "--all", "--dry-run").code == 0
+    assert app.store.stop_switch.get() is not None
+    assert run("resume", "--all", "--queue", "default").code == 2
+    assert run("resume", "--all").code == 0
+    assert app.store.stop_switch.get() is None
 
 
 def test_checks_of_the_configuration_are_run(fitting, run, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.access.roles import Via
+from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.job import JobId, WorkerId
 from holdfast.domain.jobs.new_job import EnqueueOutcome
 from holdfast.store import Store
@@ -76,6 +77,17 @@ class BackfilledPlans(Struct, frozen=True):
     dry_run: bool
 
 
+class StopChanged(Struct, frozen=True):
+    """The stop switch after a change, or in a *dry_run* as it would be; None: the store is not stopped.
+
+    *jobs* were requested to stop, or go on.
+    """
+
+    stopped: StopSwitch | None
+    jobs: list[JobId]
+    dry_run: bool = False
+
+
 class WorkerRequestSent(Struct, frozen=True):
     """What a worker was asked; it obeys with its next heartbeat."""
 
@@ -95,6 +107,7 @@ class Actions:
         self.actor = actor
         self._via = via
         self._providers = providers or {}
+        self.is_dry_run = False
 
     def audited(
         self,
@@ -134,7 +147,9 @@ class Actions:
         """The same actions on a store that rolls back: they answer and refuse as usual, and change nothing."""
         if not enabled:
             return self
-        return Actions(self.store.dry_run_store(), actor=self.actor, via=self._via, providers=self._providers)
+        actions = Actions(self.store.dry_run_store(), actor=self.actor, via=self._via, providers=self._providers)
+        actions.is_dry_run = True
+        return actions
 
     # Most commands use one group only, so each group is imported on first use.
 

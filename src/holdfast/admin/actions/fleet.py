@@ -1,19 +1,22 @@
-"""Actions on queues and workers."""
+"""Actions on queues, workers and the whole store."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
-from holdfast.admin.actions.actions import Actions, WorkerRequestSent
+from holdfast.admin.actions.actions import Actions, StopChanged, WorkerRequestSent
+from holdfast.domain.access.masking import mask_text
 from holdfast.domain.fleet.queue import parse_bounds
-from holdfast.domain.jobs.job import WorkerId, WorkerRequest
+from holdfast.domain.fleet.stop_switch import StopMode
+from holdfast.domain.jobs.job import JobId, State, WorkerId, WorkerRequest
+from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.fleet.overview import QueueView, queue_views
 
 
 class FleetActions:
-    """Changes queues, sends requests to workers, and records both."""
+    """Changes queues and the stop switch, sends requests to workers, and records all of it."""
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
@@ -45,17 +48,23 @@ class FleetActions:
             self._audited("queue resume", name).queues.resume(name)
         return queue_views(self._store, [self._store.queues.get(name)])[0]
 
-    def pause_all(self, action: str, names: Sequence[str], *, note: str) -> None:
-        """Pause queues one after the other, under one audit entry."""
-        queues = self._audited_all(action).queues
-        for name in names:
-            queues.pause(name, note=note)
+    def stop(self, mode: StopMode, *, note: str | None = None) -> StopChanged:
+        """Stop the whole store; an emergency stop also requests that running jobs stop, and holds them."""
+        actor, masked = self._actions.actor, None if note is None else mask_text(note)
+        store = self._audited_stop("drain" if mode is StopMode.DRAIN else "emergency-stop", note=masked)
+        switch = store.stop_switch.set(mode, actor=actor, note=masked)
+        jobs: list[JobId] = []
+        if mode is StopMode.STOP:
+            jobs = store.control.pause(Selector(states=(State.RUNNING,)), actor=actor, note=switch.reason)
+        return StopChanged(switch, jobs, self._actions.is_dry_run)
 
-    def resume_all(self, action: str, names: Sequence[str]) -> None:
-        """Resume queues one after the other, under one audit entry."""
-        queues = self._audited_all(action).queues
-        for name in names:
-            queues.resume(name)
+    def resume_all(self) -> StopChanged:
+        """Let a stopped store go on, with the jobs that an emergency stop holds. Paused queues stay paused."""
+        store = self._audited_stop("resume --all")
+        store.stop_switch.clear()
+        stopped = Selector(ids=tuple(store.stop_switch.stopped_jobs()))
+        jobs = [] if stopped.empty else store.control.resume(stopped, actor=self._actions.actor)
+        return StopChanged(None, jobs, self._actions.is_dry_run)
 
     def send_request(self, worker: str, request: str) -> WorkerRequestSent:
         """Send a live worker one of the requests ``quiet``, ``stop`` and ``go-on``."""
@@ -68,5 +77,10 @@ class FleetActions:
     def _audited(self, action: str, queue: str, note: str | None = None) -> Store:
         return self._actions.audited(action, f"queue={queue}", note=note, changes=bool)
 
-    def _audited_all(self, action: str) -> Store:
-        return self._actions.audited(action, lambda rows: f"queue={','.join(row[0] for row in rows)}")
+    def _audited_stop(self, action: str, note: str | None = None) -> Store:
+        return self._actions.audited(action, "store", note=note, changes=_changed_jobs)
+
+
+def _changed_jobs(answer: Any) -> bool | list[JobId]:
+    """The jobs that an operation changed, or whether it changed the switch."""
+    return answer if isinstance(answer, list) else answer is not None

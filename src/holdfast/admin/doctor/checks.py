@@ -114,6 +114,8 @@ def check_store(store: Store) -> Iterator[HealthCheck]:
     yield ok("store", f"{tools.server}, {tools.size() / 1e6:,.1f} MB")
     yield from tools.health()
     view = overview(store)
+    if view.stopped is not None:
+        yield warn("stopped", mask_text(view.stopped.text), "Let it go on with holdfast resume --all.")
     yield from workers(view)
     yield from queues(view)
     yield from schedules(store, view)
@@ -168,7 +170,7 @@ def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
             text = f"{troubled.name!r} cannot be planned: {troubled.error}"
             fix = f"It is tried again by itself. See: holdfast schedule show {quote_argument(troubled.name)}"
             yield warn("schedule", text, fix)
-        elif troubled.late:
+        elif troubled.late and view.stopped is None:
             text = f"{troubled.name!r} is due since {troubled.next_at:%Y-%m-%d %H:%M:%S} UTC, and nobody plans it"
             fix = "Start a worker or a scheduler; if its scopes come from a function, with the --app that has it."
             yield warn("schedule", text, fix)

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 from holdfast.admin.views.masking import Masks, values_of
 from holdfast.domain.access.masking import mask_cut, mask_text
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
+from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
 from holdfast.domain.jobs.job import State
 from holdfast.domain.quantities import format_duration
@@ -71,24 +72,44 @@ class DashboardView(Struct, frozen=True):
     queues: list[QueueSummary]
     workers: list[WorkerView]
     attention: list[Attention]
+    stopped: StopSwitch | None
     span_s: float
     slot_s: float
 
 
 def dashboard_view(store: Store) -> DashboardView:
-    """Read the whole store in five statements. Their cost does not depend on the number of jobs."""
+    """Read the whole store in six statements. Their cost does not depend on the number of jobs."""
     lanes, rows = store.dashboard.lanes(), store.dashboard.queues()
     tallies, trouble = store.dashboard.tallies(span=SPAN, slot=SLOT), store.dashboard.trouble()
     workers = [worker_views(row) for row in store.workers.list()]
-    queues = queue_summaries(lanes, rows, tallies)
+    queues, stopped = queue_summaries(lanes, rows, tallies), stop_view(store)
     return DashboardView(
         counts=counts_of(tallies),
         queues=queues,
         workers=workers,
-        attention=[*_queue_attention(queues), *_unserved(lanes, workers), *_trouble(trouble)],
+        attention=[
+            *_stop_attention(stopped),
+            *_queue_attention(queues),
+            *_unserved(lanes, workers),
+            *_trouble(trouble),
+        ],
+        stopped=stopped,
         span_s=SPAN.total_seconds(),
         slot_s=SLOT.total_seconds(),
     )
+
+
+def stop_view(store: Store) -> StopSwitch | None:
+    """The stop switch in force, its note masked; None if the store is not stopped."""
+    switch = store.stop_switch.get()
+    if switch is None or switch.note is None:
+        return switch
+    return structs.replace(switch, note=mask_text(switch.note))
+
+
+def _stop_attention(switch: StopSwitch | None) -> Iterator[Attention]:
+    if switch is not None:
+        yield Attention("stopped", switch.mode, switch.text, switch.at)
 
 
 def counts_of(tallies: Iterable[Tally], *, cap: int = COUNT_CAP) -> dict[State, Count]:

@@ -52,7 +52,7 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool, **options: A
     """Add a program and run it here, now, with its output on this terminal; it is a job like any other.
 
     Exit 0 when it is done, 1 when it failed, 12 when it was cancelled. Ctrl-C ends it. What it writes to stderr comes
-    on stdout too, in the order in which it was written, as in its log.
+    on stdout too, in the order in which it was written, as in its log. A store that is stopped refuses it (exit 11).
 
     \b
     Example:
@@ -60,6 +60,7 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool, **options: A
     """
     if os.environ.get(CHILD_VARIABLE):
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
+    session.store.stop_switch.check()
     options |= {"priority": 0, "delay": None, "dependencies": (), "hold": False, "pause_queue": False}
     options["queue"] = f"run-{secrets.token_hex(8)}"  # a queue that no other worker serves
     request = JobBuilder(session, options).build(("/bin/sh", "-c", " ".join(argv)) if shell else argv)

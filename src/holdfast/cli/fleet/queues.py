@@ -11,7 +11,9 @@ from msgspec import structs
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
+from holdfast.domain.access.masking import mask_text
 from holdfast.domain.fleet.autoscaler import RecordedDecision
+from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.errors import NotFound
 from holdfast.output.printer import Line
 from holdfast.store.fleet.overview import QueueView, all_queues
@@ -31,7 +33,8 @@ def queue() -> None:
 @command("ls", group=queue, answers=Items("queues", QueueView))
 def ls(session: CliSession) -> None:
     """List queues that have settings or jobs, and how full they are."""
-    session.output.items("queues", all_queues(session.store), queue_table)
+    stopped = session.store.stop_switch.get()
+    session.output.items("queues", all_queues(session.store), lambda views: _table(views, stopped))
 
 
 @command("show", group=queue, answers=QueueDetail)
@@ -76,6 +79,17 @@ def resume(session: CliSession, *, name: str) -> None:
 
 def _print(session: CliSession, view: QueueView) -> None:
     session.output.value(view, lambda: queue_table([view]))
+
+
+def stop_lines(switch: StopSwitch | None) -> Iterator[Line]:
+    """A line about a stopped store; none if it is not stopped."""
+    if switch is not None:
+        yield Line(f"{mask_text(switch.text)}; no job starts")
+
+
+def _table(views: Iterable[QueueView], switch: StopSwitch | None) -> Iterator[Line]:
+    yield from stop_lines(switch)
+    yield from queue_table(views)
 
 
 def queue_table(views: Iterable[QueueView]) -> Iterator[Line]:

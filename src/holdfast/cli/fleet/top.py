@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from holdfast.cli.command import Items, command
-from holdfast.cli.fleet.queues import queue_table
+from holdfast.cli.fleet.queues import queue_table, stop_lines
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, cut, progress_text, table
 from holdfast.domain.access.masking import mask_store_url
@@ -76,7 +76,9 @@ def _watch(session: CliSession, interval_s: float) -> None:
 
 
 def _lines(view: Overview, url: str) -> Iterator[Line]:
-    yield from (cut(f"store {mask_store_url(url)}"), Line(""))
+    yield cut(f"store {mask_store_url(url)}")
+    yield from stop_lines(view.stopped)
+    yield Line("")
     totals = [f"{each.count:,}{'+' if each.capped else ''}" for each in (view.counts[state] for state in State)]
     yield from table([state.upper() for state in State], [totals])
     yield Line("")

@@ -13,7 +13,7 @@ from holdfast.admin.actions.actions import Changed
 from holdfast.admin.actions.jobs import JOB_ACTIONS
 from holdfast.cli.command import HoldfastCommand, command, with_options
 from holdfast.cli.commands.options import parse_variables
-from holdfast.cli.job_filter import with_job_filter
+from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
 from holdfast.domain.commands.command import COMMAND, Edit, checked_variable, checked_word
 from holdfast.domain.jobs.job import State
@@ -53,7 +53,6 @@ pause = action(
     """,
     note,
 )
-resume = action("resume", "Let paused and held jobs go on.")
 retry = action(
     "retry", "Run dead and cancelled jobs again, with all their attempts; those that wait for a retry run now."
 )
@@ -73,6 +72,29 @@ unhold = action("unhold", "Let held jobs go.")
 rm = action(
     "rm", "Remove jobs with their whole history. A running job, or one that a live job needs, is refused (exit 9)."
 )
+
+
+@command("resume", answers=Changed, changes=True)
+@with_job_filter
+@with_options(
+    click.option("--all", "everything", is_flag=True, help="End a drain or an emergency stop of the whole store."),
+    click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing."),
+)
+def resume(session: CliSession, selector: Selector, *, everything: bool, dry_run: bool) -> None:
+    """Let paused and held jobs go on.
+
+    With --all, let a stopped store go on, with the jobs that an emergency stop holds. Queues that were paused one by
+    one, and jobs that were held one by one, stay so.
+    """
+    if everything and not selects_all(selector):
+        raise InvalidInput("--all takes no other condition", hint="Leave it out to resume the jobs that you name.")
+    if everything:
+        ids = session.actions.dry_run(dry_run).fleet.resume_all().jobs
+        changed = Changed("resume --all", len(ids), 0 if dry_run else len(ids), dry_run, ids)
+    else:
+        matched = session.actions.jobs.count_matches("resume", selector)
+        changed = session.actions.jobs.perform("resume", selector, dry_run=dry_run, matched=matched)
+    _print_changed(session, changed)
 
 
 def _print_changed(session: CliSession, answer: Changed) -> None:

@@ -1,4 +1,4 @@
-"""``audit``, ``drain`` and ``emergency-stop``: checks and pauses around a deployment."""
+"""``audit``, ``drain`` and ``emergency-stop``: checks and stops around a deployment."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ from msgspec import Struct, structs
 
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
+from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch
 from holdfast.domain.jobs.job import LIVE, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import CommandFailed, Conflict, Drift, WaitTimeout
 from holdfast.output.printer import progress
 from holdfast.store import Store
-from holdfast.store.fleet.overview import all_queues, worker_views
+from holdfast.store.fleet.overview import worker_views
 from holdfast.worker.commands.run import run_command
 
 POLL_INTERVAL_S = 0.2
 #: Largest number of jobs that are counted exactly.
 COUNT_CAP = 100_000
 CHECK_TIMEOUT_S = 300.0
-#: Notes of paused queues; ``drain --end`` resumes only queues with such a note.
-DRAIN_NOTE = "drained by "
-STOP_NOTE = "emergency stop by "
 
 
 class AuditAnswer(Struct, frozen=True):
-    """Counts of jobs, the versions that workers run, and paused queues with their notes."""
+    """Counts of jobs, the versions that workers run, paused queues with their notes, and the stop switch."""
 
     running: int
     waiting: int
@@ -40,21 +38,22 @@ class AuditAnswer(Struct, frozen=True):
     workers: int
     versions: dict[str, int]
     paused: dict[str, str]
+    stopped: StopSwitch | None
     #: Exit codes of the configured checks, by command line.
     checks: dict[str, int] = {}
 
 
 class DrainAnswer(Struct, frozen=True):
-    """The queues that were paused or resumed, and the number of jobs that still ran at the end."""
+    """The stop switch, and the number of jobs that still ran at the end; no switch: the store goes on."""
 
-    queues: list[str]
+    stopped: StopSwitch | None
     running: int
 
 
 class StopAnswer(Struct, frozen=True):
-    """The queues that were paused, and the number of running jobs that were requested to stop."""
+    """The stop switch, and the number of running jobs that were requested to stop."""
 
-    queues: list[str]
+    stopped: StopSwitch | None
     stop_requested: int
 
 
@@ -106,6 +105,7 @@ def _audit(store: Store) -> AuditAnswer:
         workers=len(workers),
         versions=dict(Counter(worker.version or "none" for worker in workers)),
         paused={queue.name: queue.note or "" for queue in store.queues.list() if queue.paused},
+        stopped=store.stop_switch.get(),
     )
 
 
@@ -113,6 +113,7 @@ def _audit_lines(answer: AuditAnswer) -> Iterator[str]:
     yield f"nothing runs; {answer.waiting:,} jobs wait, {answer.dead:,} are dead"
     versions = ", ".join(f"{count} with version {version}" for version, count in sorted(answer.versions.items()))
     yield f"workers: {versions or 'none'}" + ("  (they differ)" if len(answer.versions) > 1 else "")
+    yield from () if answer.stopped is None else (answer.stopped.text,)
     yield from (f"queue {name} is paused: {note}" for name, note in answer.paused.items())
     yield from (f"check passed: {line}" for line in answer.checks)
 
@@ -121,20 +122,23 @@ def _audit_lines(answer: AuditAnswer) -> Iterator[str]:
 @click.option(
     "--timeout", default="10m", show_default=True, metavar="TIME", help="Give up after so long, with exit 10."
 )
-@click.option("--end", is_flag=True, help="Let the queues go on that were drained.")
-def drain(session: CliSession, *, timeout: str, end: bool) -> None:
-    """Start nothing more in any queue, and wait until nothing runs; holdfast drain --end lets them go on."""
-    store = session.store
+@click.option("--note", metavar="TEXT", help="Reason, shown wherever the store is shown as stopped.")
+@click.option("--end", is_flag=True, help="Let the store go on: the same as holdfast resume --all.")
+def drain(session: CliSession, *, timeout: str, note: str | None, end: bool) -> None:
+    """Start nothing more in the whole store, and wait until nothing runs.
+
+    The stop covers all queues, also those to come; retried, delayed and new jobs wait. Planners fire no plan, batches
+    begin no unit, and holdfast run is refused (exit 11). Let the store go on with holdfast resume --all.
+    """
     if end:
-        paused = [queue for queue in store.queues.list() if queue.paused]
-        queues = [queue.name for queue in paused if (queue.note or "").startswith((DRAIN_NOTE, STOP_NOTE))]
-        session.actions.fleet.resume_all("drain --end", queues)
-        answer = DrainAnswer(queues, _count(store, State.RUNNING))
-        session.output.value(answer, lambda: [f"{len(queues)} queues go on"])
+        session.actions.fleet.resume_all()
+        answer = DrainAnswer(None, _count(session.store, State.RUNNING))
+        session.output.value(answer, lambda: ["the store goes on"])
         return
-    queues = _pause_all(session, "drain", f"{DRAIN_NOTE}{session.actor}")
+    switch = session.actions.fleet.stop(StopMode.DRAIN, note=note).stopped
     _wait_until_idle(session, timeout)
-    session.output.value(DrainAnswer(queues, 0), lambda: [f"nothing runs; {len(queues)} queues are paused"])
+    text = "nothing runs and nothing starts; let the store go on with holdfast resume --all"
+    session.output.value(DrainAnswer(switch, 0), lambda: [text])
 
 
 def _wait_until_idle(session: CliSession, timeout: str) -> None:
@@ -143,7 +147,7 @@ def _wait_until_idle(session: CliSession, timeout: str) -> None:
     with progress(session.output, "waiting for jobs", total) as update:
         while left := _count(store, State.RUNNING):
             if time.monotonic() - began > as_duration(timeout).total_seconds():
-                hint = "Queues stay paused: holdfast drain --end."
+                hint = "The store stays stopped: holdfast resume --all."
                 raise WaitTimeout(f"{left:,} jobs still run", hint=hint, left=left)
             update(total - min(left, total), 0)
             pause.wait(POLL_INTERVAL_S)
@@ -151,24 +155,15 @@ def _wait_until_idle(session: CliSession, timeout: str) -> None:
 
 @command("emergency-stop", answers=StopAnswer, changes=True)
 @click.option("--yes", is_flag=True, required=True, expose_value=False, help="Yes, stop everything.")
-def emergency_stop(session: CliSession) -> None:
-    """Start nothing more, and have all that runs stop: programs are ended, jobs go back and are held.
+@click.option("--note", metavar="TEXT", help="Reason, shown wherever the store is shown as stopped.")
+def emergency_stop(session: CliSession, *, note: str | None) -> None:
+    """Start nothing more in the whole store, and stop what runs: commands are ended, jobs are released and held.
 
-    Nothing is lost: holdfast drain --end and holdfast resume let queues and jobs go on.
+    Nothing is lost: holdfast resume --all lets the store and the stopped jobs go on.
     """
-    note = f"{STOP_NOTE}{session.actor}"
-    queues = _pause_all(session, "emergency-stop", note)
-    audited = session.actions.audited("emergency-stop", "state=running")
-    stopping = audited.control.pause(Selector(states=(State.RUNNING,)), actor=session.actor, note=note)
-    text = f"{len(queues)} queues are paused, {len(stopping):,} jobs are told to stop"
-    session.output.value(StopAnswer(queues, len(stopping)), lambda: [text])
-
-
-def _pause_all(session: CliSession, action: str, note: str) -> list[str]:
-    """Pause all queues and return their names; a queue that is already paused keeps its note."""
-    names = [queue.name for queue in all_queues(session.store) if not queue.paused]
-    session.actions.fleet.pause_all(action, names, note=note)
-    return names
+    changed = session.actions.fleet.stop(StopMode.STOP, note=note)
+    text = f"nothing starts; {len(changed.jobs):,} running jobs were requested to stop"
+    session.output.value(StopAnswer(changed.stopped, len(changed.jobs)), lambda: [text])
 
 
 def _count(store: Store, state: State) -> int:

@@ -31,9 +31,18 @@ POLL_INTERVAL_S = 0.5
 
 
 def open_batch(
-    store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions, output: Output
+    store: Store,
+    bound: BoundFunction,
+    keys: Iterable[Any],
+    options: RunOptions,
+    output: Output,
+    *,
+    submits: bool = False,
 ) -> BatchRun:
-    """Open the batch, unless a conflicting service or another run is alive; raises like ``Holdfast.submit``."""
+    """Open the batch, unless a conflicting service or another run is alive; raises like ``Holdfast.submit``.
+
+    *submits*: the run only plans units for the workers.
+    """
     bound.function.required_verifier()
     probes = [] if options.allow_concurrent else [*bound.function.options.conflicts, *options.conflicts]
     waiting = _Wait(output)
@@ -41,8 +50,9 @@ def open_batch(
         if not options.wait:
             raise ServiceRunning(f"{running} is running")
         waiting.pause(f"waiting for the end of {running}")
+    request = msgspec.structs.replace(run_request(bound, keys, options), submits=submits)
     opening = store if options.audit is None else store.audited(options.audit)
-    return _open(opening, run_request(bound, keys, options), wait=options.wait, output=output)
+    return _open(opening, request, wait=options.wait, output=output)
 
 
 def abandon_batch(store: Store, opened: BatchRun) -> None:

@@ -69,7 +69,7 @@ def run_anywhere(store: Store, bound: BoundFunction, keys: Iterable[Any], option
 def submit_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> Batch:
     """Write all units of a batch to its ledger and hand the batch to the workers; raises like ``open_batch``."""
     sharding = _sharding(bound, options)
-    opened = open_batch(store, bound, keys, options, options.printer())
+    opened = open_batch(store, bound, keys, options, options.printer(), submits=True)
     places = numbered(keys)
     try:
         while chunk := list(islice(places, PLAN_CHUNK)):
@@ -226,7 +226,7 @@ class _Shard:
             self._function.hooks.end(summarise(counters, batch.total or 0, batch.aborted_by))
         elif self._context.stopping.is_set():
             raise Cancelled
-        elif made_room:
+        elif made_room or aborted_by is AbortedBy.STOP_SWITCH:
             raise Release
 
 

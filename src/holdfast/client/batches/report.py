@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.domain.batches.batch import AbortedBy, Batch, Summary, exit_code, summarise
 from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.quantities import format_rate, format_short_duration
-from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, ServiceRunning
+from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, ServiceRunning, StoreStopped
 from holdfast.errors.table import BATCH_ENDS
 from holdfast.output.envelope import Failure, failure_of
 from holdfast.output.printer import Format, Output, ProgressCallback, has_bar, progress
@@ -54,7 +54,7 @@ def begin_or_report(begin: Callable[[], T], output: Output) -> T | BatchResult:
     """Call *begin*; an error that keeps a run from beginning is printed, and becomes its result."""
     try:
         return begin()
-    except (BatchHeld, ServiceRunning, BatchPaused, Drift) as error:
+    except (BatchHeld, ServiceRunning, BatchPaused, StoreStopped, Drift) as error:
         output.error(failure_of(error))
         return BatchResult(None, None, error.exit_code, error)
 

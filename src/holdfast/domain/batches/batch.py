@@ -53,6 +53,7 @@ class AbortedBy(StrEnum):
     FATAL = "fatal"
     LIMIT = "limit"
     LEASE_LOST = "lease_lost"
+    STOP_SWITCH = "stop_switch"
 
 
 #: Causes that a person must fix before the next run.
@@ -65,6 +66,7 @@ _EXIT_CODES: dict[AbortedBy | None, int] = {
     AbortedBy.CANCEL: 12,
     AbortedBy.DEADLINE: 10,
     AbortedBy.SIGNAL: 7,
+    AbortedBy.STOP_SWITCH: 7,
     AbortedBy.PAUSE: 11,
     **dict.fromkeys(BREAKERS, 8),
 }

@@ -9,6 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from holdfast.domain.fleet.queue import Queue, Usage, free_slots
+from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState, When
 from holdfast.domain.jobs.job import EndReason, Job, State
 from holdfast.domain.quantities import format_duration
@@ -23,6 +24,7 @@ class Because(StrEnum):
     HELD = "held"
     NOT_DUE = "not_due"
     DEPENDENCIES = "dependencies"
+    STORE_STOPPED = "store_stopped"
     QUEUE_PAUSED = "queue_paused"
     LIMIT_FULL = "limit_full"
     NO_WORKER = "no_worker"
@@ -42,6 +44,7 @@ class JobSituation(Struct, frozen=True, kw_only=True):
 
     job: Job
     now: datetime
+    switch: StopSwitch | None = None
     queue: Queue | None = None
     usage: Usage | None = None
     dependencies: Sequence[DependencyState] = ()
@@ -61,7 +64,7 @@ def explain(situation: JobSituation) -> list[WhyReason]:
             return [_running(job, situation.now)]
         case State.HELD:
             note = f": {job.note}" if job.note else ""
-            return [WhyReason(Because.HELD, f"it is held until a person lets it go{note}")]
+            return [WhyReason(Because.HELD, f"it is held until a person lets it go{note}"), *_stopped(situation)]
         case State.WAITING:
             return [WhyReason(Because.DEPENDENCIES, _waits_for(job, situation.dependencies)), *_obstacles(situation)]
         case State.SCHEDULED:
@@ -101,7 +104,7 @@ def _waits_for(job: Job, dependencies: Sequence[DependencyState]) -> str:
 
 
 def _obstacles(situation: JobSituation) -> list[WhyReason]:
-    job, reasons = situation.job, []
+    job, reasons = situation.job, _stopped(situation)
     if situation.queue is not None and situation.queue.paused:
         note = f": {situation.queue.note}" if situation.queue.note else ""
         reasons.append(WhyReason(Because.QUEUE_PAUSED, f"queue {job.queue!r} is paused{note}"))
@@ -113,6 +116,11 @@ def _obstacles(situation: JobSituation) -> list[WhyReason]:
     if job.state is State.READY:
         reasons += [WhyReason(Because.NOT_ADMITTED, text) for text in situation.refusals]
     return reasons
+
+
+def _stopped(situation: JobSituation) -> list[WhyReason]:
+    switch = situation.switch
+    return [] if switch is None else [WhyReason(Because.STORE_STOPPED, switch.text)]
 
 
 def _next(ahead: int) -> WhyReason:

@@ -48,6 +48,7 @@ class Batches(Noun):
         Raises:
             BatchHeld: A live holder works on it, and *join* is false.
             BatchPaused: A person has paused it.
+            StoreStopped: The stop switch is set, and the run does not only submit units to the workers.
             Drift: The version or an input changed since the last run of an open batch.
         """
         while True:

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from holdfast.domain.batches.batch import AbortedBy
 from holdfast.domain.batches.unit import RUNNABLE_UNITS, UnitKey, UnitOutcome, UnitRow, UnitState, counter_deltas
+from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
@@ -50,14 +51,17 @@ class Flushed(Struct, frozen=True):
 
 
 class RunStatus(Struct, frozen=True):
-    """Requests that concern a run: those of people to its batch, and an abort of all its runs."""
+    """Requests that concern a run: those of people to its batch, an abort of all its runs, and the stop switch."""
 
     requested: ControlRequest | None
     aborted_by: AbortedBy | None
+    switch: StopMode | None
 
     @property
     def stop(self) -> AbortedBy | None:
-        return self.aborted_by if self.requested is None else AbortedBy(self.requested)
+        if self.requested is not None:
+            return AbortedBy(self.requested)
+        return self.aborted_by or (None if self.switch is None else AbortedBy.STOP_SWITCH)
 
 
 def flush(run: BatchRun, ends: Sequence[UnitOutcome] = (), next_units: NextUnits = NOTHING) -> Operation[Flushed]:
@@ -65,7 +69,7 @@ def flush(run: BatchRun, ends: Sequence[UnitOutcome] = (), next_units: NextUnits
 
     - No unit is taken that is finished, or that another holder has in hand.
     - A poison suspect is taken only when no other unit is in hand, and no unit beside it.
-    - While a pause or a cancel is requested, no unit is taken.
+    - While a pause or a cancel is requested, or the store is stopped, no unit is taken.
 
     Raises:
         LeaseLost: The run's job was taken over; nothing was written.

@@ -18,12 +18,14 @@ from holdfast.domain.batches.batch import (
     sharding_of,
 )
 from holdfast.domain.batches.unit import UnitRow
+from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost
 from holdfast.store.batches.ledger import write_ends
 from holdfast.store.batches.state import BatchRun, conclude, hold, holders_of, locked, skip_vanished
 from holdfast.store.engine.operation import Operation, query
+from holdfast.store.fleet.stop_switch import refuse_if_stopped
 from holdfast.store.jobs.enqueue import enqueue_operation
 from holdfast.store.jobs.settlement import seize
 
@@ -46,6 +48,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     join: bool = False
     accept_drift: bool = False
     dead: tuple[JobId, ...] = ()
+    #: The run only plans units for the workers, so it may begin while the store is stopped.
+    submits: bool = False
 
 
 def check_lease(lease: Lease) -> Operation[None]:
@@ -58,6 +62,9 @@ def open_batch(
     request: RunRequest, drawn: list[JobId] | None, worker: WorkerId, lease_duration: timedelta
 ) -> Operation[BatchRun | None]:
     """Begin a run; None if another process created the batch at the same time: try again."""
+    switches: list[StopSwitch] = yield query("read_stop_switch", StopSwitch)
+    if switches and not request.submits:
+        refuse_if_stopped(switches[0])
     rows: list[Batch] = yield query("lock_latest_batch", Batch, identity=request.identity)
     latest = rows[0] if rows else None
     on_workers = latest is not None and latest.state is BatchState.RUNNING and sharding_of(latest) is not None
@@ -200,7 +207,7 @@ def leave(run: BatchRun, aborted_by: AbortedBy | None) -> Operation[Batch]:
     """
     yield from write_ends(run, [])
     yield query("delete_in_flight", ids=[run.lease.job_id])
-    if aborted_by is not None and aborted_by not in (AbortedBy.PAUSE, AbortedBy.CANCEL):
+    if aborted_by not in (None, AbortedBy.PAUSE, AbortedBy.CANCEL, AbortedBy.STOP_SWITCH):
         yield query("abort_batch", id=run.batch.id, aborted_by=aborted_by)
     yield from conclude((yield from locked(run.batch.id)))
     return (yield from locked(run.batch.id))

@@ -20,7 +20,7 @@ from holdfast.store.engine.operation import query, single
 
 #: All tables except ``meta``, in an order that satisfies their foreign keys.
 TABLES = (
-    *("kind", "queue", "worker", "job", "live", "finished"),
+    *("kind", "queue", "stop_switch", "worker", "job", "live", "finished"),
     *("dependency", "key", "attempt", "event", "progress", "step"),
     *("batch", "unit", "unit_count", "in_flight", "inbox"),
     *("schedule", "plan", "skipped_plan"),

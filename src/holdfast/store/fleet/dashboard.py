@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
+from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State, WorkerId
@@ -164,7 +165,7 @@ class _QueueSituation(Struct, frozen=True):
 
 
 class DashboardQueries(Noun):
-    """Reads for pages: each method is one statement, except :meth:`job_record`, which is four."""
+    """Reads for pages: each method is one statement, except :meth:`job_record`, which is five."""
 
     def lanes(self, *, cap: int = COUNT_CAP) -> list[LaneCount]:
         """Ready jobs by queue and kind."""
@@ -236,7 +237,8 @@ class DashboardQueries(Noun):
             "explain_job", _QueueSituation, queue=job.queue, kind=job.kind, silence=WORKER_SILENCE, **place
         )
         seen_at = next((row.at for row in rows if row.category == "worker"), None)
-        why = explain(_situation(job, edges, situations[0]))
+        switches: list[StopSwitch] = yield query("read_stop_switch", StopSwitch)
+        why = explain(_situation(job, edges, situations[0], switches[0] if switches else None))
         return JobRecord(job, _attempts(job, rows), _events(job, rows), edges, why, situations[0].now, seen_at)
 
 
@@ -256,13 +258,14 @@ def _events(job: Job, rows: list[_HistoryRow]) -> list[Event]:
     return all_events(job, [Event(row.at, row.name or "", row.actor or "", row.detail) for row in events])
 
 
-def _situation(job: Job, edges: list[DependencyEdge], row: _QueueSituation) -> JobSituation:
+def _situation(job: Job, edges: list[DependencyEdge], row: _QueueSituation, switch: StopSwitch | None) -> JobSituation:
     queue = None if row.name is None else Queue(row.name, row.limit, row.worker_limit, row.paused, row.note)
     usage = Usage(job.queue, row.limit, row.worker_limit, row.running, 0) if queue and queue.limited else None
     direct = [edge for edge in edges if edge.way == "dependencies" and edge.depth == 1]
     return JobSituation(
         job=job,
         now=row.now,
+        switch=switch,
         queue=queue,
         usage=usage,
         dependencies=[DependencyState(edge.job_id, edge.dependency_id, edge.state) for edge in direct],

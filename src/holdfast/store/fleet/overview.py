@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.fleet.autoscaler import BlockedJob, load_autoscaler_status
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE, Queue
+from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.job import Job, State, WorkerRequest
 from holdfast.domain.jobs.selector import Selector
 from holdfast.store.fleet.registry import WorkerRow
@@ -70,12 +71,16 @@ class WorkerView(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """How many jobs are in each state, all queues, all workers that are alive, and the newest jobs that run."""
+    """How many jobs are in each state, all queues, all workers that are alive, and the newest jobs that run.
+
+    *stopped*: who has stopped the whole store, if somebody has.
+    """
 
     counts: dict[State, Count]
     queues: list[QueueView]
     workers: list[WorkerView]
     running: list[Job]
+    stopped: StopSwitch | None
 
 
 def overview(store: Store) -> Overview:
@@ -85,6 +90,7 @@ def overview(store: Store) -> Overview:
         queues=all_queues(store),
         workers=[worker_views(worker) for worker in store.workers.list()],
         running=store.views.page(Selector(states=(State.RUNNING,)), limit=RUNNING_LIMIT).jobs,
+        stopped=store.stop_switch.get(),
     )
 
 

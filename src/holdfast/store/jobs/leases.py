@@ -61,7 +61,7 @@ class Leases(Noun):
         """Take leases on up to *limit* ready jobs, the most urgent first.
 
         - Every job goes to exactly one holder, with a token higher than any before.
-        - Only jobs of these queues and kinds are touched; paused queues start nothing.
+        - Only jobs of these queues and kinds are touched; paused queues and a stopped store start nothing.
         - Limits of queues are exact over all workers; starts of jobs of limited queues are recorded.
         - *mark*: the starts are recorded at once, and each costs an attempt if its holder is lost.
           Poison suspects, and jobs whose ``on_lost`` is not ``retry``, are claimed only this way.

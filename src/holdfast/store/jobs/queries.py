@@ -11,6 +11,7 @@ from msgspec import Struct
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.autoscaler import load_autoscaler_status, refusals
 from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
+from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State
@@ -129,6 +130,7 @@ class JobQueries(Noun):
         """The reasons why a job is not running, the most direct one first."""
         job = yield from get_job(job_id)
         now = yield from read_now()
+        switches: list[StopSwitch] = yield query("read_stop_switch", StopSwitch)
         queues: list[Queue] = yield query("get_queue", Queue, name=job.queue)
         usages: list[Usage] = yield query("get_queue_usage", Usage, name=job.queue, worker="")
         dependencies: list[DependencyState] = yield query("list_dependency_states", DependencyState, ids=[job_id])
@@ -139,6 +141,7 @@ class JobQueries(Noun):
         situation = JobSituation(
             job=job,
             now=now,
+            switch=switches[0] if switches else None,
             queue=queues[0] if queues else None,
             usage=usages[0] if usages and queues[0].limited else None,
             dependencies=dependencies,

@@ -19,6 +19,7 @@ WITH claimed AS (
     WHERE id = (
         SELECT id FROM holdfast.live WHERE id = :id AND state || '' = 'ready' AND queue || '' = :queue
             AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = :queue AND queue.paused)
+            AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
         FOR UPDATE SKIP LOCKED)
     RETURNING id, token, kind, queue, attempts, poison_suspect, priority, due_at
 )

@@ -5,8 +5,9 @@ holdfast.in_flight CROSS JOIN LATERAL (
     WHERE live.id = in_flight.job_id LIMIT 1) AS live
 
 -- name: lock_batch_run
--- Check the lease of a run and lock both rows, so that only one holder at a time takes units.
+-- Check the lease of a run and lock both rows, so that only one holder at a time takes units. Read the stop switch.
 WITH owned AS (
     SELECT id FROM holdfast.live WHERE id = :job_id AND token = :token AND state = 'running' FOR NO KEY UPDATE
 )
-SELECT requested, aborted_by FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM owned) FOR UPDATE
+SELECT requested, aborted_by, (SELECT mode FROM holdfast.stop_switch) AS switch
+FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM owned) FOR UPDATE

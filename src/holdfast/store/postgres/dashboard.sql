@@ -73,5 +73,6 @@ SELECT concat_ws(' ', (SELECT max(id) FROM holdfast.job), pg_stat_get_tuples_ins
         (SELECT decided_at FROM holdfast.skipped_plan ORDER BY decided_at DESC LIMIT 1)) AS schedules,
     (SELECT concat_ws(' ', count(*), max(seen_at), string_agg(requested, ',')) FROM holdfast.worker
         WHERE stopped_at IS NULL) AS workers,
-    (SELECT md5(string_agg(concat_ws('/', name, run_limit, worker_limit, paused), ' ')) FROM holdfast.queue) AS queues,
+    concat_ws(' ', (SELECT md5(string_agg(concat_ws('/', name, run_limit, worker_limit, paused), ' '))
+        FROM holdfast.queue), (SELECT at FROM holdfast.stop_switch)) AS queues,
     (SELECT max(id) FROM holdfast.audit_entry)::text AS audit

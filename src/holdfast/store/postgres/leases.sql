@@ -24,7 +24,7 @@ WITH limited AS (           -- the queues that have a limit
 ), lane AS (                -- every queue that is not paused, with every kind
     SELECT queues.name AS queue, kinds.name AS kind
     FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
-    WHERE NOT EXISTS (SELECT FROM limited)
+    WHERE NOT EXISTS (SELECT FROM limited) AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
         AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = queues.name AND queue.paused)
 ), claimed AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
@@ -61,7 +61,7 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
     CROSS JOIN LATERAL (
         SELECT count(*) AS everywhere, count(*) FILTER (WHERE live.worker = :worker) AS here
         FROM holdfast.live WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL) AS running
-    WHERE queue.paused IS NOT TRUE
+    WHERE queue.paused IS NOT TRUE AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
 ), ranked AS (              -- the first ready jobs of each lane, ranked within their queue
     SELECT candidate.*, capacity.slots, row_number() OVER (
         PARTITION BY capacity.name ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS queue_rank

@@ -84,7 +84,7 @@ class _PlacedPlan(Struct, frozen=True):
 
 
 def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation[AdvanceResult]:
-    """Apply the decisions about those schedules that have not changed since."""
+    """Apply the decisions about those schedules that have not changed since. A stopped store applies none."""
     rows = yield query("lock_schedules", names=[each.name for each in advances])
     tokens, fired_before = ({row[0]: row[column] for row in rows} for column in (1, 2))
     current = [each for each in advances if tokens.get(each.name) == each.token]

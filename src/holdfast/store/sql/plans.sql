@@ -11,8 +11,10 @@ LEFT JOIN holdfast.finished AS finished ON finished.id = plan.job_id
 schedule, first, last, scope, reason, count, decided_at
 
 -- name: lock_schedules
--- Lock schedules for planning. Those that another planner has locked are left to it.
-SELECT name, token, fired FROM holdfast.schedule WHERE name = ANY(:names::text[]) ORDER BY name FOR UPDATE SKIP LOCKED
+-- Lock schedules for planning. Those that another planner has locked are left to it; a stopped store locks none.
+SELECT name, token, fired FROM holdfast.schedule
+WHERE name = ANY(:names::text[]) AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
+ORDER BY name FOR UPDATE SKIP LOCKED
 
 -- name: close_plans
 -- Close plans whose jobs have finished.

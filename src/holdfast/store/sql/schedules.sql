@@ -45,15 +45,17 @@ deleted_skipped_plans AS (DELETE FROM holdfast.skipped_plan WHERE schedule = :na
 DELETE FROM holdfast.schedule WHERE name = :name RETURNING name
 
 -- name: list_due_schedules
--- List schedules that are due and whose scopes this planner can resolve.
+-- List schedules that are due and whose scopes this planner can resolve. While the store is stopped, none is due.
 SELECT name, definition::text, cursor, fired, failures, token FROM holdfast.schedule
 WHERE check_at <= :until::timestamptz AND (provider IS NULL OR provider = ANY(:providers::text[]))
+    AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
 ORDER BY check_at, name LIMIT :limit::bigint
 
 -- name: read_next_check
 -- Read the time until a planner has to check a schedule.
 SELECT check_at - (SELECT holdfast.now()) FROM holdfast.schedule
 WHERE check_at IS NOT NULL AND (provider IS NULL OR provider = ANY(:providers::text[]))
+    AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
 ORDER BY check_at, name LIMIT 1
 
 -- name: record_schedule_failure

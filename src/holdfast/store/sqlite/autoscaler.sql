@@ -11,5 +11,6 @@ UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
     claimed_at = :now, lease_expires_at = :now + :lease_duration, started_at = :now, attempts = attempts + 1
 WHERE id = :id AND state = 'ready' AND queue = :queue
     AND NOT EXISTS (SELECT 1 FROM holdfast_queue AS queue WHERE queue.name = :queue AND queue.paused)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
 RETURNING {claimed_columns}, attempts AS attempt, 1 AS started, poison_suspect, priority, due_at,
     (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint

@@ -3,7 +3,7 @@
 holdfast_in_flight AS in_flight CROSS JOIN holdfast_live AS live ON live.id = in_flight.job_id
 
 -- name: lock_batch_run
--- Check the lease of a run and lock both rows, so that only one holder at a time takes units.
-SELECT batch.requested, batch.aborted_by
+-- Check the lease of a run and lock both rows, so that only one holder at a time takes units. Read the stop switch.
+SELECT batch.requested, batch.aborted_by, (SELECT mode FROM holdfast_stop_switch) AS switch
 FROM holdfast_live AS live CROSS JOIN holdfast_batch AS batch ON batch.id = :batch_id
 WHERE live.id = :job_id AND live.token = :token AND live.state = 'running'

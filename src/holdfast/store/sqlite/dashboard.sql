@@ -74,7 +74,7 @@ SELECT (SELECT max(id) FROM holdfast_job) || ' ' || coalesce((SELECT max(id) FRO
         || coalesce((SELECT max(decided_at) FROM holdfast_skipped_plan), '') AS schedules,
     (SELECT count(*) || ' ' || coalesce(max(seen_at), '') || ' ' || coalesce(group_concat(requested), '')
         FROM holdfast_worker WHERE stopped_at IS NULL) AS workers,
-    (SELECT group_concat(
-            name || '/' || coalesce(run_limit, '') || '/' || coalesce(worker_limit, '') || '/' || paused, ' ')
-        FROM holdfast_queue) AS queues,
+    (SELECT coalesce(group_concat(
+            name || '/' || coalesce(run_limit, '') || '/' || coalesce(worker_limit, '') || '/' || paused, ' '), '')
+        FROM holdfast_queue) || ' ' || coalesce((SELECT at FROM holdfast_stop_switch), '') AS queues,
     (SELECT CAST(max(id) AS TEXT) FROM holdfast_audit_entry) AS audit

@@ -27,6 +27,7 @@ WHERE id IN (
             SELECT 1 FROM holdfast_queue AS queue
             WHERE queue.name IN (SELECT value FROM json_each(:queues))
                 AND (queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL))
+        AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
         AND NOT EXISTS (SELECT 1 FROM holdfast_queue AS queue WHERE queue.name = queues.value AND queue.paused)
         AND candidate.id IN (   -- the first ready jobs of the lane
             SELECT id FROM holdfast_live
@@ -55,7 +56,7 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
                 WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL AND live.worker = :worker), :limit)
         )) AS slots
     FROM json_each(:queues) AS queues LEFT JOIN holdfast_queue AS queue ON queue.name = queues.value
-    WHERE queue.paused IS NOT 1
+    WHERE queue.paused IS NOT 1 AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
 ), ranked AS (                      -- the first ready jobs of each lane, ranked within their queue
     SELECT candidate.id, candidate.priority, candidate.due_at, capacity.slots, row_number() OVER (
         PARTITION BY capacity.name ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS queue_rank

@@ -1,4 +1,4 @@
-"""Queues, workers, kinds, saved filters and the audit log over HTTP."""
+"""Queues, workers, the stop switch, kinds, saved filters and the audit log over HTTP."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.actions import WorkerRequestSent
+from holdfast.admin.actions.actions import StopChanged, WorkerRequestSent
 from holdfast.admin.views.masking import schema_of
-from holdfast.admin.views.overview import QueueSummary, queue_summaries
+from holdfast.admin.views.overview import QueueSummary, queue_summaries, stop_view
 from holdfast.domain.access.roles import AuditEntry, Role
+from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch
 from holdfast.errors import InvalidInput
 from holdfast.store.access.audit import NEWEST
 from holdfast.store.fleet.dashboard import RunningJob
@@ -51,6 +52,20 @@ class WorkerActionBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     worker: Name
     request: Literal["quiet", "stop", "go-on"]
+    dry_run: bool = False
+
+
+class StopSwitchView(Struct, frozen=True):
+    """Who has stopped the whole store, why and when; null if it is not stopped."""
+
+    stopped: StopSwitch | None
+
+
+class StopSwitchBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Stop the whole store, or let it go on. An emergency stop also stops running jobs, and holds them."""
+
+    action: Literal["drain", "emergency-stop", "resume"]
+    note: Text | None = None
     dry_run: bool = False
 
 
@@ -121,6 +136,21 @@ def change_queue(request: Request, body: QueueActionBody) -> QueueView:
     return request.actions.dry_run(body.dry_run).fleet.set_queue(
         body.queue, limit=body.limit, worker_limit=body.worker_limit, paused=body.paused, note=body.note
     )
+
+
+@get("/stop-switch")
+def read_stop_switch(request: Request) -> StopSwitchView:
+    """Whether the whole store is stopped, and by whom."""
+    return StopSwitchView(stop_view(request.store))
+
+
+@post("/stop-switch/action")
+def change_stop_switch(request: Request, body: StopSwitchBody) -> StopChanged:
+    """Drain or stop the whole store, or let it go on."""
+    fleet = request.actions.dry_run(body.dry_run).fleet
+    if body.action == "resume":
+        return fleet.resume_all()
+    return fleet.stop(StopMode.DRAIN if body.action == "drain" else StopMode.STOP, note=body.note)
 
 
 @get("/workers")

@@ -45,6 +45,7 @@ STOP_REASONS = {
     AbortedBy.FATAL: "Stopped by an error that ends everything. Mend the cause first.",
     AbortedBy.LIMIT: "Stopped: as many units as it was to take are over.",
     AbortedBy.LEASE_LOST: "Stopped: another run took it over.",
+    AbortedBy.STOP_SWITCH: "Stopped: the whole store was stopped.",
 }
 RESULTS = {
     "pause": "asked to pause; what runs ends first",

@@ -1,4 +1,4 @@
-"""The pages of queues and workers."""
+"""The pages of queues and workers, and the form of the stop switch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from holdfast.admin.views.overview import SLOT, SPAN, queue_summaries
+from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.names import quote_argument
 from holdfast.errors import InvalidInput
 from holdfast.store.fleet.overview import worker_views
@@ -82,3 +83,31 @@ def change_worker(request: Request) -> Response:
         )
     request.actions.fleet.send_request(worker, requested)
     return request.done(f"Worker {worker} was asked: {requested}. It hears of it with its next heartbeat.", "workers")
+
+
+def change_stop_switch(request: Request) -> Response:
+    action, note, fleet = request.field("action"), request.field("note") or None, request.actions.fleet
+    match action:
+        case "resume":
+            jobs = fleet.resume_all().jobs
+            return request.done(f"The store goes on, with {len(jobs):,} jobs that were stopped.", "")
+        case "drain":
+            fleet.stop(StopMode.DRAIN, note=note)
+            return request.done("The store starts nothing more; what runs goes on.", "")
+        case "emergency-stop" if not request.field("sure"):
+            return request.confirm(
+                "queues",
+                title="stop everything?",
+                text="No job of any queue starts. Running jobs are requested to stop, and are held until you resume.",
+                hidden={"action": action, "note": note or ""},
+                destructive=True,
+                button="stop everything",
+                back=request.url("queues"),
+                cli="holdfast emergency-stop --yes",
+            )
+        case "emergency-stop":
+            jobs = fleet.stop(StopMode.STOP, note=note).jobs
+            return request.done(f"The store starts nothing more; {len(jobs):,} jobs were requested to stop.", "")
+        case _:
+            hint = "Actions: drain, emergency-stop, resume."
+            raise InvalidInput(f"the store cannot be told to {action[:40]!r}", hint=hint)

@@ -16,6 +16,7 @@ from holdfast.web.request import Request
 
 #: The label and tone of each category of problem, the worst first.
 PROBLEMS = {
+    "stopped": ("stopped", "bad"),
     "expired": ("lost worker", "bad"),
     "dead": ("dead", "bad"),
     "failing": ("failing", "bad"),

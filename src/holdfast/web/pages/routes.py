@@ -49,6 +49,7 @@ ACTIONS: dict[str, Handler] = {
     "/batches/{id:int}/units": batches.change_units,
     "/queues/action": fleet.change_queue,
     "/workers/action": fleet.change_worker,
+    "/stop-switch/action": fleet.change_stop_switch,
     "/schedule/action": schedules.change_schedule,
     "/errors/action": jobs.change_cluster,
 }

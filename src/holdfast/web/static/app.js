@@ -39,7 +39,8 @@ function announce(text) {
 
 // -- live: the server names the parts of the store that changed; the page is fetched again --------
 
-const isLive = $$("[data-live]").length > 0;
+// The banner of the stop switch is on every page: it alone opens no stream.
+const isLive = $$("[data-live]:not(#stop-switch)").length > 0;
 /** Parts of the store that changed since the last refresh. */
 const changed = new Set();
 /** Ids of sections whose update waits until the reader has finished with them. */

@@ -45,6 +45,15 @@ CREATE TABLE holdfast.queue (
     scale_max integer CHECK (scale_max > 0)
 );
 
+-- The switch that stops the whole store. While it has its row, no claim starts a job and no planner fires a plan.
+CREATE TABLE holdfast.stop_switch (
+    single_row boolean PRIMARY KEY DEFAULT true CHECK (single_row),
+    mode text NOT NULL CHECK (mode IN ('drain', 'stop')),
+    actor text NOT NULL,
+    note text,
+    at timestamptz NOT NULL
+);
+
 CREATE TABLE holdfast.worker (
     id text PRIMARY KEY,
     host text NOT NULL,

@@ -34,6 +34,15 @@ CREATE TABLE holdfast_queue (
     scale_max INTEGER CHECK (scale_max > 0)
 ) STRICT, WITHOUT ROWID;
 
+-- The switch that stops the whole store. While it has its row, no claim starts a job and no planner fires a plan.
+CREATE TABLE holdfast_stop_switch (
+    single_row INTEGER PRIMARY KEY DEFAULT 1 CHECK (single_row = 1),
+    mode TEXT NOT NULL CHECK (mode IN ('drain', 'stop')),
+    actor TEXT NOT NULL,
+    note TEXT,
+    at INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE holdfast_worker (
     id TEXT PRIMARY KEY,
     host TEXT NOT NULL,
