@@ -227,8 +227,8 @@ class Worker:
     @property
     def ready(self) -> bool:
         """Whether it claims jobs and its store answers."""
-        claims = not self._stopping.is_set() and not self._remote_control.quiet
-        return claims and self.heartbeat_age < 3 * self._options.heartbeat
+        paused = self._remote_control.quiet or self.services.watchdog.service.fenced
+        return not (self._stopping.is_set() or paused) and self.heartbeat_age < 3 * self._options.heartbeat
 
     def _work(self) -> None:
         wake = self.services.claimer.service.wake
