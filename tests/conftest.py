@@ -56,6 +56,13 @@ def real_database(backend_name: str, tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
+def postgres_database(tmp_path: Path) -> Iterator[Database]:
+    """An empty PostgreSQL database in real time, for tests with row locks, which SQLite does not have."""
+    with open_database("postgres", tmp_path, real_time=True) as database:
+        yield database
+
+
+@pytest.fixture
 def make_store(database: Database) -> Callable[[], Store]:
     """Opens the database once more, as another process would."""
     return database.open

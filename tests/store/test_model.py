@@ -170,9 +170,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(held=st.lists(leases, max_size=4, unique_by=lambda lease: lease.job_id), outcome=OUTCOMES)
     def settle_many(self, held, outcome):
-        lost = self.store.leases.settle_many([Settlement(lease, outcome) for lease in held])
+        lost = self.store.leases.settle_many([Settlement(lease, outcome) for lease in held]).lost
         for lease in sorted(held, key=lambda lease: lease.job_id):
-            if lease.job_id in lost:
+            if (lease.job_id, lease.token) in lost:
                 assert not self.model.holds(lease.job_id, lease.token)
             elif self.model.holds(lease.job_id, lease.token):
                 self.model.settle(lease.job_id, outcome)

@@ -39,7 +39,7 @@ def leases(layout: Layout, *, token: int = 1) -> list[Lease]:
 def settle(outcome, *, token: int = 1, lost: int = 0):
     def operation(store: Store, layout: Layout) -> None:
         settlements = [Settlement(lease, outcome) for lease in leases(layout, token=token)]
-        assert len(store.leases.settle_many(settlements)) == lost
+        assert len(store.leases.settle_many(settlements).lost) == lost
 
     return operation
 

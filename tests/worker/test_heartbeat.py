@@ -14,7 +14,8 @@ from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns, Handle, Run, StopReason
 from holdfast.worker.heartbeat import MIN_INTERVAL_S, Heartbeat, RemoteControl
 from holdfast.worker.watchdog import Watchdog
-from tests.support.jobs import WORKER, only, put, take_one
+from tests.support.jobs import WORKER, only, put, take, take_one
+from tests.support.processes import connect
 
 PATIENCE = 60
 
@@ -140,6 +141,24 @@ def test_a_worker_fences_itself_before_others_may_take_over(run, active_runs, ha
         keeper.tick()
         assert (run.stop_reason, handle.kills) == (reason, kills), share
     assert keeper.fenced
+
+
+def test_a_locked_row_fences_its_run_and_not_the_worker(postgres_database):
+    """K6: a skipped renewal proves that the store answers; only the run goes by its own renewal."""
+    store, active_runs = postgres_database.open(), ActiveRuns()
+    ids, kind = [put(store), put(store)], Kind("mail", _mail, KindOptions())
+    claimed_at = clock.now() - 0.7 * kind.options.lease.total_seconds()
+    locked, free = (
+        Run(lease, kind, renewed_at=claimed_at, lease_duration=kind.options.lease) for lease in take(store, 2)
+    )
+    active_runs.add([locked, free])
+    with connect(postgres_database.url) as user:
+        user.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (ids[0],))
+        Heartbeat(store, WORKER, active_runs, interval=600, lost=lambda run: None).tick()
+    watchdog = Watchdog(active_runs)
+    watchdog.tick()
+    assert (locked.renewed_at, free.renewed_at > claimed_at) == (claimed_at, True)
+    assert (watchdog.fenced, locked.stop_reason, free.stop_reason) == (False, StopReason.LEASE_LOST, None)
 
 
 def test_a_renewal_lifts_the_fence(run, active_runs, fake_clock):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import psycopg
 import pytest
 
@@ -79,6 +81,38 @@ def test_a_row_that_a_user_has_locked_holds_up_no_other(database):
         user.rollback()
         assert locked.wait(120).token == 1
         worker.stop()
+
+
+def test_a_finished_run_whose_row_is_locked_is_not_released_at_shutdown(database):
+    """K53: its settlement is tried for the whole grace period, and the job does not run again."""
+    with make_app(database.url) as app, psycopg.connect(database.url) as user:
+        worker = app.worker(poll=0.02, grace=60)
+        job = app.enqueue("double", {"n": 1})
+        claim_all(app, worker)
+        user.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (job.id,))
+        thread = threading.Thread(target=worker.run, kwargs={"exits": True})
+        thread.start()
+        wait_until(lambda: worker._lifecycle.settler._locked)
+        worker.stop()
+        wait_until(lambda: not worker.services.helpers[0]._thread.is_alive())
+        user.rollback()
+        thread.join(60)
+        assert (job.state, job.job().token) == (State.DONE, 1)
+
+
+def test_a_finished_run_that_cannot_be_settled_keeps_its_lease(database):
+    """K53: a release would run the job again; the lease expires instead."""
+    with make_app(database.url) as app, psycopg.connect(database.url) as user:
+        worker = app.worker(poll=0.02, grace=60)
+        job = app.enqueue("double", {"n": 1})
+        claim_all(app, worker)
+        wait_until(lambda: len(worker._lifecycle.settler))
+        user.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (job.id,))
+        worker.services.settler.tick()
+        user.rollback()
+        assert worker._lifecycle.unfinished == []
+        worker.abandon()
+        assert job.state is State.RUNNING
 
 
 def claim_all(app, worker):

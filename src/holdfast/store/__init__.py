@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from holdfast.store.fleet.stop_switch import StopSwitches
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.enqueue import Jobs
-    from holdfast.store.jobs.leases import Leases, Steps
+    from holdfast.store.jobs.leases import Leases
     from holdfast.store.jobs.queries import JobQueries, SavedFilters, Traces
     from holdfast.store.jobs.retention import Pruner
+    from holdfast.store.jobs.steps import Steps
     from holdfast.store.schedules.plans import Plans
     from holdfast.store.schedules.schedules import ScheduleStore
 
@@ -62,7 +63,7 @@ class Store:
 
     jobs: Jobs = noun("jobs.enqueue:Jobs")
     leases: Leases = noun("jobs.leases:Leases")
-    steps: Steps = noun("jobs.leases:Steps")
+    steps: Steps = noun("jobs.steps:Steps")
     control: JobControl = noun("jobs.control:JobControl")
     views: JobQueries = noun("jobs.queries:JobQueries")
     pruner: Pruner = noun("jobs.retention:Pruner")

@@ -196,6 +196,8 @@ class ActiveRuns:
 
     def __init__(self) -> None:
         self.added = threading.Event()
+        #: When the last heartbeat that the store answered was sent, by the worker's clock; 0 before the first.
+        self.answered_at = 0.0
         self.finish_signal = FinishSignal()
         self._lock = threading.Lock()
         self._runs: dict[JobId, Run] = {}

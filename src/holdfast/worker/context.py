@@ -22,7 +22,8 @@ from holdfast.domain.names import checked_name, clean_text
 from holdfast.domain.quantities import Duration, as_duration, checked_count
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store import Store
-from holdfast.store.jobs.leases import MAX_MESSAGE, StoredStep
+from holdfast.store.jobs.leases import MAX_MESSAGE
+from holdfast.store.jobs.steps import StoredStep
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run, StopReason
 from holdfast.worker.stats import Stats

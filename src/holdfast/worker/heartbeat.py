@@ -63,8 +63,11 @@ class Heartbeat:
         self._notified = False
         runs = self._active_runs.all()
         self._warn_if_late(runs)
+        sent_at = clock.now()
         try:
             self._renew(runs)
+            # A row that another transaction has locked is not renewed, yet proves that the store answers.
+            self._active_runs.answered_at = sent_at
             seen = self._store.workers.heartbeat(self._worker)
         except StoreUnavailable as error:
             log.warning("a heartbeat failed: %s", error)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.jobs.job import JobId, Lease
-from holdfast.domain.jobs.verdict import Failed, Lost
+from holdfast.domain.jobs.job import Lease
+from holdfast.domain.jobs.verdict import Failed, Lost, Released
 from holdfast.errors import HoldfastError
-from holdfast.store.jobs.settlement import Settlement
+from holdfast.store.jobs.settlement import LeaseKey, Settlement, lease_key
 from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.context import MakeRequest, Reporter, RunContext, SendMessage
@@ -63,14 +63,26 @@ class RunLifecycle:
         log.warning("the lease on job %d was lost; its handler is told to stop", run.lease.job_id)
         self.counts.lost += 1
 
+    @property
+    def unfinished(self) -> list[Run]:
+        """The runs whose handlers go on. A finished run is settled, never released: its job would run again."""
+        return [run for run in self.active_runs.all() if not run.finished]
+
+    def release(self, runs: list[Run]) -> None:
+        """Release the jobs of handlers that outlast the process; this costs them no attempt."""
+        if runs:
+            log.warning("%d handlers did not end in time; their jobs are released", len(runs))
+            rest = [Settlement(run.lease, Released(interrupted=True)) for run in runs]
+            try_write(lambda: self._store.leases.settle_many(rest))
+
     def _enqueued(self) -> None:
         self.counts.enqueued += 1
 
-    def _settled(self, settlements: list[Settlement], lost: set[JobId]) -> None:
+    def _settled(self, settlements: list[Settlement], lost: set[LeaseKey]) -> None:
         now = datetime.now(UTC)
         for settlement in settlements:
             lease = settlement.lease
-            if lease.job_id in lost:
+            if lease_key(lease) in lost:
                 self.counts.refused += 1
                 continue
             self.counts.completed[lease.queue, lease.kind, RESULTS[type(settlement.outcome)]] += 1

@@ -7,11 +7,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from holdfast.domain.jobs.job import JobId, Lease
+from holdfast.domain.jobs.job import Lease
 from holdfast.domain.jobs.verdict import Failed
-from holdfast.errors import HoldfastError, InvalidInput, JobLocked
+from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.store import Store
-from holdfast.store.jobs.settlement import Settlement
+from holdfast.store.jobs.settlement import LeaseKey, Settlement, SettleResult, lease_key
 from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns
 from holdfast.worker.service import TickResult
@@ -23,19 +23,22 @@ MAX_GROUP = 1000
 BATCH_WINDOW_S = 0.002
 LARGE_GROUP = 200
 IDLE_INTERVAL_S = 60.0
-#: Delay before a job whose row is locked by another transaction is settled again.
-LOCKED_RETRY_S = 5.0
-#: Longest duration of :meth:`Settler.flush`, and the interval between the ticks that it forces.
+#: Delay before jobs whose rows are locked by other transactions are tried again.
+LOCKED_RETRY_S = 1.0
+#: Longest duration of :meth:`Settler.flush` by default, and the interval between the ticks that it forces.
 FLUSH_TIMEOUT_S, FLUSH_INTERVAL_S = 5.0, 0.1
 
 
 class Settler:
-    """Collects settlements and writes them in groups of at most :data:`MAX_GROUP`."""
+    """Collects settlements and writes them in groups of at most :data:`MAX_GROUP`.
+
+    A job whose row another transaction has locked holds up no other: it is tried again until it is written.
+    """
 
     name = "settler"
 
     def __init__(
-        self, store: Store, active_runs: ActiveRuns, *, settled: Callable[[list[Settlement], set[JobId]], None]
+        self, store: Store, active_runs: ActiveRuns, *, settled: Callable[[list[Settlement], set[LeaseKey]], None]
     ) -> None:
         self.wake = threading.Event()
         self._store = store
@@ -43,8 +46,10 @@ class Settler:
         self._settled = settled
         self._waiting: deque[Settlement] = deque()
         self._unbegun: deque[Lease] = deque()
-        #: Settlements whose job was locked, with the time of their next try.
-        self._postponed: deque[tuple[float, Settlement]] = deque()
+        #: Settlements and leases whose jobs were locked, and the time of their next try.
+        self._locked: list[Settlement] = []
+        self._locked_unbegun: list[Lease] = []
+        self._retry_at = 0.0
 
     def put(self, settlement: Settlement) -> None:
         """Queue a settlement; the next tick writes it."""
@@ -55,16 +60,16 @@ class Settler:
     def tick(self) -> TickResult:
         """Write one group. A group that fails is retried: writing a settlement twice is harmless."""
         if self._unbegun:
-            self._release()
-        while self._postponed and self._postponed[0][0] <= clock.now():
-            self._waiting.append(self._postponed.popleft()[1])
+            self._release([self._unbegun.popleft() for _ in range(len(self._unbegun))])
         if 0 < len(self._waiting) < LARGE_GROUP:
             clock.sleep(BATCH_WINDOW_S)
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
         if group:
             self._write(group)
+        if (self._locked or self._locked_unbegun) and clock.now() >= self._retry_at:
+            self._retry_locked()
         self._active_runs.finish_signal.notify()
-        idle = LOCKED_RETRY_S if self._postponed else IDLE_INTERVAL_S
+        idle = LOCKED_RETRY_S if self._locked or self._locked_unbegun else IDLE_INTERVAL_S
         return TickResult(0.0 if self._waiting else idle, considered=len(group), processed=len(group))
 
     def release(self, leases: list[Lease]) -> None:
@@ -72,45 +77,61 @@ class Settler:
         self._unbegun.extend(leases)
         self.wake.set()
 
-    def flush(self) -> None:
-        """Wait until everything is written. Leases of jobs that could not be settled in time expire later."""
-        deadline = clock.now() + FLUSH_TIMEOUT_S
+    def flush(self, deadline: float | None = None, *, locked: bool = True) -> None:
+        """Wait until everything is written, or until *deadline*. Leases of jobs that are not settled expire later.
+
+        *locked*: wait for jobs that another transaction has locked, too.
+        """
+        until = clock.now() + FLUSH_TIMEOUT_S if deadline is None else deadline
         signal = self._active_runs.finish_signal
-        while len(self) and clock.now() < deadline:
+
+        def written() -> bool:
+            return not (len(self) if locked else len(self._waiting) + len(self._unbegun))
+
+        while not written() and clock.now() < until:
+            self._retry_at = 0.0
             self.wake.set()
-            signal.wait_for(lambda: not len(self), deadline=min(deadline, clock.now() + FLUSH_INTERVAL_S))
+            signal.wait_for(written, deadline=min(until, clock.now() + FLUSH_INTERVAL_S))
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._unbegun) + len(self._postponed)
+        return len(self._waiting) + len(self._unbegun) + len(self._locked) + len(self._locked_unbegun)
 
-    def _release(self) -> None:
-        leases = [self._unbegun.popleft() for _ in range(len(self._unbegun))]
+    def _retry_locked(self) -> None:
+        self._retry_at = clock.now() + LOCKED_RETRY_S
+        settlements, self._locked = self._locked, []
+        leases, self._locked_unbegun = self._locked_unbegun, []
+        if leases:
+            self._release(leases, wait=False)
+        for start in range(0, len(settlements), MAX_GROUP):
+            self._write(settlements[start : start + MAX_GROUP], wait=False)
+
+    def _release(self, leases: list[Lease], *, wait: bool = True) -> None:
         try:
-            self._store.leases.release(leases)
+            locked = self._store.leases.release(leases, wait=wait).locked
         except Exception:
             self._unbegun.extendleft(reversed(leases))
             raise
-        self._active_runs.discard(leases)
+        self._locked_unbegun += [lease for lease in leases if lease_key(lease) in locked]
+        self._active_runs.discard([lease for lease in leases if lease_key(lease) not in locked])
 
-    def _write(self, group: list[Settlement]) -> None:
+    def _write(self, group: list[Settlement], *, wait: bool = True) -> None:
         try:
-            lost = self._store.leases.settle_many(group)
-        except (InvalidInput, JobLocked) as error:
+            result = self._store.leases.settle_many(group, wait=wait)
+        except InvalidInput as error:
             if len(group) > 1:
                 for settlement in group:  # only the one that cannot be written is held up
-                    self._write([settlement])
+                    self._write([settlement], wait=wait)
                 return
-            if isinstance(error, JobLocked):
-                self._postponed.append((clock.now() + LOCKED_RETRY_S, group[0]))
-                return
-            lost = self._write_refusal(group[0], error)
+            result = self._write_refusal(group[0], error)
         except Exception:
             self._waiting.extendleft(reversed(group))
             raise
-        self._active_runs.discard([settlement.lease for settlement in group])
-        self._settled(group, lost)
+        self._locked += [settlement for settlement in group if lease_key(settlement.lease) in result.locked]
+        written = [settlement for settlement in group if lease_key(settlement.lease) not in result.locked]
+        self._active_runs.discard([settlement.lease for settlement in written])
+        self._settled(written, result.lost)
 
-    def _write_refusal(self, settlement: Settlement, error: HoldfastError) -> set[JobId]:
+    def _write_refusal(self, settlement: Settlement, error: HoldfastError) -> SettleResult:
         log.error("the outcome of job %d cannot be kept: %s", settlement.lease.job_id, error)
         failed = Failed(error=f"its outcome cannot be kept: {error}")
         return self._store.leases.settle_many([Settlement(settlement.lease, failed, settlement.ran)])

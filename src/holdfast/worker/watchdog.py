@@ -14,13 +14,16 @@ CHECK_INTERVAL_S, IDLE_INTERVAL_S = 0.1, 60.0
 
 
 class Watchdog:
-    """Fences this worker by its own clock, before another worker may take its jobs over."""
+    """Fences runs and the worker by the worker's own clock, before another worker may take its jobs over.
+
+    A run is fenced by its own last renewal, the worker by the last answer of the store.
+    """
 
     name = "watchdog"
 
     def __init__(self, active_runs: ActiveRuns, *, kill_after: float = KILL_AFTER_S) -> None:
         self.wake = active_runs.added
-        #: A lease has gone without a renewal for too long: the worker must not claim.
+        #: The store has not answered for too long: the worker must not claim.
         self.fenced = False
         self._active_runs = active_runs
         self._kill_after = kill_after
@@ -28,7 +31,8 @@ class Watchdog:
     def tick(self) -> TickResult:
         runs = self._active_runs.all()
         now = clock.now()
-        self.fenced = any(now - run.renewed_at >= STOP_SHARE * run.lease_duration for run in runs)
+        answered_at = self._active_runs.answered_at
+        self.fenced = any(now - max(answered_at, run.renewed_at) >= STOP_SHARE * run.lease_duration for run in runs)
         for run in runs:
             if not run.finished:
                 self._check(run, now)

@@ -17,11 +17,9 @@ from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.verdict import Released
 from holdfast.errors import ConfigurationError
 from holdfast.store import Store
 from holdfast.store.engine.backend import Listener
-from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import StopReason
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
@@ -37,7 +35,7 @@ from holdfast.worker.run_lifecycle import RunLifecycle, try_write
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
 from holdfast.worker.service import ServiceThread, TickResult
-from holdfast.worker.settler import Settler
+from holdfast.worker.settler import FLUSH_TIMEOUT_S, Settler
 from holdfast.worker.watchdog import Watchdog
 
 log = logging.getLogger("holdfast")
@@ -190,9 +188,11 @@ class Worker:
     def abandon(self) -> None:
         """Kill child processes and release all jobs at once; for a process that exits right after."""
         self.stop()
+        self._lifecycle.settler.flush(clock.now() + STOP_BEFORE_END_S)
+        unfinished = self._lifecycle.unfinished  # a kill finishes some, which are released all the same
         for run in self._active_runs.all():
             run.kill()
-        self._release_rest()
+        self._lifecycle.release(unfinished)
         try_write(lambda: self._store.workers.record_stop(self.id))
 
     def tick(self) -> TickResult:
@@ -227,8 +227,8 @@ class Worker:
     @property
     def ready(self) -> bool:
         """Whether it claims jobs and its store answers."""
-        claims = not self._stopping.is_set() and not self._remote_control.quiet
-        return claims and self.heartbeat_age < 3 * self._options.heartbeat
+        paused = self._remote_control.quiet or self.services.watchdog.service.fenced
+        return not (self._stopping.is_set() or paused) and self.heartbeat_age < 3 * self._options.heartbeat
 
     def _work(self) -> None:
         wake = self.services.claimer.service.wake
@@ -261,10 +261,10 @@ class Worker:
         if self._autoscaler is not None:
             try_write(self._autoscaler.thaw_all)
         self._pool.release()
-        self._lifecycle.settler.flush()
+        self._lifecycle.settler.flush(locked=False)
         grace = self._options.grace.total_seconds()
-        stop_before_end = min(STOP_BEFORE_END_S, max(0.2, grace / 4))
-        self._pool.wait_idle(clock.now() + grace - stop_before_end)
+        ends_at, stop_before_end = clock.now() + grace, min(STOP_BEFORE_END_S, max(0.2, grace / 4))
+        self._pool.wait_idle(ends_at - stop_before_end)
         for run in self._active_runs.all():
             run.stop(StopReason.SHUTDOWN)
         self._pool.wait_idle(clock.now() + stop_before_end)
@@ -272,29 +272,23 @@ class Worker:
             run.kill()
         self._pool.wait_killed(clock.now() + STOP_BEFORE_END_S)
         if exits:
-            self._close()
-            self._release_rest()
+            self._close(ends_at)
+            self._lifecycle.release(self._lifecycle.unfinished)
         elif self._pool.running:
             log.warning("%d handlers go on; their leases are kept until they end", self._pool.running)
             threading.Thread(target=self._close_when_idle, name="holdfast-last", daemon=True).start()
         else:
-            self._close()
+            self._close(ends_at)
 
     def _close_when_idle(self) -> None:
         """An embedded worker cannot end its threads, so it renews their leases until they finish."""
         self._pool.wait_idle(float("inf"))
         self._close()
 
-    def _close(self) -> None:
-        self._lifecycle.settler.flush()
+    def _close(self, ends_at: float = 0.0) -> None:
+        """Write the last outcomes. Jobs that another transaction has locked get the rest of the grace period."""
+        self._lifecycle.settler.flush(max(ends_at, clock.now() + FLUSH_TIMEOUT_S))
         self._pool.close()
         for thread in reversed(self.services.keepers):
             thread.stop(timeout=5)
         try_write(lambda: self._store.workers.record_stop(self.id))
-
-    def _release_rest(self) -> None:
-        """Release the jobs of threads that outlast the process; this costs them no attempt."""
-        rest = [Settlement(run.lease, Released(interrupted=True)) for run in self._active_runs.all()]
-        if rest:
-            log.warning("%d handlers did not end in time; their jobs are released", len(rest))
-            try_write(lambda: self._store.leases.settle_many(rest))

@@ -279,9 +279,25 @@ def test_many_are_settled_at_once_and_the_lost_are_named(store):
     leases = take(store, 4)
     store.leases.settle(leases[0], Done())
     outcomes = [BOOM, Done(), Released(), Done()]
-    lost = store.leases.settle_many([Settlement(*pair) for pair in zip(leases, outcomes, strict=True)])
-    assert lost == {ids[0]}
+    lost = store.leases.settle_many([Settlement(*pair) for pair in zip(leases, outcomes, strict=True)]).lost
+    assert lost == {(ids[0], 1)}
     assert states(store) == dict(zip(ids, [State.DONE, State.DONE, State.READY, State.DONE], strict=True))
+
+
+@pytest.mark.parametrize("stale", [Done('"stale"'), BOOM, Released()])
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_an_old_run_of_a_job_does_not_hide_the_new_one(store, clock, stale, newest_first):
+    """K52: both finish in one group; each is judged by its token."""
+    job_id = put(store)
+    old = take_one(store, mark=True)
+    lapse(clock)
+    store.leases.take_over()
+    clock.advance(hours=1)
+    store.leases.promote()
+    new = take_one(store, mark=True)
+    group = [Settlement(new, Done('"right"')), Settlement(old, stale)]
+    result = store.leases.settle_many(group if newest_first else group[::-1])
+    assert (result.lost, store.views.get(job_id).result) == ({(job_id, old.token)}, '"right"')
 
 
 def test_odd_error_text_never_costs_the_job(store):
@@ -299,7 +315,7 @@ def test_an_odd_result_never_undoes_a_success(store, result):
     ids = [put(store) for _ in range(3)]
     leases = take(store, 3)
     outcomes = [Done("1"), Done(result), Done("3")]
-    assert store.leases.settle_many([Settlement(*pair) for pair in zip(leases, outcomes, strict=True)]) == set()
+    assert store.leases.settle_many([Settlement(*pair) for pair in zip(leases, outcomes, strict=True)]).lost == set()
     assert [states(store)[job_id] for job_id in ids] == [State.DONE] * 3
     assert [store.views.get(ids[n]).result for n in (0, 2)] == ["1", "3"]
 
@@ -320,10 +336,10 @@ def test_unbegun_jobs_are_given_back(store):
     ids = [put(store) for _ in range(3)]
     leases = take(store, 3)
     store.leases.record_start(leases[0])
-    assert store.leases.release(leases) == 2
+    assert store.leases.release(leases).released == 2
     assert [states(store)[job_id] for job_id in ids] == [State.RUNNING, State.READY, State.READY]
     assert store.views.attempts(ids[1]) == []
-    assert store.leases.release([]) == 0
+    assert store.leases.release([]).released == 0
 
 
 def test_a_wanted_cancel_is_not_given_back(store):
@@ -331,7 +347,7 @@ def test_a_wanted_cancel_is_not_given_back(store):
     job_id = put(store)
     lease = take_one(store)
     store.control.cancel(only(job_id), actor="ada")
-    assert store.leases.release([lease]) == 1
+    assert store.leases.release([lease]).released == 1
     assert state(store, job_id) is State.CANCELLED
 
 

@@ -11,15 +11,19 @@ from time import monotonic
 
 import pytest
 
+from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import Lease, State
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.verdict import Done
+from holdfast.domain.jobs.verdict import Done, Failed
+from holdfast.errors import JobLocked
 from holdfast.store import Store
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
+from tests.support.jobs import BOOM, put
 from tests.support.processes import children, connect
 
 POSTGRES = [name for name in available() if name != "sqlite"]
+FATAL = Failed(error="boom", permanent=True)
 TERM = timedelta(seconds=4)
 #: Sooner than a lease lapses, and long before somebody who waits for a lock gives up.
 QUICK = TERM.total_seconds()
@@ -59,7 +63,7 @@ def test_a_lease_that_could_not_be_renewed_is_still_the_holders(postgres):
         user.hear()
 
     assert all(renewal.renewed for renewal in holder.leases.renew(leases, lease_duration=TERM))
-    assert holder.leases.settle_many([Settlement(lease, Done()) for lease in leases]) == set()
+    assert holder.leases.settle_many([Settlement(lease, Done()) for lease in leases]).lost == set()
     assert holder.views.state(locked) is State.DONE
 
 
@@ -75,6 +79,113 @@ def test_a_locked_job_holds_up_no_claim(postgres):
 
     assert [lease.job_id for lease in leases] == [answer.id for answer in answers[1:]]
     assert took < QUICK
+
+
+@pytest.fixture
+def user(postgres_database):
+    """A user's own connection."""
+    with connect(postgres_database.url) as connection:
+        yield connection
+
+
+def lock(user, *ids):
+    """Lock the rows of jobs until the user's transaction ends."""
+    user.execute("SELECT FROM holdfast.live WHERE id = ANY(%s) FOR UPDATE", (list(ids),))
+
+
+def keys(*leases):
+    return {(lease.job_id, lease.token) for lease in leases}
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("outcome", [Done(), BOOM])
+def test_a_locked_job_is_left_out_of_a_group_of_settlements(postgres_database, user, outcome, wait):
+    """K7: the others are settled, the locked one is reported, and it is settled once the lock is gone."""
+    store = postgres_database.open()
+    leases = claim(store, 3)
+    lock(user, leases[1].job_id)
+    settlements = [Settlement(lease, outcome) for lease in leases]
+    result = store.leases.settle_many(settlements, wait=wait)
+    assert (result.lost, result.locked) == (set(), keys(leases[1]))
+    assert [store.views.state(lease.job_id) is State.RUNNING for lease in leases] == [False, True, False]
+    user.rollback()
+    result = store.leases.settle_many(settlements)
+    assert (result.lost, result.locked) == (set(), set())
+
+
+def test_a_locked_job_is_left_out_of_a_release(postgres_database, user):
+    """K7: the other prefetched jobs are free at once."""
+    store = postgres_database.open()
+    leases = claim(store, 3)
+    lock(user, leases[1].job_id)
+    result = store.leases.release(leases)
+    assert (result.released, result.locked) == (2, keys(leases[1]))
+    user.rollback()
+    assert store.leases.release([leases[1]]).released == 1
+
+
+def test_one_settlement_of_a_locked_job_gives_up(postgres_database, user, monkeypatch):
+    """K7: it says what is in its way, and writes nothing."""
+    monkeypatch.setattr("holdfast.store.jobs.leases.LOCK_TRIES", 1)
+    store = postgres_database.open()
+    (lease,) = claim(store, 1)
+    lock(user, lease.job_id)
+    with pytest.raises(JobLocked):
+        store.leases.settle(lease, Done())
+    assert store.views.state(lease.job_id) is State.RUNNING
+
+
+@pytest.mark.parametrize("outcome", [Done(), FATAL])
+def test_a_locked_dependent_holds_up_no_settlement(postgres_database, user, outcome):
+    """K7: the dependency finishes; the dependent is judged again once its row is free."""
+    store = postgres_database.open()
+    (lease,) = claim(store, 1)
+    dependents = [put(store, kind="later", after=After(ids=(lease.job_id,))) for _ in range(2)]
+    lock(user, dependents[0])
+    assert store.leases.settle_many([Settlement(lease, outcome)]).locked == set()
+    assert store.views.state(lease.job_id).finished
+    assert store.views.state(dependents[0]) is State.WAITING
+    assert store.views.state(dependents[1]) is not State.WAITING
+    assert store.leases.judge_again() == 1
+    user.rollback()
+    assert store.leases.judge_again() == 0
+    assert store.views.state(dependents[0]) is store.views.state(dependents[1])
+
+
+def test_a_locked_dependent_holds_up_no_take_over(postgres_database, user):
+    """K7: nor does one stop the check of all waiting jobs."""
+    store = postgres_database.open()
+    lost, other = claim(store, 2)
+    dependent = put(store, kind="later", after=After(ids=(lost.job_id,)))
+    postgres_database.execute("UPDATE holdfast.job SET max_attempts = 1, max_crashes = 1")
+    store.leases.record_start(lost)
+    postgres_database.execute("UPDATE holdfast.live SET lease_expires_at = '2000-01-01' WHERE state = 'running'")
+    lock(user, dependent, other.job_id)
+    assert [taken.job_id for taken in store.leases.take_over()] == [lost.job_id]
+    assert store.leases.check_waiting() is None
+    user.rollback()
+    store.leases.check_waiting()
+    assert store.views.state(dependent) is State.CANCELLED
+
+
+def test_a_locked_batch_holds_up_no_take_over(postgres_database, user):
+    """K7: holders of the batch are left for later, all other leases are taken over."""
+    store = postgres_database.open()
+    holder, other = claim(store, 2)
+    postgres_database.execute(
+        "INSERT INTO holdfast.batch (identity, generation, kind, arguments, source, state, options, actor, created_at)"
+        " VALUES ('i', 1, 'k', '{}', '', 'running', '{}', 'ada', now())"
+    )
+    postgres_database.execute(
+        "INSERT INTO holdfast.in_flight (job_id, batch_id, token, run_number, units, owner)"
+        " SELECT %s, id, 1, 1, '[[\"a\", 0]]', '{}' FROM holdfast.batch",
+        (holder.job_id,),
+    )
+    postgres_database.execute("UPDATE holdfast.live SET lease_expires_at = '2000-01-01'")
+    user.execute("SELECT FROM holdfast.batch FOR UPDATE")
+    assert [taken.job_id for taken in store.leases.take_over()] == [other.job_id]
+    user.rollback()
+    assert [taken.job_id for taken in store.leases.take_over()] == [holder.job_id]
 
 
 def claim(store: Store, count: int) -> list[Lease]:

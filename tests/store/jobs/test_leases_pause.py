@@ -163,7 +163,7 @@ def writes_of(store, lease):
         "failed": lambda: leases.settle(lease, Failed(error="old", permanent=True)),
         "released": lambda: leases.settle(lease, Released()),
         "report": lambda: leases.report(lease, done=1, checkpoint='"old"'),
-        "give back": lambda: leases.release([lease]),
+        "give back": lambda: leases.release([lease]).released,
         "child": lambda: store.jobs.enqueue(NewJob(kind="child"), holder=lease),
     }
 

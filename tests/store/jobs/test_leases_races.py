@@ -241,7 +241,7 @@ def claim_in_batches(index, barrier, url, directory) -> None:
             f"w{index}", queues=["default"], kinds=["mail"], limit=10, lease_duration=LONG
         ):
             claims.writelines(f"{lease.job_id}\n" for lease in leases)
-            assert store.leases.settle_many([Settlement(lease, Done()) for lease in leases]) == set()
+            assert store.leases.settle_many([Settlement(lease, Done()) for lease in leases]).lost == set()
 
 
 # -- the first to come ---------------------------------------------------------------------

@@ -39,8 +39,8 @@ def test_the_old_holder_writes_nothing_while_the_new_one_runs(make_store, clock)
     before = other.views.get(job_id)
 
     assert slow.leases.renew([stale]) == []
-    assert slow.leases.release([stale]) == 0
-    assert slow.leases.settle_many([]) == set()
+    assert slow.leases.release([stale]).released == 0
+    assert slow.leases.settle_many([]).lost == set()
     for write in (
         lambda: slow.leases.record_start(stale),
         lambda: slow.leases.report(stale, done=1),

@@ -30,7 +30,7 @@ _TO_SQLITE = (
     (re.compile(r"= ANY\(:(\w+)\)"), r"IN (SELECT value FROM json_each(:\1))"),
     (re.compile(r"\bunnest\(:(\w+)\) AS (\w+) \(value\)"), r"json_each(:\1) AS \2"),
     (re.compile(r"\bjsonb_to_recordset\(:(\w+)\) AS (\w+) \(([^)]*)\)"), lambda match: _records(*match.groups())),
-    (re.compile(r"\s+FOR (NO KEY )?UPDATE( OF \w+)?( SKIP LOCKED)?"), ""),
+    (re.compile(r"\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE)( OF \w+)?( SKIP LOCKED)?"), ""),
     (re.compile(r"\bIS DISTINCT FROM\b"), "IS NOT"),
     (re.compile(r"\bSELECT FROM\b"), "SELECT 1 FROM"),
     (re.compile(r"\bstrpos\("), "instr("),

@@ -13,8 +13,12 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.selector import Glob
 from holdfast.errors import DependencyNotFound
-from holdfast.store.engine.operation import ById, Operation, Rows, query
+from holdfast.store.engine.operation import ById, Operation, Query, Rows, query
 from holdfast.store.jobs.events import record
+
+
+#: Conditions on the rows of waiting jobs: wait for locked ones, but briefly, or leave them out.
+BRIEFLY, UNLOCKED = ("brief_lock_wait",), ("unlocked_waiting",)
 
 
 class WaitingJob(Struct, frozen=True):
@@ -62,6 +66,7 @@ def find_dependencies(after: After) -> Operation[list[JobId]]:
         requested |= dict.fromkeys(_matches(rows, f"the label {label!r}"), f"label {label!r}")
     ids = sorted(requested)
     yield query("mark_dependencies", ids=ids)
+    yield query("lock_finished_dependencies", ids=ids)
     states = yield query("list_job_states", ids=ids)
     missing = set(ids) - {row[0] for row in states}
     if missing:
@@ -69,22 +74,28 @@ def find_dependencies(after: After) -> Operation[list[JobId]]:
     return ids
 
 
-def judge_waiting(ids: Sequence[JobId], *, insist: bool = False) -> Operation[None]:
+def judge_waiting(ids: Sequence[JobId], *, insist: bool = False, where: tuple[str, ...] = ()) -> Operation[list[JobId]]:
     """Start waiting jobs, hold them or cancel them, by the states of their dependencies.
 
     Other jobs may depend on a cancelled job: they are judged next, down the whole chain.
     *insist*: a person requested the run, so a failed dependency no longer stops it.
+    *where* is :data:`BRIEFLY`, :data:`UNLOCKED`, or nothing for jobs of this transaction. Returns
+    the jobs that were left out because another transaction has locked them.
     """
+    locked: list[JobId] = []
     while ids:
-        waiting: list[WaitingJob] = yield query("lock_waiting_jobs", WaitingJob, ids=ids)
+        waiting: list[WaitingJob] = yield Query("lock_waiting_jobs", {"ids": ids}, WaitingJob, where)
+        if where == UNLOCKED and len(waiting) < len(ids):
+            rest = sorted(set(ids) - {job.id for job in waiting})
+            locked += [row[0] for row in (yield query("list_still_waiting", ids=rest))]
         if not waiting:
-            return
-        rows: list[DependencyState] = yield query(
+            break
+        states: list[DependencyState] = yield query(
             "list_dependency_states", DependencyState, ids=[job.id for job in waiting]
         )
         dependencies: dict[JobId, list[DependencyState]] = defaultdict(list)
-        for row in rows:
-            dependencies[row.job_id].append(row)
+        for state in states:
+            dependencies[state.job_id].append(state)
         steps = {job.id: _step(job, dependencies[job.id], insist=insist) for job in waiting}
         stopped = [job for job in waiting if steps[job.id] in (DependencyStep.HOLD, DependencyStep.CANCEL)]
         notes = {job.id: reason_for(job.after_when, dependencies[job.id]) for job in stopped}
@@ -94,12 +105,13 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False) -> Operation[No
             {job_id: note for job_id, note in notes.items() if steps[job_id] is DependencyStep.CANCEL}
         )
         ids = yield from _dependents(cancelled)
+    return locked
 
 
-def after_end(finished: Iterable[JobId]) -> Operation[None]:
-    """Judge the jobs that wait for *finished*."""
+def after_end(finished: Iterable[JobId], *, where: tuple[str, ...] = UNLOCKED) -> Operation[list[JobId]]:
+    """Judge the jobs that wait for *finished*; returns those that another transaction has locked."""
     dependents = yield from _dependents(list(finished))
-    yield from judge_waiting(dependents)
+    return (yield from judge_waiting(dependents, where=where))
 
 
 def pass_on(ids: Sequence[JobId]) -> Operation[None]:
@@ -115,7 +127,7 @@ def check_waiting(after: JobId, limit: int) -> Operation[JobId | None]:
     """Judge one page of waiting jobs; returns the start of the next page."""
     rows = yield query("list_waiting_jobs", after=after, limit=limit)
     ids = [row[0] for row in rows]
-    yield from judge_waiting(ids)
+    yield from judge_waiting(ids, where=UNLOCKED)
     return ids[-1] if len(ids) == limit else None
 
 

@@ -1,32 +1,44 @@
-"""Leases: the right of one worker to run one job until a deadline, and to store its finished steps."""
+"""Leases: the right of one worker to run one job until a deadline."""
 
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, WorkerId
-from holdfast.domain.jobs.json_values import MAX_RESULT, is_json
+from holdfast.domain.jobs.json_values import is_json
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Done, Outcome
-from holdfast.domain.names import checked_name, clean_text
-from holdfast.errors import InvalidInput, LeaseLost
+from holdfast.domain.names import clean_text
+from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.operation import Noun, Operation, delegate, query, transaction
+from holdfast.store.engine.operation import Noun, Operation, OperationFunction, T, query, transaction
 from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record
-from holdfast.store.jobs.settlement import Settlement, TakenOver
+from holdfast.store.jobs.settlement import (
+    LeaseKey,
+    ReleaseResult,
+    Settlement,
+    SettleResult,
+    TakenOver,
+)
 
 DEFAULT_LEASE = timedelta(seconds=60)
 MAX_MESSAGE = 1000
 MAX_CHECKPOINT = 64 * 1024
 FIRST = JobId(0)
+#: How often one settlement is tried while another transaction has locked its job; each try waits 0.2 s.
+LOCK_TRIES = 10
 
 
 class Renewal(Struct, frozen=True):
@@ -47,6 +59,9 @@ class Leases(Noun):
     def __init__(self, backend: Backend, *, chance: Callable[[], float] = random.random) -> None:
         super().__init__(backend)
         self._chance = chance
+        self._lock = threading.Lock()
+        #: Waiting jobs that another transaction had locked when their dependency finished.
+        self._unjudged: set[JobId] = set()
 
     def claim(
         self,
@@ -112,31 +127,51 @@ class Leases(Noun):
 
         Raises:
             LeaseLost: The job was taken over or released; nothing was written.
+            JobLocked: Another transaction has kept the job's row locked for seconds; nothing was written.
         """
-        if self.settle_many([Settlement(lease, outcome, ran)]):
-            raise LeaseLost.of(lease.job_id, lease.token)
+        for _ in range(LOCK_TRIES):
+            result = self.settle_many([Settlement(lease, outcome, ran)])
+            if result.lost:
+                raise LeaseLost.of(lease.job_id, lease.token)
+            if not result.locked:
+                return
+        raise JobLocked(f"another transaction has locked the row of job {lease.job_id}", job_id=lease.job_id)
 
-    def settle_many(self, settlements: Sequence[Settlement]) -> set[JobId]:
-        """Record the outcomes of many runs; returns the jobs whose lease was lost.
+    def settle_many(self, settlements: Sequence[Settlement], *, wait: bool = True) -> SettleResult:
+        """Record the outcomes of many runs, each judged by its job and token.
 
-        A lost lease changes nothing and does not delay the other settlements.
+        A lost lease and a job that another transaction has locked change nothing, and delay the
+        other settlements by a fraction of a second at most; not *wait*: not at all.
         """
-        done = [s for s in settlements if isinstance(s.outcome, Done)]
-        others = [s for s in settlements if not isinstance(s.outcome, Done)]
-        lost = self._settle_done(done) if done else set()
-        if others:
-            lost |= self._backend.write(settlement.settle_others, others, self._chance)
-            self._backend.notify()
-        return lost
+        lost: set[LeaseKey] = set()
+        locked: set[LeaseKey] = set()
+        for group in settlement.one_per_job(settlements, attrgetter("lease")):
+            done = [s for s in group if isinstance(s.outcome, Done)]
+            others = [s for s in group if not isinstance(s.outcome, Done)]
+            for part, settle in ((done, self._settle_done), (others, self._settle_others)):
+                if part:
+                    result = _unless_locked(partial(settle, part), settlement.UNLOCKED, wait=wait)
+                    lost |= result.lost
+                    locked |= result.locked
+        return SettleResult(lost, locked)
 
-    def release(self, leases: Sequence[Lease]) -> int:
-        """Return prefetched jobs that never started to their places in the queue, at no cost; returns their number."""
-        return self._wake(self._backend.write(settlement.release, list(leases)) if leases else 0)
+    def release(self, leases: Sequence[Lease], *, wait: bool = True) -> ReleaseResult:
+        """Return prefetched jobs that never started to their places in the queue, at no cost."""
+        released, locked = 0, set[LeaseKey]()
+        for group in settlement.one_per_job(leases, lambda lease: lease):
+            result = _unless_locked(partial(self._release, group), settlement.UNLOCKED, wait=wait)
+            self._judge(dependencies.judge_waiting, result.unjudged)
+            released += result.released
+            locked |= result.locked
+        return ReleaseResult(self._wake(released), locked)
 
-    release_unknown = delegate(settlement.release_unknown, wakes=True)
+    def release_unknown(self, worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> int:
+        """Release the jobs that *worker* holds without knowing; see :func:`settlement.release_unknown`."""
+        result = self._backend.write(settlement.release_unknown, worker, queues=queues, known=known)
+        self._judge(dependencies.judge_waiting, result.unjudged)
+        return self._wake(result.released)
 
-    @transaction(wakes=True)
-    def take_over(self, *, limit: int = 100) -> Operation[list[TakenOver]]:
+    def take_over(self, *, limit: int = 100) -> list[TakenOver]:
         """Finish up to *limit* expired leases, and decide the next states of their jobs.
 
         - Queue by queue, the longest expired first.
@@ -144,8 +179,13 @@ class Leases(Noun):
         - A recorded start costs an attempt and counts as a crash. Without one the run costs
           nothing, and the job becomes a poison suspect.
         - No lease is granted, and no kind has to be registered.
+        - A locked job is left for later, and so are the holders of a locked batch.
         """
-        return settlement.take_over(limit, self._chance)
+        result = _unless_locked(
+            lambda where: self._backend.write(settlement.take_over, limit, self._chance, where), ("without_units",)
+        )
+        self._judge(dependencies.judge_waiting, result.unjudged)
+        return self._wake(result.leases)
 
     def next_due(self) -> timedelta | None:
         """The time until the next scheduled job is due, negative if one is overdue; None without one."""
@@ -195,53 +235,56 @@ class Leases(Noun):
         ):
             raise LeaseLost.of(lease.job_id, lease.token)
 
-    def _settle_done(self, done: list[Settlement]) -> set[JobId]:
-        done.sort(key=lambda each: each.lease.job_id)
-        finished: list[FinishedJob] = self._backend.run(settlement.done_statement(done), repeatable=True)
-        has_dependents = [job.id for job in finished if job.has_dependents]
-        missing = {s.lease.job_id: s for s in done}
-        for job in finished:
-            del missing[job.id]
-        lost: set[JobId] = self._backend.write(settlement.truly_lost, list(missing.values())) if missing else set()
-        # Their answer got lost after the commit, so their dependents were not judged.
-        has_dependents += missing.keys() - lost
-        if has_dependents:
-            self._backend.write(dependencies.after_end, has_dependents)
-            self._backend.notify()
-        return lost
+    def judge_again(self) -> int:
+        """Judge waiting jobs again that another transaction had locked when their dependency finished.
 
-
-class StoredStep(Struct, frozen=True):
-    """A finished step with its result as JSON, or a sleep and its remaining time."""
-
-    name: str
-    result: str | None
-    remaining: timedelta | None
-
-
-class Steps(Noun):
-    """Stores the finished steps of jobs."""
-
-    def kept(self, lease: Lease) -> dict[str, StoredStep]:
-        """All steps of the job, by name."""
-        steps: list[StoredStep] = self._fetch("list_steps", StoredStep, id=lease.job_id)
-        return {step.name: step for step in steps}
-
-    def keep(self, lease: Lease, name: str, result: str | None = None, *, delay: timedelta | None = None) -> StoredStep:
-        """Store a step; a step of this name that is stored already stays as it is, and is returned.
-
-        *delay* makes it a sleep that ends after this time.
-
-        Raises:
-            LeaseLost: The job was taken over or released; nothing was written.
+        Only those that this process met; :meth:`check_waiting` covers all. Returns the number that is left.
         """
-        checked_name(name, label="the step")
-        if result is not None and not is_json(result, limit=MAX_RESULT):
-            raise InvalidInput(f"the result of step {name!r} is JSON of at most {MAX_RESULT:,} bytes")
-        values = {"name": name, "result": result, "delay": delay}
-        steps: list[StoredStep] = self._backend.run(
-            query("insert_step", StoredStep, id=lease.job_id, token=lease.token, **values), repeatable=True
-        )
-        if not steps:
-            raise LeaseLost.of(lease.job_id, lease.token)
-        return steps[0]
+        with self._lock:
+            ids, self._unjudged = sorted(self._unjudged), set()
+        if ids:
+            self._keep_unjudged(self._backend.write(dependencies.judge_waiting, ids, where=dependencies.UNLOCKED))
+            self._backend.notify()
+        return len(self._unjudged)
+
+    def _settle_done(self, done: list[Settlement], where: tuple[str, ...]) -> SettleResult:
+        finished: list[FinishedJob] = self._backend.run(settlement.settle_done(done, where), repeatable=True)
+        known = {job.id for job in finished}
+        missing = [s for s in done if s.lease.job_id not in known]
+        result = self._backend.write(settlement.unsettled, missing) if missing else SettleResult(set(), set())
+        # The answer to a recorded settlement got lost after the commit, so its dependents were not judged.
+        recorded = {settlement.lease_key(s.lease) for s in missing} - result.lost - result.locked
+        has_dependents = [job.id for job in finished if job.has_dependents] + [job_id for job_id, _ in recorded]
+        self._judge(dependencies.after_end, has_dependents)
+        self._wake(has_dependents)
+        return result
+
+    def _settle_others(self, others: list[Settlement], where: tuple[str, ...]) -> SettleResult:
+        result = self._backend.write(settlement.settle_others, others, self._chance, where)
+        self._judge(dependencies.judge_waiting, result.unjudged)
+        self._backend.notify()
+        return result
+
+    def _release(self, leases: list[Lease], where: tuple[str, ...]) -> ReleaseResult:
+        return self._backend.write(settlement.release, leases, where)
+
+    def _judge(self, operation: OperationFunction[..., list[JobId]], ids: Sequence[JobId]) -> None:
+        """Judge waiting jobs; those that another transaction has locked are judged again later."""
+
+        def judge(where: tuple[str, ...]) -> list[JobId]:
+            return self._backend.write(operation, ids, where=where or dependencies.BRIEFLY)
+
+        if ids:
+            self._keep_unjudged(_unless_locked(judge, dependencies.UNLOCKED))
+
+    def _keep_unjudged(self, ids: Sequence[JobId]) -> None:
+        with self._lock:
+            self._unjudged.update(ids)
+
+
+def _unless_locked(work: Callable[[tuple[str, ...]], T], unlocked: tuple[str, ...], *, wait: bool = True) -> T:
+    """Do work that waits briefly for locked rows; if it waits in vain, do it again and leave them out."""
+    if wait:
+        with suppress(JobLocked):
+            return work(())
+    return work(unlocked)

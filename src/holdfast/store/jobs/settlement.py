@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
@@ -21,6 +21,8 @@ from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record_all
 
+X = TypeVar("X")
+
 MAX_ERROR_LENGTH = 64 * 1024
 #: The beginning of the error of a done job whose result could not be stored.
 RESULT_DROPPED = "the result was not stored"
@@ -32,6 +34,10 @@ _EVENTS: dict[str, EventName] = {
 }
 #: Has the attributes of a lease, ``job_id`` and ``token``.
 HasLease = Lease | JobNumbers | Holder
+#: Identifies a lease.
+LeaseKey = tuple[JobId, Token]
+#: A condition on the rows of leases: leave out those that another transaction has locked.
+UNLOCKED = ("unlocked_leases",)
 
 
 class Settlement(Struct, frozen=True):
@@ -42,6 +48,32 @@ class Settlement(Struct, frozen=True):
     ran: timedelta | None = None
 
 
+class SettleResult(Struct, frozen=True):
+    """The settlements that changed nothing: their leases are *lost*, or another transaction has *locked* their jobs.
+
+    *unjudged*: waiting jobs that another transaction has locked; their dependency has finished.
+    """
+
+    lost: set[LeaseKey]
+    locked: set[LeaseKey]
+    unjudged: Sequence[JobId] = ()
+
+
+class ReleaseResult(Struct, frozen=True):
+    """The number of released leases, and the leases whose jobs another transaction has locked."""
+
+    released: int
+    locked: set[LeaseKey]
+    unjudged: Sequence[JobId] = ()
+
+
+class TakeOverResult(Struct, frozen=True):
+    """The leases that were taken over; *unjudged* as in :class:`SettleResult`."""
+
+    leases: list[TakenOver]
+    unjudged: Sequence[JobId]
+
+
 class TakenOver(Struct, frozen=True):
     """An expired lease that was finished, and the new state of its job."""
 
@@ -50,42 +82,65 @@ class TakenOver(Struct, frozen=True):
     state: State
 
 
-def done_statement(done: list[Settlement]) -> Query:
+def lease_key(lease: Lease) -> LeaseKey:
+    return lease.job_id, lease.token
+
+
+def one_per_job(items: Iterable[X], lease_of: Callable[[X], Lease]) -> list[list[X]]:
+    """Divide items that have leases into groups with each job once, in id order; the newest token comes first.
+
+    A worker can get a job again whose old run still goes on: both runs may finish at once.
+    """
+    groups: list[dict[JobId, X]] = []
+    for item in sorted(items, key=lambda each: (lease_of(each).job_id, -lease_of(each).token)):
+        job_id = lease_of(item).job_id
+        group = next((group for group in groups if job_id not in group), None)
+        if group is None:
+            groups.append(group := {})
+        group[job_id] = item
+    return [list(group.values()) for group in groups]
+
+
+def settle_done(done: list[Settlement], where: tuple[str, ...]) -> Query:
     outcomes = [s.outcome for s in done if isinstance(s.outcome, Done)]
     results = [(None, each.dropped) if each.dropped else storable_result(each.result) for each in outcomes]
     errors = [reason and f"{RESULT_DROPPED}: {_clean(reason)}" for _, reason in results]
-    leases = held_by(
-        [s.lease for s in done], result=[text for text, _ in results], error=errors, ran=[s.ran for s in done]
-    )
-    return query("settle_done", FinishedJob, leases=leases)
+    texts = [text for text, _ in results]
+    leases = held_by([s.lease for s in done], result=texts, error=errors, ran=[s.ran for s in done])
+    return Query("settle_done", {"leases": leases}, FinishedJob, where)
 
 
-def release(leases: list[Lease]) -> Operation[int]:
-    rows = yield query("release_unstarted", leases=held_by(leases))
-    released = {row[0] for row in rows}
-    # The others have started, are lost, or have a pending request. Those with a request are settled here.
-    others = held_by([lease for lease in leases if lease.job_id not in released])
-    rest: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=others)
-    unbegun = [job for job in rest if job.requested and not job.started]
-    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun]
-    yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
-    return len(released) + len(ends)
+def release(leases: list[Lease], where: tuple[str, ...]) -> Operation[ReleaseResult]:
+    rows: list[JobNumbers] = yield Query("lock_leases", {"leases": held_by(leases)}, JobNumbers, where)
+    unbegun = [job for job in rows if not job.started]
+    released = yield query("release_unstarted", leases=held_by([job for job in unbegun if not job.requested]))
+    # A person has requested something of the others.
+    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun if job.requested]
+    unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    known = {job.job_id for job in rows}
+    missing = [Settlement(lease, Released()) for lease in leases if lease.job_id not in known]
+    locked = (yield from unsettled(missing)).locked if where else set()
+    return ReleaseResult(len(released) + len(ends), locked, unjudged)
 
 
-def settle_others(settlements: list[Settlement], chance: Callable[[], float]) -> Operation[set[JobId]]:
+def settle_others(
+    settlements: list[Settlement], chance: Callable[[], float], where: tuple[str, ...]
+) -> Operation[SettleResult]:
     by_id = {s.lease.job_id: s for s in settlements}
-    rows: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=held_by([s.lease for s in settlements]))
+    leases = held_by([s.lease for s in settlements])
+    rows: list[JobNumbers] = yield Query("lock_leases", {"leases": leases}, JobNumbers, where)
     ends = [_End(job, judge(job, by_id[job.job_id].outcome, chance=chance()), by_id[job.job_id].ran) for job in rows]
-    yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
-    missing = [s for s in settlements if s.lease.job_id not in {job.job_id for job in rows}]
-    return (yield from truly_lost(missing))
+    unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    missing = by_id.keys() - {job.job_id for job in rows}
+    result = yield from unsettled([by_id[job_id] for job_id in sorted(missing)])
+    return structs.replace(result, unjudged=unjudged)
 
 
-def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> Operation[int]:
+def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> Operation[ReleaseResult]:
     """Release the jobs that *worker* holds without knowing: the answer to a claim was lost.
 
-    Returns their number. None of them has started, so the release costs no attempt. No claim of
-    this worker may be in progress.
+    None of them has started, so the release costs no attempt. No claim of this worker may be in
+    progress.
     """
     rows: list[JobNumbers] = yield query(
         "lock_unknown_leases", JobNumbers, worker=worker, queues=list(queues), known=list(known)
@@ -94,15 +149,16 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
     if unbegun:
         yield query("release_unstarted", leases=held_by(unbegun))
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.started or job.requested]
-    yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
-    return len(rows)
+    unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    return ReleaseResult(len(rows), set(), unjudged)
 
 
-def take_over(limit: int, chance: Callable[[], float]) -> Operation[list[TakenOver]]:
-    rows: list[JobNumbers] = yield query("lock_expired_leases", JobNumbers, limit=limit)
+def take_over(limit: int, chance: Callable[[], float], where: tuple[str, ...]) -> Operation[TakeOverResult]:
+    rows: list[JobNumbers] = yield Query("lock_expired_leases", {"limit": limit}, JobNumbers, where)
     ends = [_End(job, judge(_without_retry(job), Lost(), chance=chance()), None) for job in rows]
-    yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
-    return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
+    unjudged = yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
+    leases = [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
+    return TakeOverResult(leases, unjudged)
 
 
 def seize(holders: Sequence[HasLease]) -> Operation[None]:
@@ -123,8 +179,11 @@ class _End(Struct, frozen=True):
     ran: timedelta | None
 
 
-def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[None]:
-    """Write verdicts: the job's new state, its attempt, its event and its effect on dependents."""
+def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[list[JobId]]:
+    """Write verdicts: the job's new state, its attempt, its event and its effect on dependents.
+
+    Returns the dependents that another transaction has locked.
+    """
     back = [end for end in ends if not end.verdict.state.finished]
     over = [end for end in ends if end.verdict.state.finished]
     if back:
@@ -136,7 +195,7 @@ def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[Non
         yield query("insert_attempts", run=_attempt_columns(begun))
     yield from return_units(end.job.job_id for end in ends)
     yield from record_all([_event(end) for end in ends], actor=actor)
-    yield from dependencies.after_end(end.job.job_id for end in over if end.job.has_dependents)
+    return (yield from dependencies.after_end(end.job.job_id for end in over if end.job.has_dependents))
 
 
 #: Columns of every verdict and their attributes.
@@ -167,13 +226,15 @@ def _attempt_columns(ends: list[_End]) -> Rows:
     )
 
 
-def truly_lost(settlements: Sequence[Settlement]) -> Operation[set[JobId]]:
-    """The jobs among settlements that changed no row whose outcome was not recorded before either."""
+def unsettled(settlements: Sequence[Settlement]) -> Operation[SettleResult]:
+    """Find out why settlements changed no row. Those in neither set of the result were recorded before."""
     if not settlements:
-        return set()
+        return SettleResult(set(), set())
     held = held_by([s.lease for s in settlements], reason=[_reason(s.outcome) for s in settlements])
-    rows = yield query("list_settled", leases=held)
-    return {s.lease.job_id for s in settlements} - {row[0] for row in rows}
+    results = dict((yield query("list_unsettled", leases=held)))
+    keys = {s.lease.job_id: lease_key(s.lease) for s in settlements}
+    lost = {key for job_id, key in keys.items() if job_id not in results}
+    return SettleResult(lost, {key for job_id, key in keys.items() if results.get(job_id) == "locked"})
 
 
 def _reason(outcome: Outcome) -> str:

@@ -1,3 +1,12 @@
+-- fragment: lock_wait
+-- Give up on a locked row after 2 seconds: a user's transaction may hold it for minutes. The limit lasts until the
+-- transaction ends.
+(SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL
+
+-- fragment: brief_lock_wait
+-- Our own transactions hold a row for milliseconds. A caller that waits longer leaves locked rows out instead.
+(SELECT set_config('lock_timeout', '200ms', true)) IS NOT NULL
+
 -- fragment: leases_ids
 -- The job ids of :leases, a JSON object {"17": {"token": 3, ...}}.
 -- planner: its values are looked up by the row's id. A join's order is the planner's choice, and with stale
@@ -114,10 +123,9 @@ SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, requested FROM o
 
 -- name: settle_done
 -- Finish jobs that succeeded: delete the live row, append the finished one.
--- lock_timeout: a row that a user's transaction has locked must not hold up the others for long.
 WITH deleted AS (
     DELETE FROM holdfast.live
-    WHERE (SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL
+    WHERE {brief_lock_wait} AND {where}
         AND id = ANY({leases_ids})
         AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
     RETURNING *
@@ -133,21 +141,28 @@ WITH deleted AS (
 )
 SELECT id, has_dependents FROM deleted
 
--- name: list_settled
--- List which of these settlements are already recorded, so that a repeated settle is a success.
-SELECT id FROM holdfast.finished
+-- name: list_unsettled
+-- Find out why settlements changed no row: recorded before, so that a repeated settle is a success, or locked by
+-- another transaction. The leases of the others are lost.
+SELECT id, 'recorded' AS result FROM holdfast.finished
 WHERE id = ANY({leases_ids})
     AND token = (:leases::jsonb->id::text->>'token')::bigint AND reason = :leases::jsonb->id::text->>'reason'
 UNION
-SELECT job_id FROM holdfast.attempt
+SELECT job_id, 'recorded' FROM holdfast.attempt
 WHERE job_id = ANY({leases_ids})
     AND token = (:leases::jsonb->job_id::text->>'token')::bigint AND reason = :leases::jsonb->job_id::text->>'reason'
+UNION
+SELECT id, 'locked' FROM holdfast.live
+WHERE id = ANY({leases_ids}) AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+
+-- name: unlocked_leases
+-- Condition: a lease whose row no other transaction has locked.
+live.id = ANY(ARRAY(SELECT id FROM holdfast.live WHERE id = ANY({leases_ids}) ORDER BY id FOR UPDATE SKIP LOCKED))
 
 -- name: lock_leases
--- Lock running jobs and read the numbers that judge() needs.
--- The locks last until the verdict is written; the wait for them is limited, as in settle_done.
+-- Lock running jobs and read the numbers that judge() needs. The locks last until the verdict is written.
 SELECT {lease_columns} FROM {live_with_job}
-WHERE (SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL
+WHERE {brief_lock_wait} AND {where}
     AND live.id = ANY({leases_ids})
     AND live.token = (:leases::jsonb->live.id::text->>'token')::bigint AND live.state = 'running'
 ORDER BY live.id FOR UPDATE OF live

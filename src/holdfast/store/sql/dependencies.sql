@@ -8,6 +8,10 @@ SELECT id FROM holdfast.job WHERE label = :label ORDER BY id
 -- Find the job that has a unique key.
 SELECT job_id FROM holdfast.key WHERE kind = :kind AND key = :key
 
+-- name: lock_finished_dependencies
+-- Lock the finished ones among the dependencies of new jobs, so that retention keeps them until the jobs are committed.
+SELECT id FROM holdfast.finished WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR KEY SHARE
+
 -- name: mark_dependencies
 -- Mark jobs as dependencies of others. The row locks make a concurrent settle wait and then see the mark.
 UPDATE holdfast.live SET has_dependents = true
@@ -34,8 +38,18 @@ SELECT id FROM holdfast.live WHERE state = 'waiting' AND id > :after ORDER BY id
 -- Lock waiting jobs and read when they may run.
 SELECT live.id, job.after_when, job.after_failed
 FROM {live_with_job}
-WHERE live.id = ANY(:ids::bigint[]) AND live.state = 'waiting'
+WHERE {where} AND live.id = ANY(:ids::bigint[]) AND live.state = 'waiting'
 ORDER BY live.id FOR UPDATE OF live
+
+-- name: unlocked_waiting
+-- Condition: a waiting job whose row no other transaction has locked.
+live.id = ANY(ARRAY(
+    SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state = 'waiting'
+    ORDER BY id FOR UPDATE SKIP LOCKED))
+
+-- name: list_still_waiting
+-- List which of these jobs wait.
+SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state = 'waiting'
 
 -- name: list_dependency_states
 -- List the state of each dependency. NULL means that its job was deleted.

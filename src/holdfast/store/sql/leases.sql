@@ -26,16 +26,20 @@ SELECT id FROM holdfast.live WHERE lease_expires_at < (SELECT holdfast.now()) LI
 -- Lock expired leases and read the numbers that judge() needs.
 -- SKIP LOCKED leaves out leases that are being settled or renewed now.
 SELECT {lease_columns} FROM {live_with_job}
-WHERE live.lease_expires_at < (SELECT holdfast.now())
+WHERE {lock_wait} AND {where} AND live.lease_expires_at < (SELECT holdfast.now())
 ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint
 FOR UPDATE OF live SKIP LOCKED
 
+-- name: without_units
+-- Condition: a job that has no units of a batch in flight.
+NOT EXISTS (SELECT FROM holdfast.in_flight AS in_flight WHERE in_flight.job_id = live.id)
+
 -- name: lock_unknown_leases
--- Lock the leases of a worker that the worker does not know of.
+-- Lock the leases of a worker that the worker does not know of. A locked one expires later.
 SELECT {lease_columns} FROM {live_with_job}
 WHERE live.queue = ANY(:queues::text[]) AND live.lease_expires_at IS NOT NULL AND live.worker = :worker
     AND NOT live.id = ANY(:known::bigint[])
-FOR UPDATE OF live
+FOR UPDATE OF live SKIP LOCKED
 
 -- name: insert_attempts
 -- Record runs that did not simply succeed.

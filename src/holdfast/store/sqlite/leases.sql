@@ -2,6 +2,14 @@
 -- A live job and its request.
 holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
 
+-- fragment: lock_wait
+-- SQLite has no row locks.
+true
+
+-- fragment: brief_lock_wait
+-- SQLite has no row locks.
+true
+
 -- fragment: claimed_columns
 -- The first columns of a lease.
 id AS job_id, token, kind, queue,
@@ -102,15 +110,20 @@ WHERE id IN (
     WHERE live.token = lease.value->>'token' AND live.state = 'running')
 RETURNING id, has_dependents
 
--- name: list_settled
--- List which of these settlements are already recorded, so that a repeated settle is a success.
-SELECT finished.id
+-- name: list_unsettled
+-- Find out why settlements changed no row: recorded before, so that a repeated settle is a success, or locked by
+-- another transaction. The leases of the others are lost.
+SELECT finished.id, 'recorded' AS result
 FROM json_each(:leases) AS lease CROSS JOIN holdfast_finished AS finished ON finished.id = CAST(lease.key AS INTEGER)
 WHERE finished.token = lease.value->>'token' AND finished.reason = lease.value->>'reason'
 UNION
-SELECT attempt.job_id
+SELECT attempt.job_id, 'recorded'
 FROM json_each(:leases) AS lease CROSS JOIN holdfast_attempt AS attempt ON attempt.job_id = CAST(lease.key AS INTEGER)
 WHERE attempt.token = lease.value->>'token' AND attempt.reason = lease.value->>'reason'
+
+-- name: unlocked_leases
+-- Condition: a lease whose row no other transaction has locked. SQLite has no row locks.
+true
 
 -- name: lock_leases
 -- Lock running jobs and read the numbers that judge() needs.

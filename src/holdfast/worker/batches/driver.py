@@ -267,10 +267,11 @@ class DriverHeartbeat:
     def tick(self) -> TickResult:
         sent = clock.now()
         try:
-            if self._store.leases.renew([self._opened.lease]):
-                self._runner.renewed(sent)
-            else:
+            renewals = self._store.leases.renew([self._opened.lease])
+            if not renewals:
                 self._lost()
+            elif renewals[0].renewed:  # otherwise another transaction had locked the row
+                self._runner.renewed(sent)
         except StoreUnavailable:
             return TickResult(HEARTBEAT_RETRY_S)  # a flush without the lease is refused
         return TickResult(HEARTBEAT_INTERVAL_S)
