@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.batches.batch import BREAKERS, AbortedBy, Breaker, FailureLimits
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
-from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.errors import LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.state import BatchRun, UnitInFlight
@@ -271,6 +271,6 @@ class DriverHeartbeat:
                 self._runner.renewed(sent)
             else:
                 self._lost()
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreBusy):
             return TickResult(HEARTBEAT_RETRY_S)  # a flush without the lease is refused
         return TickResult(HEARTBEAT_INTERVAL_S)
