@@ -40,7 +40,8 @@
     │   ├── ServiceRunning          a service writes the same data
     │   ├── ResultLost              another consumer has it, or it has expired
     │   ├── StoreInUse              a holder is alive, or jobs are there already
-    │   └── JobLocked               a user's own transaction holds the job's row
+    │   └── StoreBusy               a deadlock or a serialization failure
+    │       └── JobLocked           another transaction has locked a job or a key
     ├── BatchPaused            11
     ├── StoreStopped           11   drain or emergency-stop is in force
     ├── Drift                  14   code or input has changed under an open run
@@ -104,6 +105,7 @@ from holdfast.errors.tree import PayloadTooLarge as PayloadTooLarge
 from holdfast.errors.tree import ResultDropped as ResultDropped
 from holdfast.errors.tree import ResultLost as ResultLost
 from holdfast.errors.tree import ServiceRunning as ServiceRunning
+from holdfast.errors.tree import StoreBusy as StoreBusy
 from holdfast.errors.tree import StoreInUse as StoreInUse
 from holdfast.errors.tree import StoreStopped as StoreStopped
 from holdfast.errors.tree import UnknownKind as UnknownKind

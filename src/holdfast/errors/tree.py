@@ -192,11 +192,18 @@ class StoreInUse(Conflict):
     code = "E_STORE_IN_USE"
 
 
-class JobLocked(Conflict):
-    """Another transaction holds the row of a job for longer than a moment."""
+class StoreBusy(Conflict):
+    """Another transaction got in the way: a deadlock, or changes since the transaction began. Nothing was written."""
 
-    code, retryable = "E_JOB_LOCKED", True
-    hint = "Look for a transaction that has locked rows of Holdfast's tables, and commit it."
+    code, retryable = "E_STORE_BUSY", True
+    hint = "Run the call again; in a transaction of your own, roll it back and run all of it again."
+
+
+class JobLocked(StoreBusy):
+    """Another transaction holds a lock on a job or a key for longer than a moment. Nothing was written."""
+
+    code = "E_JOB_LOCKED"
+    hint = "Look for a transaction that has locked rows of Holdfast's tables, and commit it. Then try again."
 
 
 class BatchPaused(HoldfastError):

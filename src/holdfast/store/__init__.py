@@ -171,8 +171,10 @@ def _open_postgres(url: str, *, create: bool, patience: timedelta | None) -> Sto
     options = dict(parse_qsl(text, keep_blank_values=True))
     schema = options.pop("schema", "holdfast")
     prepare = options.pop("prepare", "on")
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", schema):
-        raise ConfigurationError(f"{schema!r} is no name for a schema", hint="Use letters, digits and underscores.")
+    # The names of roles and of the notification channel are longer, and PostgreSQL cuts names after 63 bytes.
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,49}", schema):
+        hint = "Use at most 50 letters, digits and underscores."
+        raise ConfigurationError(f"{schema!r} is not a valid name for a schema", hint=hint)
     if prepare not in ("on", "off"):
         raise ConfigurationError(f"prepare is 'on' or 'off', not {prepare!r}")
     rest = "&".join(pair for pair in text.split("&") if pair.split("=")[0] not in ("schema", "prepare"))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
@@ -69,7 +69,7 @@ class Heartbeat:
             # A row that another transaction has locked is not renewed, yet proves that the store answers.
             self._active_runs.answered_at = sent_at
             seen = self._store.workers.heartbeat(self._worker)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreBusy) as error:
             log.warning("a heartbeat failed: %s", error)
             return TickResult(min(RETRY_S, self._interval), considered=len(runs))
         self.last_beat_at = clock.now()

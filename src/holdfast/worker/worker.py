@@ -17,7 +17,7 @@ from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.engine.backend import Listener
 from holdfast.worker import clock
@@ -245,12 +245,19 @@ class Worker:
         return self._options.poll * (2 if self._listener is not None and self._listener.hears_all else 1)
 
     def _drained(self) -> bool:
-        """No job of the known kinds is ready or running anywhere, except commands that can never begin here."""
+        """No job of the known kinds is ready or running anywhere, except commands that can never begin here.
+
+        False while the store does not answer: the next tick checks again.
+        """
         if self._pool.waiting or self._pool.running or len(self._lifecycle.settler) or len(self._active_runs):
             return False
         left = Selector(queues=self._options.queues, kinds=tuple(self.kinds), states=(State.READY, State.RUNNING))
         stuck = 0 if self._autoscaler is None else self._autoscaler.stuck
-        drained = self._store.views.count(left, cap=stuck + 1).count <= stuck
+        try:
+            drained = self._store.views.count(left, cap=stuck + 1).count <= stuck
+        except (StoreUnavailable, StoreBusy) as error:
+            log.warning("the store could not be read: %s", error)
+            return False
         if drained and stuck:
             log.warning("%d programs can never begin on this host; holdfast why tells", stuck)
         return drained

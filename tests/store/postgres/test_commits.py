@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
+from holdfast.store.engine.backend import Timeouts
 from holdfast.store.postgres.backend import PostgresBackend
-from holdfast.store.postgres.commits import Commits
+from holdfast.store.postgres.commits import Commits, Written
 from holdfast.store.postgres.statements import reported_as_lost
 from tests.support.postgres import QUICK, bundled_programs, running
 
@@ -90,6 +92,22 @@ def test_a_copy_over_a_broken_connection_is_a_lost_connection(server, broken, ex
             connection.close()
         with pytest.raises(expected), reported_as_lost(connection):
             raise psycopg.ProgrammingError("COPY cannot be mixed with other operations")
+
+
+def test_a_host_that_swallows_packets_is_given_up_in_time(server, monkeypatch):
+    """The limit counts seconds, not tries: each try may take until the timeout of a new connection."""
+    seconds, tries = [0.0], []
+    monkeypatch.setattr("holdfast.store.postgres.commits.time", SimpleNamespace(monotonic=lambda: seconds[0]))
+
+    def connect():
+        tries.append(1)
+        seconds[0] += Timeouts.connect.total_seconds()
+        raise psycopg.OperationalError("timeout expired")
+
+    asked = Commits(connect, PostgresBackend(server.url()).statements, threading.Event())
+    with pytest.raises(StoreUnavailable, match="did not say"):
+        asked.commit(_deaf(server), Written("1", "epoch"))
+    assert len(tries) == Timeouts.statement / Timeouts.connect
 
 
 def _deaf(server):

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -33,6 +34,7 @@ from holdfast.store.postgres.connections import (
     Connection,
     Pool,
     connect_options,
+    is_conflict,
     is_temporary,
     prepared_options,
     translate,
@@ -96,7 +98,7 @@ class PostgresBackend:
             return self._transaction(connection, single(statement), _begin(timeout or self._patience))
 
         limit = timeout or Timeouts.call
-        return self._retry(once, limit) if repeatable else self._once(once, limit)
+        return self._retry(once, limit, again=is_temporary if repeatable else is_conflict)
 
     def fetch(self, statement: Query) -> list[Any]:
         return self.run(statement, repeatable=True)
@@ -171,7 +173,9 @@ class PostgresBackend:
 
     def connect(self, *, autocommit: bool = False) -> Connection:
         """A connection outside the pool, for rare work."""
-        return psycopg.connect(self.url, **{**connect_options(self.url), "autocommit": autocommit})
+        connection = psycopg.connect(self.url, **{**connect_options(self.url), "autocommit": autocommit})
+        connection.isolation_level = IsolationLevel.READ_COMMITTED
+        return connection
 
     def close(self) -> None:
         self._notifier.close()
@@ -182,8 +186,14 @@ class PostgresBackend:
         with translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
             return work(connection)
 
-    def _retry(self, work: Callable[[Connection], T], limit: timedelta = Timeouts.call) -> T:
-        """Send *work* again after a broken connection, until *limit*; a second run of it is harmless."""
+    def _retry(
+        self,
+        work: Callable[[Connection], T],
+        limit: timedelta = Timeouts.call,
+        *,
+        again: Callable[[BaseException], bool] = is_temporary,
+    ) -> T:
+        """Send *work* again after errors after which a second run is harmless, until *limit*."""
         began = time.monotonic()
         for wait in RETRY_DELAYS_S:
             left = limit.total_seconds() - (time.monotonic() - began)
@@ -192,7 +202,7 @@ class PostgresBackend:
                     return work(connection)
             except psycopg.Error as error:
                 left = limit.total_seconds() - (time.monotonic() - began)
-                if not is_temporary(error) or left < wait:
+                if not again(error) or left < wait:
                     raise translate(error) from error
             if self._closed.wait(wait):
                 break
@@ -226,8 +236,11 @@ class PostgresBackend:
             raise OtherDatabase("the connection does not lead to the database of this app")
 
 
-def _begin(timeout: timedelta, *, mode: str = "") -> str:
-    """Begin a transaction that limits its own time; a session setting would not survive PgBouncer."""
+def _begin(timeout: timedelta, *, mode: str = "ISOLATION LEVEL READ COMMITTED") -> str:
+    """Begin a transaction that limits its own time; a session setting would not survive PgBouncer.
+
+    The level is always named: locks on limited queues need READ COMMITTED, and the server's default may differ.
+    """
     return f"BEGIN {mode}; {_limits(timeout)}"
 
 

@@ -8,6 +8,7 @@ the epochs of a server: recovery from a crash empties it, and a promoted standby
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
@@ -72,13 +73,15 @@ class Commits:
             return str(row[1])
 
     def _committed(self, written: Written) -> bool:
-        for _ in range(int(Timeouts.statement / STATUS_INTERVAL)):
+        deadline = time.monotonic() + Timeouts.statement.total_seconds()
+        while time.monotonic() < deadline:
             status, epoch = self._query_status(written.transaction)
             if status is not None and epoch != written.epoch:
                 raise StoreUnavailable("the database crashed and no longer knows whether the transaction was committed")
             if status in ("committed", "aborted"):
                 return status == "committed"
-            self._closed.wait(STATUS_INTERVAL.total_seconds())
+            if self._closed.wait(STATUS_INTERVAL.total_seconds()):
+                break
         raise StoreUnavailable("the database did not say whether the last transaction was committed")
 
     def _query_status(self, transaction: str) -> tuple[str | None, str | None]:

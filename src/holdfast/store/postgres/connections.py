@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from holdfast.errors import InvalidInput, JobLocked, SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.errors import InvalidInput, JobLocked, SchemaMissing, StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable
 from holdfast.store.engine.backend import IdsTaken, Timeouts
 
 #: Idle connections are closed after this time.
@@ -27,8 +27,10 @@ POLL_INTERVAL_S = 0.5
 Connection = psycopg.Connection[Any]
 #: Plan types that prepared statements never use.
 _DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
+#: The server has rolled the transaction back because of another one.
+_CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
 #: A server refuses writes for a short time around its promotion.
-_TEMPORARY = (errors.DeadlockDetected, errors.SerializationFailure, errors.ReadOnlySqlTransaction)
+_TEMPORARY = (*_CONFLICTS, errors.ReadOnlySqlTransaction)
 
 
 class Pool:
@@ -184,6 +186,7 @@ def prepared_options(url: str, patience: timedelta = Timeouts.statement) -> dict
         "plan_cache_mode": "force_generic_plan",
         "jit": "off",
         "timezone": "UTC",
+        "default_transaction_isolation": r"read\ committed",
         "statement_timeout": int(patience.total_seconds() * 1000),
         **dict.fromkeys(_DISABLED_PLANS, "off"),
     }
@@ -198,6 +201,11 @@ def is_readable(url: str) -> bool:
     except psycopg.ProgrammingError:
         return False
     return url.partition("?")[0].count("@") <= 1
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether the work was certainly rolled back, and may succeed when it runs again."""
+    return isinstance(error, _CONFLICTS)
 
 
 def is_temporary(error: BaseException) -> bool:
@@ -216,7 +224,9 @@ def translate(error: BaseException) -> BaseException:
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     match error:
         case errors.LockNotAvailable():
-            return JobLocked(f"a job's row is locked by another transaction: {text}")
+            return JobLocked(f"another transaction holds a lock on a job or a key: {text}")
+        case errors.DeadlockDetected() | errors.SerializationFailure():
+            return StoreBusy(f"another transaction got in the way: {text}")
         case errors.DiskFull():
             return StoreFull(f"the disk of the database is full: {text}")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():

@@ -7,6 +7,11 @@ SELECT nextval('holdfast.job_id') FROM generate_series(1, :count)
 SELECT max(nextval('holdfast.job_id')) FROM generate_series(1, least(100000,
     (SELECT max(id) FROM holdfast.job) - (SELECT nextval('holdfast.job_id'))))
 
+-- name: list_live_ids
+-- List which of these jobs are still live. A caller's transaction with an old snapshot is refused if one of them has
+-- finished since: it would see that job as live.
+SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND (SELECT holdfast.refuse_old_snapshot(:ids::bigint[]))
+
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
 -- The id is allocated before, so that an enqueue sent again after a lost answer changes nothing.

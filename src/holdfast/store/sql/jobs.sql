@@ -38,10 +38,6 @@ SELECT kind, key, job_id, 'live'
 FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint) WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
 
--- name: list_live_ids
--- List which of these jobs are still live.
-SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[])
-
 -- name: list_steps
 -- List the finished steps of a job. remaining is the rest of a sleep.
 SELECT name, result::text, until - (SELECT holdfast.now()) AS remaining FROM holdfast.step WHERE job_id = :id

@@ -26,7 +26,7 @@ from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import EndReason, JobId, OnLost
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
 from holdfast.domain.quantities import format_size
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreBusy, StoreUnavailable
 from holdfast.store.fleet.autoscaler import ReadyCommand
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
@@ -237,7 +237,7 @@ class Autoscaler:
         decisions = [self._decisions.popleft() for _ in range(len(self._decisions))]
         try:
             self._store.autoscaler.record_decisions(self._worker, self._host.name, decisions)
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreBusy):
             self._decisions.extendleft(reversed(decisions))
             raise
         self._publish(force=False)

@@ -22,7 +22,7 @@ from holdfast.domain.fleet.autoscaler import (
 from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreBusy, StoreUnavailable
 from holdfast.store.fleet.autoscaler import AutoscalerStore, ReadyCommand
 from holdfast.store.jobs.queries import JobQueries
 from holdfast.worker import clock
@@ -158,7 +158,7 @@ class MemoryHistory:
         if peaks:
             try:
                 self._store.learn(peaks)
-            except StoreUnavailable:
+            except (StoreUnavailable, StoreBusy):
                 self._peaks = peaks + self._peaks
                 raise
             changed = {name for name, _ in peaks}

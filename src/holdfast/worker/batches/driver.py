@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.batches.batch import BREAKERS, AbortedBy, Breaker, FailureLimits
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
-from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.errors import LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.state import BatchRun, UnitInFlight
@@ -272,6 +272,6 @@ class DriverHeartbeat:
                 self._lost()
             elif renewals[0].renewed:  # otherwise another transaction had locked the row
                 self._runner.renewed(sent)
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreBusy):
             return TickResult(HEARTBEAT_RETRY_S)  # a flush without the lease is refused
         return TickResult(HEARTBEAT_INTERVAL_S)

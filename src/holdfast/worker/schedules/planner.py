@@ -15,7 +15,7 @@ from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
 from holdfast.domain.schedules.definition import Definition, checked_scopes, load_definition
 from holdfast.domain.schedules.plan import Plan, jittered
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, PlanToFire
 from holdfast.store.schedules.schedules import DueSchedule
@@ -89,7 +89,7 @@ class Planner:
         """Decide on one schedule; None: its scopes are not known yet, or it cannot be planned."""
         try:
             return self._decide(schedule, tick)
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreBusy):
             raise
         except Exception as error:  # noqa: BLE001 - one faulty schedule must not stop the others
             self._record_failure(schedule, error)
@@ -136,7 +136,7 @@ class Planner:
         """Apply decisions together; if that fails, one by one, so that only the faulty schedule is delayed."""
         try:
             result = self._store.plans.advance(advances)
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreBusy):
             raise
         except Exception as error:  # noqa: BLE001 - one faulty schedule must not stop the others
             if len(advances) > 1:

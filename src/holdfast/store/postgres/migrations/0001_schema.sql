@@ -396,6 +396,22 @@ BEGIN
     RETURN coalesce(run_at, now + delay, now);
 END $$;
 
+-- Raise a serialization failure if one of these jobs was deleted after the snapshot of this transaction was taken. Under
+-- REPEATABLE READ and SERIALIZABLE such a job still looks live. Only a row lock tells; the locks end with the inner
+-- block, so that nobody waits for the caller's transaction.
+CREATE FUNCTION holdfast.refuse_old_snapshot(jobs bigint[]) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        BEGIN
+            PERFORM FROM holdfast.live WHERE id = ANY(jobs) FOR KEY SHARE SKIP LOCKED;
+            RAISE EXCEPTION 'end the locks' USING ERRCODE = 'HF000';
+        EXCEPTION WHEN SQLSTATE 'HF000' THEN
+            RETURN true;
+        END;
+    END IF;
+    RETURN true;
+END $$;
+
 -- Enqueue from plain SQL, in the caller's transaction: SELECT holdfast.enqueue('mail', '{"to": 7}').
 -- The kind must be published; its options fill in missing arguments. If the key is taken, the function returns the id
 -- of the job that has it.
@@ -449,6 +465,7 @@ BEGIN
         ON CONFLICT ON CONSTRAINT key_pkey DO UPDATE SET job_id = existing.job_id
         RETURNING * INTO holder;
         IF holder.job_id <> new_id THEN
+            PERFORM holdfast.refuse_old_snapshot(ARRAY[holder.job_id]);
             -- A new statement: it sees the job that had the key when the insert waited.
             IF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.job_id) THEN
                 RETURN holder.job_id;
