@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -16,6 +17,7 @@ class Signals:
     """Receives SIGINT, SIGTERM and SIGHUP in a thread: the main thread could hold a lock when a signal arrives.
 
     The first signal calls *first*, each later one *second*. A context manager that restores the previous handlers.
+    A forked child gets the previous handlers too: a signal to it must not reach its parent.
     """
 
     def __init__(self, first: Callable[[], None], second: Callable[[], None]) -> None:
@@ -28,6 +30,7 @@ class Signals:
 
     def start(self) -> None:
         """Begin to receive; only the main thread may call it."""
+        _ACTIVE.append(self)
         self._wakeup = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
@@ -39,10 +42,22 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self not in _ACTIVE:
+            return  # this is a forked child
+        self._restore()
+        signal.set_wakeup_fd(self._wakeup)
+        _ACTIVE.remove(self)
+        self._wake.close()
+
+    def detach(self) -> None:
+        """Remove all traces from a forked child; the parent continues to receive."""
+        self._restore()
+        for connection in (self._wake, self._receiver):
+            connection.close()
+
+    def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(self._wakeup)
-        self._wake.close()
 
     def _receive(self) -> None:
         count = 0
@@ -59,3 +74,32 @@ class Signals:
         except OSError:
             # A job handler has closed our socket. A process that cannot receive signals must not continue.
             os._exit(1)
+
+
+#: The instances that receive now, the innermost last.
+_ACTIVE: list[Signals] = []
+#: The signal mask of a thread that forks, from before the fork.
+_mask = threading.local()
+
+
+def _before_fork() -> None:
+    """Block stop signals: until the child is detached, a signal to it would wake the parent."""
+    _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS) if _ACTIVE else None
+
+
+def _after_fork_in_parent() -> None:
+    if (before := getattr(_mask, "before", None)) is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _after_fork_in_child() -> None:
+    if _ACTIVE:
+        with suppress(ValueError):  # a sub-interpreter has no signals
+            signal.set_wakeup_fd(-1)
+            for active in reversed(_ACTIVE):
+                active.detach()
+        _ACTIVE.clear()
+    _after_fork_in_parent()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

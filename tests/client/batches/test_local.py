@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 from contextlib import contextmanager
@@ -415,6 +416,22 @@ def test_a_fork_that_returns_from_its_unit_ends_there(app):
 
     result = run(app, work, range(3))
     assert [unit.data for unit in app.store.batches.units(result.batch.id)] == ["0", "0", "0"]
+
+
+def test_a_unit_may_terminate_its_own_helper_process(app):
+    """U1: the signal to the forked helper does not stop the run."""
+
+    @app.unit()
+    def work(key: int) -> int | None:
+        helper = multiprocessing.get_context("fork").Process(target=threading.Event().wait, args=(5,))
+        helper.start()
+        helper.terminate()
+        helper.join()
+        return helper.exitcode
+
+    result = run(app, work, range(3))
+    assert result.exit_code == 0
+    assert [unit.data for unit in app.store.batches.units(result.batch.id)] == ["-15", "-15", "-15"]
 
 
 def test_arguments_fit_their_annotations(app):
