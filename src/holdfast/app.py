@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.client.fleet.workers import WorkerArguments
     from holdfast.client.schedules.api import Schedules
     from holdfast.domain.batches.batch import Batch
-    from holdfast.domain.jobs.kind_options import KindOptions
+    from holdfast.domain.jobs.upgrade import Upgrade
     from holdfast.domain.schedules.definition import DeclarationResult
     from holdfast.worker.options import WorkerOptions
     from holdfast.worker.schedules.scopes import Provider
@@ -85,6 +85,11 @@ class Holdfast:
         return self._registry.kinds
 
     @property
+    def served_kinds(self) -> Mapping[str, Kind]:
+        """The kinds by name and by alias: the jobs that workers of this application run."""
+        return self._registry.by_any_name
+
+    @property
     def control(self) -> JobControl:
         """Actions on jobs: cancel, retry, hold, change, delete."""
         return self.store.control
@@ -113,7 +118,9 @@ class Holdfast:
         lease: Duration = "60s",
         unique: Sequence[str] = (),
         unique_for: Duration | None = None,
-        version: str | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, Upgrade] | None = None,
+        aliases: Sequence[str] = (),
         executor: str | None = None,
         memory: int | str | None = None,
         secrets: Sequence[str] = (),
@@ -126,6 +133,9 @@ class Holdfast:
         - *timeout* limits a run; *lease* is how long a silent worker keeps its job.
         - *unique* names the parameters that form the unique key. The key is taken while the job is live, for the
           duration *unique_for*, or always with ``unique_for="ever"``.
+        - *version* is that of the payload: raise it when you change the parameters. *upgrade* maps a version to a
+          function that turns its payload, a dict, into that of the next version. *aliases* are earlier names of the
+          kind, whose jobs the handler runs too.
         - *executor* is ``thread`` (the default for functions), ``async`` (for coroutines) or ``process``. A process
           that takes more than *memory* (``"512M"``) is killed.
         - *secrets* names fields of the payload that are never shown. Fields called ``password``, ``token`` and the
@@ -151,12 +161,14 @@ class Holdfast:
             executor=executor,
             memory=memory,
             secrets=secrets,
+            aliases=aliases,
         )
-        return lambda function: self._handler(name, function, options)
 
-    def _handler(self, name: str | None, function: Callable[P, R], options: KindOptions) -> Handler[P, R]:
-        kind = Kind(name or function.__name__, function, options)
-        return Handler(function, Enqueuer(self._registry, self._registry.add(kind)))
+        def register(function: Callable[P, R]) -> Handler[P, R]:
+            kind = Kind(name or function.__name__, function, options, upgrade)
+            return Handler(function, Enqueuer(self._registry, self._registry.add(kind)))
+
+        return register
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> JobRef:
         """Enqueue a job by the name of its kind; the options are those of :meth:`Enqueuer.options`.
@@ -251,7 +263,10 @@ class Holdfast:
         """
         from holdfast.client.fleet.workers import built_in_kinds, worker_options
 
-        kinds = {**self.kinds, **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)}}
+        kinds = {
+            **self._registry.by_any_name,
+            **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)},
+        }
         checked = worker_options(kinds, version=self._version, logs=log_folder(self.url), **options)
         kinds |= built_in_kinds()
         self.store.kinds.publish([kinds[COMMAND].published()])
@@ -270,8 +285,8 @@ class Holdfast:
         return Worker(self.store, kinds, options=options, request=self.request, providers=self.providers)
 
     def find_kind(self, name: str) -> Kind | None:
-        """A kind by its name, including the kinds that run units."""
-        return self.kinds.get(name) or self.batches.kinds().get(name)
+        """A kind by its name or an alias, including the kinds that run units."""
+        return self._registry.by_any_name.get(name) or self.batches.kinds().get(name)
 
     def get(self, job_id: int) -> JobRef:
         """A reference to an existing job.

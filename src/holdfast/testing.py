@@ -82,7 +82,7 @@ def plan(app: Holdfast) -> int:
 def run_ready(app: Holdfast) -> Iterator[Settlement]:
     """Run ready jobs one after the other, and yield each settlement. Expired leases are taken over first."""
     worker = WorkerId(f"inline-{secrets.token_hex(8)}")
-    store, kinds = app.store, list(app.kinds)
+    store, kinds = app.store, list(app.served_kinds)
     store.leases.take_over()
     store.leases.check_waiting()
     while True:
@@ -168,7 +168,7 @@ class FakeContext(Context):
 
 
 def _run(app: Holdfast, worker: WorkerId, lease: Lease) -> Settlement:
-    run = Run(lease, app.kinds[lease.kind], renewed_at=clock.now(), lease_duration=DEFAULT_LEASE)
+    run = Run(lease, app.served_kinds[lease.kind], renewed_at=clock.now(), lease_duration=DEFAULT_LEASE)
     run.begun_at = clock.now()
 
     def context(run: Run) -> RunContext:

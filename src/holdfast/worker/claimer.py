@@ -35,6 +35,7 @@ class Claimer:
     ) -> None:
         self.wake = threading.Event()
         self._store, self._worker, self._kinds = setup.store, setup.worker, setup.kinds
+        self._build = setup.build
         self._pool = pool
         self._run_times = pool.lifecycle.run_times
         self._queues = list(setup.options.queues)
@@ -126,7 +127,13 @@ class Claimer:
         for queues, duration, group in self._groups(kinds) if limit > 0 else ():
             sent_at = clock.now()
             leases = self._store.leases.claim(
-                self._worker, queues=queues, kinds=group, limit=limit - claimed, lease_duration=duration, mark=durable
+                self._worker,
+                queues=queues,
+                kinds=group,
+                limit=limit - claimed,
+                lease_duration=duration,
+                mark=durable,
+                build=self._build,
             )
             known = self._kinds
             self._begin([Run(each, known[each.kind], renewed_at=sent_at, lease_duration=duration) for each in leases])

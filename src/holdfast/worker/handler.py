@@ -18,7 +18,7 @@ from holdfast.domain.jobs.context import Asleep, Cancelled, Context, Fail, Relea
 from holdfast.domain.jobs.job import EndReason, Lease
 from holdfast.domain.jobs.json_values import storable_result, to_json
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidPayload
 from holdfast.worker.active_runs import Run, StopReason
@@ -32,6 +32,7 @@ RESULTS: dict[type[Outcome], str] = {
     Done: "done",
     Failed: "failed",
     Released: "released",
+    Unreadable: "unreadable",
     Stopped: "cancelled",
     Lost: "crashed",
 }
@@ -42,7 +43,7 @@ MakeContext = Callable[[Run], Context]
 def run_handler(run: Run, context: MakeContext) -> Outcome:
     """Call the handler in this thread. An exception fails its own job only."""
     arguments = _arguments(run, context)
-    if isinstance(arguments, Failed):
+    if isinstance(arguments, Unreadable):
         return arguments
     try:
         with run.span():
@@ -54,7 +55,7 @@ def run_handler(run: Run, context: MakeContext) -> Outcome:
 async def await_handler(run: Run, context: MakeContext) -> Outcome:
     """Await a coroutine handler on the running loop."""
     arguments = _arguments(run, context)
-    if isinstance(arguments, Failed):
+    if isinstance(arguments, Unreadable):
         return arguments
     try:
         with run.span():
@@ -66,18 +67,19 @@ async def await_handler(run: Run, context: MakeContext) -> Outcome:
         return outcome_of(error, run.stop_reason)
 
 
-def _arguments(run: Run, context: MakeContext) -> dict[str, Any] | Failed:
-    """The arguments of the handler. A payload that cannot be decoded now never can be, so this fails for good."""
+def _arguments(run: Run, context: MakeContext) -> dict[str, Any] | Unreadable:
+    """The arguments of the handler. A payload that this code cannot read may be for other code."""
+    kind, lease = run.kind, run.lease
     try:
-        return run.kind.arguments(run.lease.payload, lambda: context(run))
+        return kind.arguments(lease.payload, lambda: context(run), version=lease.kind_version)
     except InvalidPayload as error:
         text = str(error)
     except Exception as error:  # noqa: BLE001 - types of the user may raise anything
         text = describe_error(error)
-    return Failed(error=text, reason=EndReason.BAD_PAYLOAD, permanent=True)
+    return Unreadable(error=text, version=kind.options.version)
 
 
-def first_line(lease: Lease, outcome: Failed | Lost, kind: Kind | None) -> str:
+def first_line(lease: Lease, outcome: Failed | Lost | Unreadable, kind: Kind | None) -> str:
     """One line for the log about a failed run, without the secrets of its payload."""
     try:
         payload = msgspec.json.decode(lease.payload)
@@ -85,7 +87,8 @@ def first_line(lease: Lease, outcome: Failed | Lost, kind: Kind | None) -> str:
         payload = None
     secrets = secret_variables(lease.payload) if lease.kind == COMMAND and payload is not None else []
     values = secret_values({"payload": payload, "secrets": secrets}, () if kind is None else kind.options.secrets)
-    return mask_text(outcome.error or outcome.reason, values).partition("\n")[0][:MAX_LINE]
+    text = outcome.error or (EndReason.UNREADABLE if isinstance(outcome, Unreadable) else outcome.reason)
+    return mask_text(text, values).partition("\n")[0][:MAX_LINE]
 
 
 def done(value: Any) -> Done:

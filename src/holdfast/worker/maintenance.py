@@ -1,4 +1,4 @@
-"""Maintenance: promotes due jobs, takes over expired leases and prunes old rows."""
+"""Maintenance: promotes due jobs, takes over expired leases, offers unread payloads and prunes old rows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from holdfast.worker.service import TickResult
 #: Intervals of the steps. Notifications shorten the wait for a promotion to the second value.
 PROMOTE_INTERVAL_S, MIN_PROMOTE_INTERVAL_S = 3.0, 1.0
 TAKE_OVER_INTERVAL_S = 5.0
+OFFER_INTERVAL_S = 10.0
 DEPENDENCIES_INTERVAL_S = BATCHES_INTERVAL_S = 30.0
 INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
 
@@ -54,6 +55,7 @@ class Maintenance:
         self._steps = [
             self._promotion,
             self._take_over,
+            MaintenanceStep(self._offer_refused, OFFER_INTERVAL_S),
             MaintenanceStep(self._check_dependencies, DEPENDENCIES_INTERVAL_S),
             MaintenanceStep(self._revive_batches, BATCHES_INTERVAL_S),
             MaintenanceStep(self._expire_inbox, INBOX_INTERVAL_S),
@@ -104,6 +106,11 @@ class Maintenance:
         count = len(self._store.leases.take_over(limit=100))
         self._maintained["lease"] += count
         return count, count == 100
+
+    def _offer_refused(self) -> tuple[int, bool]:
+        count = self._store.leases.offer_refused(limit=500)
+        self._maintained["refusal"] += count
+        return count, count > 0
 
     def _check_dependencies(self) -> tuple[int, bool]:
         self._cursor = self._store.leases.check_waiting(after=self._cursor or JobId(0), limit=500)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
+from holdfast import __version__
 from holdfast.domain.fleet.autoscaler import HostLoad
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
@@ -49,5 +52,12 @@ class WorkerSetup(Struct, frozen=True):
 
     store: Store
     worker: WorkerId
+    #: By name and by alias.
     kinds: Mapping[str, Kind]
     options: WorkerOptions
+
+    @property
+    def build(self) -> str:
+        """Names the code of this worker: workers of one build read the same payloads."""
+        digests = sorted({kind.digest for kind in self.kinds.values()})
+        return sha256(msgspec.json.encode([__version__, self.options.version, digests])).hexdigest()[:16]

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from msgspec import structs
+
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import Lease
-from holdfast.domain.jobs.verdict import Failed, Lost, Released
+from holdfast.domain.jobs.verdict import Failed, Lost, Released, Unreadable
 from holdfast.errors import HoldfastError
 from holdfast.store.jobs.settlement import LeaseKey, Settlement, lease_key
 from holdfast.worker.active_runs import ActiveRuns, Run
@@ -37,6 +39,7 @@ class RunLifecycle:
         #: Called after each run, when its settlement is queued.
         self.slot_freed: Callable[[], None] = lambda: None
         self._store, self._worker, self._kinds = setup.store, setup.worker, setup.kinds
+        self._build = setup.build
         self._request = request
         self._leaving = leaving
         self.autoscaler = autoscaler
@@ -55,6 +58,8 @@ class RunLifecycle:
             self.run_times.learn(run.kind.name, settlement.ran.total_seconds())
         if run.measured and self.autoscaler is not None:
             self.autoscaler.finished(run, settlement.outcome)
+        if isinstance(settlement.outcome, Unreadable):
+            settlement = structs.replace(settlement, outcome=structs.replace(settlement.outcome, build=self._build))
         self.settler.put(settlement)
         self.slot_freed()
 
@@ -86,7 +91,7 @@ class RunLifecycle:
                 self.counts.refused += 1
                 continue
             self.counts.completed[lease.queue, lease.kind, RESULTS[type(settlement.outcome)]] += 1
-            if isinstance(settlement.outcome, Failed | Lost):
+            if isinstance(settlement.outcome, Failed | Lost | Unreadable):
                 self._failed(lease, settlement.outcome)
             if settlement.ran is not None:
                 ran = settlement.ran.total_seconds()
@@ -94,10 +99,14 @@ class RunLifecycle:
                 waited = (now - lease.due_at).total_seconds() - ran if lease.due_at else 0.0
                 self.counts.waits.add((lease.queue, lease.kind), max(0.0, waited))
 
-    def _failed(self, lease: Lease, outcome: Failed | Lost) -> None:
+    def _failed(self, lease: Lease, outcome: Failed | Lost | Unreadable) -> None:
         fields = {"job": lease.job_id, "kind": lease.kind, "attempt": lease.attempt, "token": lease.token}
         first = first_line(lease, outcome, self._kinds.get(lease.kind))
-        log.warning("a run failed (%s): %s", outcome.reason, first, extra={**fields, "worker": self._worker})
+        fields["worker"] = self._worker
+        if isinstance(outcome, Unreadable):
+            log.warning("a payload cannot be read here, and is left to other workers: %s", first, extra=fields)
+            return
+        log.warning("a run failed (%s): %s", outcome.reason, first, extra=fields)
         if lease.kind == COMMAND and "pause_queue" in lease.payload:
             from holdfast.worker.commands.executor import pause_after
 

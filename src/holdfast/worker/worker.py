@@ -87,7 +87,7 @@ class Worker:
             if kind.executor is ExecutorName.PROCESS:
                 module_of(kind)  # raises if no child could import it
         setup = WorkerSetup(store, self.id, dict(kinds), options)
-        self._store, self._options = store, options
+        self._store, self._options, self._build = store, options, setup.build
         self._stopping = threading.Event()
         self._remote_control = RemoteControl(self.stop)
         self._started = threading.Lock()
@@ -149,6 +149,7 @@ class Worker:
             pid=os.getpid(),
             queues=self.queues,
             kinds=self.kinds,
+            build=self._build,
             version=self._options.version,
             slots=self._options.slots if self.kinds else None,
         )

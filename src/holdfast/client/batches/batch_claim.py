@@ -76,7 +76,7 @@ def run_request(bound: BoundFunction, keys: Iterable[Any], options: RunOptions) 
         name=None if options.name is None else checked_name(options.name, label="the name"),
         actor=options.actor,
         owner=this_process().encode(),
-        version=function.kind.version,
+        version=function.version,
         inputs=_digests(options.inputs),
         code=bound.function.code,
         total=length_of(keys),

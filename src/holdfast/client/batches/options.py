@@ -29,6 +29,8 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
 
     name: str = ""
     kind: KindOptions = UNIT_KIND_OPTIONS
+    #: Names the code: a run refuses to go on with another version.
+    version: str | None = None
     retries: int = 0
     max_failures: int = 5
     #: ``retry``, ``hold`` or ``verify``; shards themselves are always retried.
@@ -78,7 +80,6 @@ def unit_options(
     retry: Curve | Sequence[Duration] | None = None,
     timeout: Duration | None = None,
     lease: Duration = "60s",
-    version: str | None = None,
     executor: str = "thread",
     memory: int | str | None = None,
     conflicts: Sequence[str] = (),
@@ -93,7 +94,6 @@ def unit_options(
         retry=retry_curve(retry, UNIT_CURVE),
         timeout=None if timeout is None else as_duration(timeout),
         lease=as_duration(lease),
-        version=version,
         executor=ExecutorName(executor),
         memory=None if memory is None else as_bytes(memory),
     )

@@ -147,6 +147,7 @@ class Enqueuer:
         encoded, key = self.kind.encode(payload, limit=self._registry.max_payload)
         return NewJob(
             kind=self.kind.name,
+            kind_version=self.kind.options.version,
             payload=encoded,
             queue=defaults.queue if options.queue is None else options.queue,
             priority=defaults.priority if options.priority is None else options.priority,

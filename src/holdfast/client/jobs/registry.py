@@ -33,6 +33,8 @@ class KindRegistry:
         # Handlers hold the registry, so they keep their application alive: child processes look it up by kind.
         self._application = application
         self.kinds: dict[str, Kind] = {}
+        #: The kinds by name and by alias.
+        self.by_any_name: dict[str, Kind] = {}
         self.lock = threading.RLock()
         self._unpublished: set[str] = set()
         self._store: Store | None = None
@@ -73,21 +75,31 @@ class KindRegistry:
 
     def unpublished(self) -> list[PublishedKind]:
         """The kinds that the store does not have yet."""
-        return [self.kinds[name].published() for name in sorted(self._unpublished)]
+        kinds = [self.kinds[name] for name in sorted(self._unpublished)]
+        return [kind.published(name) for kind in kinds for name in kind.names]
 
     def add(self, kind: Kind) -> Kind:
         """Register a kind under a name that is free."""
         with self.lock:
-            if kind.name in self.kinds:
-                hint = "Give one of the two another name."
-                raise InvalidKind(f"the kind {kind.name!r} is registered already", hint=hint)
+            self._refuse_taken(kind)
             self.kinds[kind.name] = kind
+            self.by_any_name |= dict.fromkeys(kind.names, kind)
             self._unpublished.add(kind.name)
         return kind
 
+    def _refuse_taken(self, kind: Kind) -> None:
+        hint = "Give one of the two another name."
+        if kind.name in self.kinds:
+            raise InvalidKind(f"the kind {kind.name!r} is registered already", hint=hint)
+        if len(set(kind.names)) < len(kind.names):
+            raise InvalidKind(f"kind {kind.name!r} has the same alias twice, or its own name as an alias")
+        for name in kind.names:
+            if (other := self.by_any_name.get(name)) is not None:
+                raise InvalidKind(f"{name!r} names two kinds: {other.name!r} and {kind.name!r}", hint=hint)
+
     def kind(self, name: str) -> Kind:
-        """A registered kind; if there is none of this name, the hint of the error names the nearest."""
-        known = self.kinds.get(name)
+        """A registered kind by name or alias; if there is none, the hint of the error names the nearest."""
+        known = self.by_any_name.get(name)
         if known is None:
             raise UnknownKind(f"this app has no kind {name!r}", hint=suggest_kind(name, list(self.kinds)), kind=name)
         return known
@@ -139,6 +151,7 @@ def handler_options(
     executor: str | None,
     memory: int | str | None,
     secrets: Sequence[str],
+    aliases: Sequence[str],
     **options: Any,
 ) -> KindOptions:
     """Convert the arguments of ``app.job``; :class:`KindOptions` takes the other *options* as they are."""
@@ -148,6 +161,8 @@ def handler_options(
         raise InvalidKind(f"executor is 'thread', 'async' or 'process', not {executor!r}")
     if isinstance(secrets, str):  # iterating it would yield its characters
         raise InvalidKind("secrets is a list of names", hint=f"Write secrets=[{secrets!r}].")
+    if isinstance(aliases, str):
+        raise InvalidKind("aliases is a list of names", hint=f"Write aliases=[{aliases!r}].")
     period = None if unique_for is None or unique_for == "ever" else as_duration(unique_for)
     unending = KeyScope.LIVE if unique_for is None else KeyScope.FOREVER
     return KindOptions(
@@ -160,5 +175,6 @@ def handler_options(
         executor=None if executor is None else ExecutorName(executor),
         memory=None if memory is None else as_bytes(memory),
         secrets=tuple(secrets),
+        aliases=tuple(aliases),
         **options,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Unpack
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.client.schedules.definition import ScheduleOptions, changed_definition, new_definition
 from holdfast.domain.jobs.job import JobId
@@ -55,6 +55,7 @@ class Schedules:
             InvalidInput: The expression, an option or the payload is invalid.
         """
         definition = new_definition(kind, expression, options)
+        definition = structs.replace(definition, kind_version=self._store().kinds.get(kind).version)
         self._check(definition)
         return self._store().schedules.create(name, definition, actor=self._actor)
 
@@ -70,9 +71,13 @@ class Schedules:
         """
 
         def change(definition: Definition) -> Definition:
-            return changed_definition(definition, kind=kind, expression=expression, options=options)
+            changed = changed_definition(definition, kind=kind, expression=expression, options=options)
+            return changed if version is None else structs.replace(changed, kind_version=version)
 
-        self._check(change(self.get(name).defined))
+        defined = self.get(name).defined
+        rewritten = kind is not None or "payload" in options
+        version = self._store().kinds.get(kind or defined.kind).version if rewritten else None
+        self._check(change(defined))
         return self._store().schedules.update(name, change, actor=self._actor)
 
     def pause(self, name: str, *, note: str | None = None) -> Schedule:
@@ -169,12 +174,13 @@ class Schedules:
         return _explain_undecided(schedule, plan, self.now())
 
     def _check(self, definition: Definition) -> None:
-        """Refuse an unknown kind, or a payload that does not fit its handler."""
+        """Refuse an unknown kind, or a payload that does not fit its handler. Older payloads are upgraded later."""
         kind = self._store().kinds.get(definition.kind)
         plan = plan_parameter(kind.options)
         if plan in definition.payload:
             raise InvalidPayload(f"the parameter {plan!r} is given its plan", hint="Leave it out of the payload.")
-        check_payload(kind, definition.payload, later=plan)
+        if definition.kind_version == kind.version:
+            check_payload(kind, definition.payload, later=plan)
 
     def _scopes(self, definition: Definition, names: Sequence[str] | None) -> Sequence[str]:
         """Return the named scopes without duplicates, if the schedule has them; None: all its scopes."""

@@ -70,9 +70,9 @@ class ScheduleOptions(TypedDict, total=False):
     ping: str | None
 
 
-def new_definition(kind: str, expression: str, options: Mapping[str, Any]) -> Definition:
-    """Build the definition of a new schedule."""
-    return Definition.from_expression(expression, kind=kind, **_fields(options))
+def new_definition(kind: str, expression: str, options: Mapping[str, Any], *, kind_version: int = 1) -> Definition:
+    """Build the definition of a new schedule, with a payload for *kind_version* of the kind."""
+    return Definition.from_expression(expression, kind=kind, kind_version=kind_version, **_fields(options))
 
 
 def changed_definition(
@@ -177,7 +177,8 @@ class ScheduleRegistry:
             if schedule in self._declarations:
                 raise InvalidKind(f"the schedule {schedule!r} is declared already", hint="Give one of the two a name=.")
             named = {**options, **self._named_scopes(schedule, options.get("scopes"))}
-            definition = new_definition(handler.kind.name, expression, named)
+            kind = handler.kind
+            definition = new_definition(kind.name, expression, named, kind_version=kind.options.version)
             _check_payload(handler.kind, Plan(schedule, datetime.now(UTC)), definition.payload)
             self._declarations[schedule] = Declaration(schedule, definition, checked_number(version, label="a version"))
             self._is_stored = False

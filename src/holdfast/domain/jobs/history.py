@@ -26,6 +26,8 @@ class EventName(StrEnum):
     DONE = "done"
     FAILED = "failed"
     RELEASED = "released"
+    UNREADABLE = "unreadable"
+    OFFERED = "offered"
     TAKEN_OVER = "taken_over"
     CANCELLED = "cancelled"
     CANCEL_REQUESTED = "cancel_requested"

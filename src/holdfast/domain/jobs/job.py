@@ -82,7 +82,7 @@ class EndReason(StrEnum):
     CRASHED = "crashed"
     OOM = "oom"
     CANNOT_START = "cannot_start"
-    BAD_PAYLOAD = "bad_payload"
+    UNREADABLE = "unreadable"
 
 
 class Job(Struct, frozen=True):
@@ -125,6 +125,17 @@ class Job(Struct, frozen=True):
     progress_total: int | None
     progress_message: str | None
     checkpoint: str | None
+    #: The version of the kind that wrote the payload.
+    kind_version: int = 1
+    #: The only build whose workers may claim it; empty for every build.
+    reader: str = ""
+    #: The builds that could not read the payload, as JSON.
+    refusals: str | None = None
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether it is held because no live worker can read its payload."""
+        return self.state is State.HELD and not self.reader and self.refusals is not None
 
 
 class Lease(Struct, frozen=True):
@@ -141,3 +152,4 @@ class Lease(Struct, frozen=True):
     priority: int
     due_at: datetime
     checkpoint: str | None
+    kind_version: int = 1

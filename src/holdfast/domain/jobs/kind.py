@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Protocol, get_args, get_type_hints
 
 import msgspec
@@ -13,6 +14,7 @@ from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind, dump_options
 from holdfast.domain.jobs.new_job import NewJob, key_json
+from holdfast.domain.jobs.upgrade import Upgrade, checked_upgrades, function_digest, upgraded
 from holdfast.domain.names import checked_name, nearest_name
 from holdfast.domain.schedules.plan import Plan
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, PayloadTooLarge
@@ -21,10 +23,17 @@ from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, PayloadTo
 class Kind:
     """A named handler with a typed payload."""
 
-    def __init__(self, name: str, function: Callable[..., Any], options: KindOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        options: KindOptions,
+        upgrades: Mapping[int, Upgrade] | None = None,
+    ) -> None:
         self.name = checked_name(name, label="the kind")
         self.function = function
         self.options = options
+        self._upgrades = checked_upgrades(name, options.version, upgrades or {})
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidKind(f"kind {name!r}: a generator cannot be a handler", hint="Return a value, or a list.")
         self.is_async = inspect.iscoroutinefunction(function)
@@ -59,14 +68,26 @@ class Kind:
         unique = self.options.unique
         return raw.decode(), key_json([getattr(arguments, name) for name in unique]) if unique else None
 
-    def decode(self, payload: str) -> dict[str, Any]:
-        """The handler's arguments, without the context."""
-        decoded = self._decode(payload)
+    def decode(self, payload: str, *, version: int | None = None) -> dict[str, Any]:
+        """The handler's arguments, without the context.
+
+        *version* is that of the code that wrote the payload; an older one is upgraded first.
+
+        Raises:
+            InvalidPayload: The payload does not fit, or its version is newer than this code.
+        """
+        if version is not None and version > self.options.version:
+            text = (
+                f"the payload of {self.name!r} has version {version}, and this code reads up to {self.options.version}"
+            )
+            raise InvalidPayload(text, kind=self.name)
+        upgrades = self._upgrades[version - 1 :] if version is not None else ()
+        decoded = self._decode(upgraded(self.name, payload, upgrades) if any(upgrades) else payload)
         return {name: getattr(decoded, name) for name in self.payload_type.__struct_fields__}
 
-    def arguments(self, payload: str, context: Callable[[], Context]) -> dict[str, Any]:
+    def arguments(self, payload: str, context: Callable[[], Context], *, version: int | None = None) -> dict[str, Any]:
         """The handler's arguments, with the context if it has a parameter for it."""
-        arguments = self.decode(payload)
+        arguments = self.decode(payload, version=version)
         if self._context is not None:
             arguments[self._context] = context()
         return arguments
@@ -84,13 +105,26 @@ class Kind:
             raise InvalidPayload(f"{self.name!r} got two values for {twice[0]!r}")
         return {**by_position, **kwargs}
 
-    def published(self) -> PublishedKind:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name and its aliases."""
+        return (self.name, *self.options.aliases)
+
+    def published(self, name: str | None = None) -> PublishedKind:
+        """The kind as other processes see it, under its name or under an alias."""
         return PublishedKind(
-            name=self.name,
+            name=name or self.name,
             options=dump_options(self.options, plan=self.plan),
             payload_schema=self.payload_schema,
             version=self.options.version,
         )
+
+    @property
+    def digest(self) -> str:
+        """Names the payloads that this code reads: by version, schema and upgrade functions."""
+        upgrades = [None if each is None else function_digest(each) for each in self._upgrades]
+        parts = [self.name, self.options.version, self.options.aliases, self.payload_schema, upgrades]
+        return sha256(msgspec.json.encode(parts)).hexdigest()
 
     def _decode(self, raw: bytes | str) -> msgspec.Struct:
         try:

@@ -46,7 +46,10 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
     unique: tuple[str, ...] = ()
     unique_scope: KeyScope = KeyScope.LIVE
     unique_period: timedelta | None = None
-    version: str | None = None
+    #: Of the payload. Raise it when the payload changes.
+    version: int = 1
+    #: Earlier names of the kind, whose jobs its handler runs too.
+    aliases: tuple[str, ...] = ()
     #: None: threads for functions, the event loop for coroutines.
     executor: ExecutorName | None = None
     #: In bytes; a child process that exceeds it is killed.
@@ -56,6 +59,10 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         checked_name(self.queue, label="the queue")
+        if checked_number(self.version, label="a version") < 1:
+            raise InvalidKind(f"a version is 1 or higher, not {self.version}")
+        for alias in self.aliases:
+            checked_name(alias, label="an alias")
         for name in ("max_attempts", "max_crashes"):
             value = getattr(self, name)
             if value is not None and checked_number(value, label=name) < 1:
@@ -76,7 +83,7 @@ class PublishedKind(msgspec.Struct, frozen=True):
     name: str
     options: str
     payload_schema: str
-    version: str | None = None
+    version: int = 1
 
 
 def dump_options(options: KindOptions, *, plan: str | None = None) -> str:
@@ -104,7 +111,7 @@ def dump_options(options: KindOptions, *, plan: str | None = None) -> str:
 
 
 @lru_cache(maxsize=1000)
-def load_options(text: str, *, version: str | None = None) -> KindOptions:
+def load_options(text: str, *, version: int = 1) -> KindOptions:
     """The options that :func:`dump_options` wrote."""
     raw = msgspec.json.decode(text)
     seconds, timeout, lease = raw.pop("unique_seconds"), raw.pop("timeout_seconds"), raw.pop("lease_seconds")
@@ -129,14 +136,16 @@ def new_job_of(
     queue: str | None = None,
     priority: int | None = None,
     key: str | None = None,
+    kind_version: int | None = None,
     **others: Any,
 ) -> NewJob:
-    """A new job of the kind; None means the default of the kind."""
+    """A new job of the kind; None means the default of the kind. *kind_version* is that of the payload."""
     known = load_options(kind.options, version=kind.version)
     own = _key(payload, known.unique) if key is None else key
     scope = known.unique_scope if known.unique else KeyScope.LIVE
     return NewJob(
         kind=kind.name,
+        kind_version=kind.version if kind_version is None else kind_version,
         payload=payload_json(payload, label=f"the payload of {kind.name!r}").decode(),
         queue=known.queue if queue is None else queue,
         priority=known.priority if priority is None else priority,

@@ -137,6 +137,8 @@ class NewJob(Struct, frozen=True, kw_only=True):
     """A job to be enqueued. *delay* counts from now, *run_at* is absolute; both at once is an error."""
 
     kind: str
+    #: The version of the kind that wrote the payload.
+    kind_version: int = 1
     payload: str = "{}"
     queue: str = DEFAULT_QUEUE
     priority: int = 0

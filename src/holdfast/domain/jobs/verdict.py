@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import ControlRequest, EndReason, JobId, OnLost, State, Token, WorkerId
+from holdfast.domain.jobs.refusal import PayloadRefusal, add_refusal, describe_refusals, load_refusals, next_reader
 from holdfast.domain.quantities import MAX_DURATION
 from holdfast.errors import InvalidInput
 
@@ -86,6 +87,7 @@ class JobNumbers(Struct, frozen=True):
     worker: WorkerId | None
     claimed_at: datetime | None
     started_at: datetime | None
+    refusals: str | None = None
 
     @property
     def attempt(self) -> int:
@@ -121,6 +123,17 @@ class Released(Struct, frozen=True, kw_only=True):
     interrupted: bool = False
 
 
+class Unreadable(Struct, frozen=True, kw_only=True):
+    """The code of this worker cannot read the payload; this costs no attempt.
+
+    *version* is that of the kind in this code, *build* names the code. Workers of other builds may read it.
+    """
+
+    error: str
+    version: int = 1
+    build: str = ""
+
+
 class Stopped(Struct, frozen=True):
     """The handler stopped after a cancel request."""
 
@@ -137,7 +150,7 @@ class Lost(Struct, frozen=True):
     exit_code: int | None = None
 
 
-Outcome = Done | Failed | Released | Stopped | Lost
+Outcome = Done | Failed | Released | Unreadable | Stopped | Lost
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -153,13 +166,18 @@ class Verdict(Struct, frozen=True, kw_only=True):
     result: str | None = None
     note: str | None = None
     exit_code: int | None = None
+    #: The only build that may claim it next, and the builds that refused its payload; None keeps the present values.
+    reader: str | None = None
+    refusals: tuple[PayloadRefusal, ...] | None = None
 
 
-def judge(job: JobNumbers, outcome: Outcome, *, chance: float) -> Verdict:
+def judge(job: JobNumbers, outcome: Outcome, *, chance: float, builds: Sequence[str] = ()) -> Verdict:
     """Decide the next state of a job after a run.
 
     Only a failure and the loss of a recorded start cost an attempt; a release refunds it. The verdict
     carries a delay, never a timestamp: the store adds its own clock. *chance*, from 0 to 1, picks the jitter.
+    *builds* are those of the live workers that serve the job's queue and kind: an unreadable payload goes to the first
+    of them that has not refused it.
     """
     match outcome:
         case Done(result):
@@ -168,6 +186,8 @@ def judge(job: JobNumbers, outcome: Outcome, *, chance: float) -> Verdict:
             return _verdict(job, State.CANCELLED, EndReason.CANCELLED)
         case Released():
             return _after_release(job, outcome)
+        case Unreadable():
+            return _after_refusal(job, outcome, builds)
         case Failed():
             return _after_failure(job, outcome, chance)
         case Lost():
@@ -194,6 +214,21 @@ def _after_release(job: JobNumbers, released: Released) -> Verdict:
     if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, EndReason.RELEASED, attempts=refunded)
     return _verdict(job, _next_state(job, released.delay), EndReason.RELEASED, attempts=refunded, delay=released.delay)
+
+
+def _after_refusal(job: JobNumbers, refused: Unreadable, builds: Sequence[str]) -> Verdict:
+    refusal = PayloadRefusal(refused.build, refused.version, job.worker or "", refused.error)
+    refusals = add_refusal(load_refusals(job.refusals), refusal)
+    reader = next_reader(builds, refusals)
+    details: dict[str, Any] = {"attempts": job.attempt - 1, "error": refused.error, "refusals": refusals}
+    if job.requested is ControlRequest.CANCEL:
+        return _verdict(job, State.CANCELLED, EndReason.UNREADABLE, **details)
+    if job.requested is ControlRequest.PAUSE:  # a reader keeps it held until a person resumes it
+        return _verdict(job, State.HELD, EndReason.UNREADABLE, reader=reader or refused.build, **details)
+    if reader is not None:
+        return _verdict(job, State.READY, EndReason.UNREADABLE, reader=reader, **details)
+    note = f"no live worker can read its payload: {describe_refusals(refusals)}"
+    return _verdict(job, State.HELD, EndReason.UNREADABLE, reader="", note=note, **details)
 
 
 def _after_loss(job: JobNumbers, lost: Lost, chance: float) -> Verdict:

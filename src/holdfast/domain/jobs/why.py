@@ -12,6 +12,7 @@ from holdfast.domain.fleet.queue import Queue, Usage, free_slots
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState, When
 from holdfast.domain.jobs.job import EndReason, Job, State
+from holdfast.domain.jobs.refusal import describe_refusals, load_refusals
 from holdfast.domain.quantities import format_duration
 
 
@@ -29,6 +30,7 @@ class Because(StrEnum):
     LIMIT_FULL = "limit_full"
     NO_WORKER = "no_worker"
     NOT_ADMITTED = "not_admitted"
+    UNREADABLE = "unreadable"
     NEXT = "next"
 
 
@@ -62,6 +64,10 @@ def explain(situation: JobSituation) -> list[WhyReason]:
             return [WhyReason(Because.FINISHED, _finished(job))]
         case State.RUNNING:
             return [_running(job, situation.now)]
+        case State.HELD if job.unreadable:
+            refusals = describe_refusals(load_refusals(job.refusals))
+            text = f"it is held until a worker that can read it starts, or a person resumes it: {refusals}"
+            return [WhyReason(Because.UNREADABLE, text)]
         case State.HELD:
             note = f": {job.note}" if job.note else ""
             return [WhyReason(Because.HELD, f"it is held until a person lets it go{note}"), *_stopped(situation)]
@@ -105,6 +111,10 @@ def _waits_for(job: Job, dependencies: Sequence[DependencyState]) -> str:
 
 def _obstacles(situation: JobSituation) -> list[WhyReason]:
     job, reasons = situation.job, _stopped(situation)
+    if job.reader:
+        refusals = describe_refusals(load_refusals(job.refusals))
+        text = f"it waits for a worker of build {job.reader}; other workers cannot read it: {refusals}"
+        reasons.append(WhyReason(Because.UNREADABLE, text))
     if situation.queue is not None and situation.queue.paused:
         note = f": {situation.queue.note}" if situation.queue.note else ""
         reasons.append(WhyReason(Because.QUEUE_PAUSED, f"queue {job.queue!r} is paused{note}"))

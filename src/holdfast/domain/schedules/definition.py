@@ -125,10 +125,12 @@ class Definition(Timing, frozen=True, kw_only=True, omit_defaults=True):
     """The timing of a schedule, and the jobs that it fires.
 
     *scopes* is a fixed list; *provider* names a function of the application that returns the scopes of each plan.
-    *ping* is a URL that is called after a plan's job is done.
+    *ping* is a URL that is called after a plan's job is done. *kind_version* is the version of the kind that the
+    payload was written for.
     """
 
     kind: str
+    kind_version: int = 1
     payload: dict[str, Any] = {}
     queue: str | None = None
     priority: int | None = None

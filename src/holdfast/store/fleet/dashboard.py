@@ -232,7 +232,7 @@ class DashboardQueries(Noun):
         edges: list[DependencyEdge] = yield query(
             "list_dependency_edges", DependencyEdge, id=job_id, depth=3, limit=200
         )
-        place = {"priority": job.priority, "due_at": job.due_at, "id": job_id}
+        place = {"reader": job.reader, "priority": job.priority, "due_at": job.due_at, "id": job_id}
         situations: list[_QueueSituation] = yield query(
             "explain_job", _QueueSituation, queue=job.queue, kind=job.kind, silence=WORKER_SILENCE, **place
         )

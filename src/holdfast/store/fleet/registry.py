@@ -92,7 +92,10 @@ class Kinds(Noun):
     """Published kinds, by name."""
 
     def publish(self, kinds: list[PublishedKind]) -> None:
-        """Publish kinds, or update them; an unchanged kind costs no write."""
+        """Publish kinds, or update them; an unchanged kind costs no write.
+
+        A version never replaces a higher one. Of two definitions with the same version the later one stays.
+        """
         changed = self._changed(kinds)
         if changed:
             self._publish(changed)
@@ -115,7 +118,7 @@ class Kinds(Noun):
         changed = []
         for kind in kinds:
             rows = yield query("get_kind", PublishedKind, name=kind.name)
-            if rows != [kind]:
+            if rows != [kind] and not (rows and rows[0].version > kind.version):
                 changed.append(kind)
         return changed
 
@@ -183,10 +186,11 @@ class Workers(Noun):
         pid: int,
         queues: list[str],
         kinds: list[str],
+        build: str = "",
         version: str | None = None,
         slots: int | None = None,
     ) -> Operation[None]:
-        """Register a new worker.
+        """Register a new worker. *build* names its code: workers of one build read the same payloads.
 
         Raises:
             Conflict: The id was used before; each start has to draw a new one.
@@ -194,8 +198,8 @@ class Workers(Noun):
         rows = yield query("get_worker_host", id=worker)
         if rows:
             raise Conflict(f"worker id {worker!r} was used before", hint="Draw a new id for each start.")
-        values = {"host": host, "pid": pid, "queues": queues, "kinds": kinds, "version": version, "slots": slots}
-        yield query("insert_worker", id=worker, **values)
+        values = {"host": host, "pid": pid, "version": version, "slots": slots}
+        yield query("insert_worker", id=worker, queues=queues, kinds=kinds, build=build, **values)
 
     def heartbeat(self, worker: WorkerId) -> WorkerHeartbeat | None:
         """Record that a worker is alive, and return the request to it; None if it is not registered."""

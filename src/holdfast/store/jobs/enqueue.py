@@ -167,7 +167,7 @@ def _following(request: NewJob, answer: Enqueued) -> NewJob:
 def _job_columns(requests: list[NewJob], ids: list[JobId], now: datetime, holder: Lease | None) -> dict[str, list[Any]]:
     return {
         "id": ids,
-        **columns_of(requests, "kind", "payload", "label", "tags", "actor"),
+        **columns_of(requests, "kind", "kind_version", "payload", "label", "tags", "actor"),
         **columns_of(requests, "max_attempts", "max_crashes", "on_lost", "retry"),
         "key": [request.unique.key if request.unique else None for request in requests],
         "parent_id": [holder.job_id if holder else request.parent_id for request in requests],
@@ -182,7 +182,7 @@ def _live_columns(requests: list[NewJob], ids: list[JobId], now: datetime) -> di
     return {
         "id": ids,
         "state": [_first_state(request, due, now) for request, due in zip(requests, dues, strict=True)],
-        **columns_of(requests, "queue", "kind", "priority"),
+        **columns_of(requests, "queue", "kind", "kind_version", "priority"),
         "due_at": dues,
         "no_prefetch": [request.on_lost is not OnLost.RETRY for request in requests],
     }

@@ -22,7 +22,7 @@ from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.operation import Noun, Operation, OperationFunction, T, query, transaction
-from holdfast.store.jobs import dependencies, settlement
+from holdfast.store.jobs import dependencies, refusals, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record
 from holdfast.store.jobs.settlement import (
@@ -72,6 +72,7 @@ class Leases(Noun):
         limit: int = 1,
         lease_duration: timedelta = DEFAULT_LEASE,
         mark: bool = False,
+        build: str = "",
     ) -> list[Lease]:
         """Take leases on up to *limit* ready jobs, the most urgent first.
 
@@ -80,9 +81,10 @@ class Leases(Noun):
         - Limits of queues are exact over all workers; starts of jobs of limited queues are recorded.
         - *mark*: the starts are recorded at once, and each costs an attempt if its holder is lost.
           Poison suspects, and jobs whose ``on_lost`` is not ``retry``, are claimed only this way.
+        - *build* names the worker's code. A payload that it has refused never comes back to it.
         """
         lanes = {"queues": list(queues), "kinds": list(kinds), "worker": worker, "lease_duration": lease_duration}
-        lanes |= {"limit": limit, "mark": mark}
+        lanes |= {"limit": limit, "mark": mark, "build": build}
         leases: list[Lease] = self._backend.run(query("claim", Lease, **lanes), timeout=Timeouts.brief)
         if leases and leases[-1].token == 0:
             leases = self._claim_ranked(lanes)
@@ -195,6 +197,17 @@ class Leases(Noun):
     def any_expired(self) -> bool:
         """Whether any lease has expired."""
         return bool(self._fetch("find_expired_lease"))
+
+    def offer_refused(self, *, limit: int = 500) -> int:
+        """Offer jobs that workers could not read to builds that have not refused them; returns the jobs it changed.
+
+        - A ready job whose reader is gone goes to another build, and is held if there is none.
+        - A job that is held because no live worker could read it is released when a worker of a new build is alive.
+        - At most *limit* jobs of each lane are changed.
+        """
+        if not self._fetch("list_refused_lanes"):
+            return 0
+        return self._wake(self._backend.write(refusals.offer, limit))
 
     @transaction(wakes=True)
     def promote(self, *, limit: int = 1000) -> Operation[int]:

@@ -135,9 +135,8 @@ class JobQueries(Noun):
         usages: list[Usage] = yield query("get_queue_usage", Usage, name=job.queue, worker="")
         dependencies: list[DependencyState] = yield query("list_dependency_states", DependencyState, ids=[job_id])
         workers = yield query("count_workers", queue=job.queue, kind=job.kind, silence=WORKER_SILENCE)
-        ahead = yield query(
-            "count_jobs_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
-        )
+        place = {"queue": job.queue, "kind": job.kind, "reader": job.reader}
+        ahead = yield query("count_jobs_ahead", **place, priority=job.priority, due_at=job.due_at, id=job_id)
         situation = JobSituation(
             job=job,
             now=now,

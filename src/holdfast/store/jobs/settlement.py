@@ -13,13 +13,26 @@ from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import ControlRequest, EndReason, JobId, Lease, OnLost, State, Token, WorkerId
 from holdfast.domain.jobs.json_values import storable_result
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.jobs.verdict import Done, Failed, JobNumbers, Lost, Outcome, Released, Stopped, Verdict, judge
+from holdfast.domain.jobs.refusal import dump_refusals
+from holdfast.domain.jobs.verdict import (
+    Done,
+    Failed,
+    JobNumbers,
+    Lost,
+    Outcome,
+    Released,
+    Stopped,
+    Unreadable,
+    Verdict,
+    judge,
+)
 from holdfast.domain.names import clean_text
 from holdfast.store.batches.state import Holder, return_units
 from holdfast.store.engine.operation import ById, Operation, Query, Rows, columns_of, query
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record_all
+from holdfast.store.jobs.refusals import list_builds
 
 X = TypeVar("X")
 
@@ -30,6 +43,7 @@ RESULT_DROPPED = "the result was not stored"
 _EVENTS: dict[str, EventName] = {
     EndReason.LEASE_LOST: EventName.TAKEN_OVER,
     EndReason.RELEASED: EventName.RELEASED,
+    EndReason.UNREADABLE: EventName.UNREADABLE,
     EndReason.CANCELLED: EventName.CANCELLED,
 }
 #: Has the attributes of a lease, ``job_id`` and ``token``.
@@ -129,7 +143,13 @@ def settle_others(
     by_id = {s.lease.job_id: s for s in settlements}
     leases = held_by([s.lease for s in settlements])
     rows: list[JobNumbers] = yield Query("lock_leases", {"leases": leases}, JobNumbers, where)
-    ends = [_End(job, judge(job, by_id[job.job_id].outcome, chance=chance()), by_id[job.job_id].ran) for job in rows]
+    unread = any(isinstance(by_id[job.job_id].outcome, Unreadable) for job in rows)
+    live = (yield from list_builds()) if unread else []
+    ends = []
+    for job in rows:
+        settlement = by_id[job.job_id]
+        builds = [each.build for each in live if each.serves(job.queue, job.kind)]
+        ends.append(_End(job, judge(job, settlement.outcome, chance=chance(), builds=builds), settlement.ran))
     unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     missing = by_id.keys() - {job.job_id for job in rows}
     result = yield from unsettled([by_id[job_id] for job_id in sorted(missing)])
@@ -205,6 +225,8 @@ _VERDICT = {"id": "job.job_id", "token": "job.token"} | {n: f"verdict.{n}" for n
 def _put_back_columns(ends: list[_End], raised: int) -> Rows:
     return ById(
         **columns_of(ends, **_VERDICT, poison_suspect="verdict.poison_suspect", note="verdict.note"),
+        reader=[end.verdict.reader for end in ends],
+        refusals=[dump_refusals(end.verdict.refusals) for end in ends],
         raised=[raised] * len(ends),
         no_prefetch=[end.verdict.poison_suspect or end.job.on_lost is not OnLost.RETRY for end in ends],
         delay=[end.verdict.delay or None for end in ends],
@@ -245,13 +267,18 @@ def _reason(outcome: Outcome) -> str:
             return outcome.reason
         case Released():
             return EndReason.RELEASED
+        case Unreadable():
+            return EndReason.UNREADABLE
         case Stopped():
             return EndReason.CANCELLED
 
 
 def _event(end: _End) -> tuple[JobId, EventName, object]:
     name = _EVENTS.get(end.verdict.reason, EventName.FAILED)
-    return end.job.job_id, name, {"state": end.verdict.state, "reason": end.verdict.reason, "token": end.job.token}
+    detail = {"state": end.verdict.state, "reason": end.verdict.reason, "token": end.job.token}
+    if end.verdict.refusals:
+        detail |= {"refusal": end.verdict.refusals[-1], "reader": end.verdict.reader or None}
+    return end.job.job_id, name, detail
 
 
 def held_by(holders: Sequence[HasLease], **columns: Sequence[Any]) -> Rows:

@@ -109,7 +109,7 @@ def _conflict(
 
 def replaceable_columns(request: NewJob, job_id: JobId) -> dict[str, Any]:
     """The values that a replacement changes in a job that is live already."""
-    names = ("payload", "label", "tags", "priority", "delay", "run_at")
+    names = ("kind_version", "payload", "label", "tags", "priority", "delay", "run_at")
     return {"id": job_id, **{name: getattr(request, name) for name in names}}
 
 

@@ -4,7 +4,7 @@
 SELECT candidate.id AS job_id, job.label, job.payload::text AS payload, job.on_lost, candidate.poison_suspect
 FROM (
     SELECT id, poison_suspect, priority, due_at FROM holdfast.live
-    WHERE state = 'ready' AND queue = :queue AND kind = :kind
+    WHERE state = 'ready' AND queue = :queue AND kind = :kind AND reader = ''
     ORDER BY priority DESC, due_at, id LIMIT :limit::bigint) AS candidate
 CROSS JOIN LATERAL (SELECT label, payload, on_lost FROM holdfast.job WHERE job.id = candidate.id LIMIT 1) AS job
 ORDER BY candidate.priority DESC, candidate.due_at, candidate.id
@@ -21,9 +21,9 @@ WITH claimed AS (
             AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = :queue AND queue.paused)
             AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
         FOR UPDATE SKIP LOCKED)
-    RETURNING id, token, kind, queue, attempts, poison_suspect, priority, due_at
+    RETURNING id, token, kind, kind_version, queue, attempts, poison_suspect, priority, due_at
 )
 SELECT id AS job_id, token, kind, queue, holdfast.payload_of(id) AS payload,
     attempts AS attempt, true AS started, poison_suspect, priority, due_at,
-    holdfast.checkpoint_of(id) AS checkpoint
+    holdfast.checkpoint_of(id) AS checkpoint, kind_version
 FROM claimed

@@ -4,12 +4,13 @@ holdfast.finished CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id 
 
 -- fragment: insert_live_again
 -- Insert the deleted jobs as live. The token goes on from its old value.
-INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, no_prefetch, has_dependents)
+INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, no_prefetch, kind_version, has_dependents)
 SELECT deleted.id, CASE
         WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependency.job_id = deleted.id)
         THEN 'waiting' ELSE 'ready' END,
     deleted.queue, deleted.kind, deleted.priority, (SELECT holdfast.now()), deleted.token,
     (SELECT on_lost <> 'retry' FROM holdfast.job WHERE job.id = deleted.id),
+    (SELECT kind_version FROM holdfast.job WHERE job.id = deleted.id),
     EXISTS (SELECT FROM holdfast.dependency WHERE dependency.dependency_id = deleted.id)
 FROM deleted
 RETURNING id, state
@@ -23,9 +24,10 @@ WHERE id = ANY(:ids::bigint[]) AND kind = 'command'
 RETURNING id
 
 -- name: set_payloads
--- Change payloads. The token rises, so that a claim under way reads the new payload.
+-- Change payloads. The token rises, so that a claim under way reads the new payload. Every build may try it again.
 WITH changed AS (
-    UPDATE holdfast.live SET token = token + 1
+    UPDATE holdfast.live SET token = token + 1, reader = '', refusals = NULL,
+        state = CASE WHEN {unreadable} THEN {state_when_due} ELSE state END
     WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:changed::jsonb)::bigint)) AND state <> 'running'
     RETURNING id
 )

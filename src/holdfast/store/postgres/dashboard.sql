@@ -15,12 +15,12 @@ WITH RECURSIVE lane (queue, kind, step) AS (
 ), level (queue, kind, priority, step) AS (
     SELECT queue, kind, (
         SELECT max(priority) FROM holdfast.live
-        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind), 1
+        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.reader = ''), 1
     FROM lane
     UNION ALL
     SELECT queue, kind, (
         SELECT max(live.priority) FROM holdfast.live WHERE state = 'ready' AND live.queue = level.queue
-            AND live.kind = level.kind AND live.priority < level.priority), step + 1
+            AND live.kind = level.kind AND live.reader = '' AND live.priority < level.priority), step + 1
     FROM level WHERE priority IS NOT NULL AND step < 100
 )
 SELECT queue, kind, (SELECT count(*) FROM (
@@ -29,7 +29,7 @@ SELECT queue, kind, (SELECT count(*) FROM (
         LIMIT :cap::bigint) AS capped) AS ready,
     (SELECT holdfast.now()) - min((
         SELECT min(due_at) FROM holdfast.live WHERE state = 'ready' AND live.queue = level.queue
-            AND live.kind = level.kind AND live.priority = level.priority)) AS waited
+            AND live.kind = level.kind AND live.reader = '' AND live.priority = level.priority)) AS waited
 FROM level WHERE priority IS NOT NULL GROUP BY queue, kind
 
 -- name: list_active_queues

@@ -17,29 +17,30 @@ SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND (SELECT holdfast
 -- The id is allocated before, so that an enqueue sent again after a lost answer changes nothing.
 WITH clock AS (SELECT holdfast.now() AS now),
 inserted AS (
-    INSERT INTO holdfast.job (id, kind, payload, label, tags, parent_id, actor, created_at,
+    INSERT INTO holdfast.job (id, kind, kind_version, payload, label, tags, parent_id, actor, created_at,
         max_attempts, max_crashes, on_lost, retry, nonce)
-    SELECT :id, :kind, :payload::json, :label, :tags::json, :parent_id, :actor, clock.now,
+    SELECT :id, :kind, :kind_version, :payload::json, :label, :tags::json, :parent_id, :actor, clock.now,
         :max_attempts, :max_crashes, :on_lost, :retry::json, :nonce
     FROM clock
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 )
-INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, no_prefetch)
+INSERT INTO holdfast.live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
 SELECT inserted.id,
     CASE WHEN :hold THEN 'held' WHEN due.at > clock.now THEN 'scheduled' ELSE 'ready' END,
-    :queue, :kind, :priority, due.at, :no_prefetch
+    :queue, :kind, :kind_version, :priority, due.at, :no_prefetch
 FROM inserted, clock,
     LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
 RETURNING id
 
 -- name: replace_job
 -- Replace the payload and options of a job that is not running, and delete its progress and steps.
--- The token rises, so that a claim under way reads the new payload.
+-- The token rises, so that a claim under way reads the new payload. A job that no worker could read is tried again.
 WITH clock AS (SELECT holdfast.now() AS now),
 changed AS (
-    UPDATE holdfast.live SET priority = :priority, due_at = due.at, token = token + 1, state = CASE
-        WHEN state IN ('held', 'waiting') THEN state WHEN due.at > clock.now THEN 'scheduled' ELSE 'ready' END
+    UPDATE holdfast.live SET priority = :priority, due_at = due.at, token = token + 1, kind_version = :kind_version,
+        reader = '', refusals = NULL, state = CASE
+        WHEN state IN ('held', 'waiting') AND NOT {unreadable} THEN state WHEN due.at > clock.now THEN 'scheduled' ELSE 'ready' END
     FROM clock, LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
     WHERE live.id = :id AND live.state <> 'running'
     RETURNING live.id
@@ -48,6 +49,6 @@ changed AS (
 ), deleted_steps AS (
     DELETE FROM holdfast.step USING changed WHERE step.job_id = changed.id
 )
-UPDATE holdfast.job SET payload = :payload::json, label = :label, tags = :tags::json
+UPDATE holdfast.job SET payload = :payload::json, kind_version = :kind_version, label = :label, tags = :tags::json
 FROM changed WHERE job.id = changed.id
 RETURNING job.id

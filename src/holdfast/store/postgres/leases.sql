@@ -23,16 +23,24 @@ holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live
 CASE WHEN token > 1 THEN holdfast.payload_of(id)
         ELSE (SELECT payload::text FROM holdfast.job WHERE job.id = claimed.id) END
 
+-- fragment: readers
+-- The readers of a claim: '' for jobs of every build, and :build while jobs wait for this build alone. The second would
+-- double the lanes of every claim.
+(SELECT '' UNION ALL SELECT :build::text WHERE EXISTS (
+        SELECT FROM holdfast.live WHERE state = 'ready' AND reader = :build AND reader <> '' AND refusals IS NOT NULL))
+
 -- name: claim
--- Claim the best ready jobs of unlimited queues, over all lanes. A lane is a queue and a kind that the worker serves.
+-- Claim the best ready jobs of unlimited queues, over all lanes. A lane is a queue and a kind that the worker serves, and
+-- a reader: all jobs but those that other builds refused, and those that only this build may claim.
 -- no_prefetch jobs are claimed only with :mark, which records the start. If one of the queues is limited, no job is
 -- claimed and the only row has no id: the caller then uses claim_limited.
 WITH limited AS (           -- the queues that have a limit
     SELECT name FROM holdfast.queue
     WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL)
 ), lane AS (                -- every queue that is not paused, with every kind
-    SELECT queues.name AS queue, kinds.name AS kind
+    SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader
     FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
+    CROSS JOIN {readers} AS readers (name)
     WHERE NOT EXISTS (SELECT FROM limited) AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
         AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = queues.name AND queue.paused)
 ), claimed AS (
@@ -46,18 +54,19 @@ WITH limited AS (           -- the queues that have a limit
         -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready; a join sorts all ready jobs.
         FROM lane CROSS JOIN LATERAL (
             SELECT id, priority, due_at FROM holdfast.live
-            WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND (:mark OR NOT no_prefetch)
+            WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader
+                AND (:mark OR NOT no_prefetch)
             ORDER BY priority DESC, due_at, id LIMIT :limit::bigint
             FOR UPDATE SKIP LOCKED) AS candidate
         ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :limit::bigint))
-    RETURNING id, token, kind, queue, attempts, poison_suspect, priority, due_at
+    RETURNING id, token, kind, kind_version, queue, attempts, poison_suspect, priority, due_at
 )
 SELECT id AS job_id, token, kind, queue, {claimed_payload} AS payload,
     attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS started, poison_suspect, priority, due_at,
-    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint
+    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint, kind_version
 FROM claimed
 UNION ALL
-SELECT NULL, 0, '', '', '', 0, false, false, 0, NULL, NULL WHERE EXISTS (SELECT FROM limited)
+SELECT NULL, 0, '', '', '', 0, false, false, 0, NULL, NULL, 1 WHERE EXISTS (SELECT FROM limited)
 
 -- name: claim_limited
 -- Claim from all queues, up to the free slots of limited ones. The caller holds their locks (lock_limited_queues).
@@ -75,9 +84,10 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
     SELECT candidate.*, capacity.slots, row_number() OVER (
         PARTITION BY capacity.name ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS queue_rank
     -- planner: LATERAL with LIMIT keeps live_ready, as in claim.
-    FROM capacity CROSS JOIN unnest(:kinds::text[]) AS kinds (name) CROSS JOIN LATERAL (
+    FROM capacity CROSS JOIN unnest(:kinds::text[]) AS kinds (name) CROSS JOIN {readers} AS readers (name)
+    CROSS JOIN LATERAL (
         SELECT id, priority, due_at FROM holdfast.live
-        WHERE state = 'ready' AND queue = capacity.name AND kind = kinds.name
+        WHERE state = 'ready' AND queue = capacity.name AND kind = kinds.name AND reader = readers.name
             AND (:mark OR capacity.limited OR NOT no_prefetch)
         ORDER BY priority DESC, due_at, id LIMIT least(capacity.slots, :limit::bigint)
         FOR UPDATE SKIP LOCKED) AS candidate
@@ -90,11 +100,11 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
             THEN 1 ELSE 0 END
     WHERE id = ANY(ARRAY(
         SELECT id FROM ranked WHERE queue_rank <= slots ORDER BY priority DESC, due_at, id LIMIT :limit::bigint))
-    RETURNING id, token, kind, queue, attempts, poison_suspect, priority, due_at, started_at IS NOT NULL AS started
+    RETURNING id, token, kind, kind_version, queue, attempts, poison_suspect, priority, due_at, started_at IS NOT NULL AS started
 )
 SELECT id AS job_id, token, kind, queue, {claimed_payload} AS payload,
     attempts + CASE WHEN started THEN 0 ELSE 1 END AS attempt, started, poison_suspect, priority, due_at,
-    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint
+    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint, kind_version
 FROM claimed
 
 -- name: renew_leases
@@ -178,6 +188,8 @@ UPDATE holdfast.live SET
     no_prefetch = (:verdict::jsonb->id::text->>'no_prefetch')::boolean,
     note = coalesce(:verdict::jsonb->id::text->>'note',
         CASE WHEN :verdict::jsonb->id::text->>'state' = 'held' THEN note END),
+    reader = coalesce(:verdict::jsonb->id::text->>'reader', reader),
+    refusals = coalesce((:verdict::jsonb->id::text->>'refusals')::json, refusals),
     due_at = coalesce((SELECT holdfast.now()) + (:verdict::jsonb->id::text->>'delay')::interval, due_at),
     requested = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, lease_expires_at = NULL
 WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:verdict::jsonb)::bigint))

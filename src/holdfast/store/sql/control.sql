@@ -22,8 +22,9 @@ WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND requested = 'pause'
 RETURNING id
 
 -- name: release_held_jobs
--- Release held jobs. Those with dependencies wait first; those out of attempts get all of them again.
-UPDATE holdfast.live AS live SET note = NULL,
+-- Release held jobs. Those with dependencies wait first; those out of attempts get all of them again. Every build may
+-- read them again.
+UPDATE holdfast.live AS live SET note = NULL, reader = '', refusals = NULL,
     attempts = CASE WHEN attempts >= (SELECT max_attempts FROM holdfast.job AS job WHERE job.id = live.id)
         THEN 0 ELSE attempts END,
     crashes = CASE WHEN crashes >= (SELECT max_crashes FROM holdfast.job AS job WHERE job.id = live.id)
@@ -46,8 +47,12 @@ RETURNING id
 UPDATE holdfast.live SET priority = :priority WHERE id = ANY(:ids::bigint[]) RETURNING id
 
 -- name: set_queue
--- Move jobs to another queue. A running job counts against its queue's limit and stays.
-UPDATE holdfast.live SET queue = :queue WHERE id = ANY(:ids::bigint[]) AND state <> 'running' RETURNING id
+-- Move jobs to another queue. A running job counts against its queue's limit and stays. Other workers may serve the new
+-- queue, so that a ready job that was refused is offered to all of them.
+UPDATE holdfast.live SET queue = :queue, reader = CASE WHEN state = 'held' THEN reader ELSE '' END,
+    refusals = CASE WHEN state = 'held' THEN refusals END
+WHERE id = ANY(:ids::bigint[]) AND state <> 'running'
+RETURNING id
 
 -- name: set_due_time
 -- Change the due time of jobs that are not running.

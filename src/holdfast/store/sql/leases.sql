@@ -4,7 +4,7 @@
 -- fragment: lease_columns
 live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
     job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS started, live.requested,
-    live.has_dependents, live.worker, live.claimed_at, live.started_at
+    live.has_dependents, live.worker, live.claimed_at, live.started_at, live.refusals::text
 
 -- name: lock_limited_queues
 -- Lock the queues that have a limit, in name order, so that claims on them run one after another.

@@ -58,30 +58,33 @@ SELECT queues.value AS queue,
 FROM unnest(:queues::text[]) AS queues (value)
 
 -- name: read_oldest_ready
--- Read the age of the oldest ready job per queue: the first of each kind and priority.
+-- Read the age of the oldest ready job per queue: the first of each kind and priority. Jobs that only one build may
+-- claim do not count.
 WITH RECURSIVE lane (queue, kind, priority) AS (
     SELECT queues.value, kinds.value, (
         SELECT max(priority) FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = queues.value AND live.kind = kinds.value)
+        WHERE state = 'ready' AND live.queue = queues.value AND live.kind = kinds.value AND live.reader = '')
     FROM unnest(:queues::text[]) AS queues (value) CROSS JOIN unnest(:kinds::text[]) AS kinds (value)
     UNION ALL
     SELECT queue, kind, (
         SELECT max(live.priority) FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.priority < lane.priority)
+        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.reader = ''
+            AND live.priority < lane.priority)
     FROM lane WHERE priority IS NOT NULL
 )
 SELECT queue, (SELECT holdfast.now()) - min((
     SELECT min(due_at) FROM holdfast.live AS live
-    WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind
+    WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.reader = ''
         AND live.priority = lane.priority)) AS age
 FROM lane WHERE priority IS NOT NULL GROUP BY queue
 
 -- name: publish_kind
--- Publish the options and the payload schema of a kind.
-INSERT INTO holdfast.kind (name, options, payload_schema, version, published_at)
+-- Publish the options and the payload schema of a kind. An older version never replaces a newer one.
+INSERT INTO holdfast.kind AS existing (name, options, payload_schema, version, published_at)
 VALUES (:name, :options::json, :payload_schema::json, :version, (SELECT holdfast.now()))
 ON CONFLICT (name) DO UPDATE SET options = excluded.options, payload_schema = excluded.payload_schema,
     version = excluded.version, published_at = excluded.published_at
+WHERE existing.version <= excluded.version
 
 -- name: get_kind
 -- Read a kind.

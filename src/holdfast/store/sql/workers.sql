@@ -2,8 +2,8 @@
 
 -- name: insert_worker
 -- Register a worker. Its id is never used again.
-INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, slots, started_at, seen_at)
-VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], :slots, (SELECT holdfast.now()),
+INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, build, slots, started_at, seen_at)
+VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], :build, :slots, (SELECT holdfast.now()),
     (SELECT holdfast.now()))
 
 -- name: record_heartbeat

@@ -2,7 +2,8 @@
 -- List the first ready jobs of a lane with the columns that forecast their memory.
 SELECT live.id AS job_id, job.label, job.payload, job.on_lost, live.poison_suspect
 FROM holdfast_live AS live CROSS JOIN holdfast_job AS job
-WHERE live.state = 'ready' AND live.queue = :queue AND live.kind = :kind AND job.id = live.id
+WHERE live.state = 'ready' AND live.queue = :queue AND live.kind = :kind AND live.reader = ''
+    AND job.id = live.id
 ORDER BY live.priority DESC, live.due_at, live.id LIMIT :limit
 
 -- name: claim_job
@@ -13,4 +14,4 @@ WHERE id = :id AND state = 'ready' AND queue = :queue
     AND NOT EXISTS (SELECT 1 FROM holdfast_queue AS queue WHERE queue.name = :queue AND queue.paused)
     AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
 RETURNING {claimed_columns}, attempts AS attempt, 1 AS started, poison_suspect, priority, due_at,
-    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
+    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint, kind_version

@@ -8,11 +8,11 @@ id IN (SELECT value FROM json_each(:ids)) AND +state = 'done'
 
 -- fragment: insert_live_again
 -- Insert finished jobs as live. The token goes on from its old value.
-INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, no_prefetch, has_dependents)
+INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, no_prefetch, kind_version, has_dependents)
 SELECT finished.id, CASE
         WHEN EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.job_id = finished.id)
         THEN 'waiting' ELSE 'ready' END,
-    finished.queue, finished.kind, finished.priority, :now, finished.token, job.on_lost <> 'retry',
+    finished.queue, finished.kind, finished.priority, :now, finished.token, job.on_lost <> 'retry', job.kind_version,
     EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.dependency_id = finished.id)
 FROM {finished_with_job}
 
@@ -24,8 +24,9 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND kind = 'command'
 RETURNING id
 
 -- name: set_payloads
--- Change payloads. The token rises, so that a claim under way reads the new payload.
-UPDATE holdfast_live SET token = token + 1
+-- Change payloads. The token rises, so that a claim under way reads the new payload. Every build may try it again.
+UPDATE holdfast_live SET token = token + 1, reader = '', refusals = NULL,
+    state = CASE WHEN {unreadable} THEN {state_when_due} ELSE state END
 WHERE id IN (SELECT CAST(key AS INTEGER) FROM json_each(:changed)) AND state <> 'running';
 UPDATE holdfast_job SET payload = changed.value->>'payload' FROM json_each(:changed) AS changed
 WHERE holdfast_job.id = CAST(changed.key AS INTEGER) AND EXISTS (

@@ -7,24 +7,24 @@
 WITH RECURSIVE lane (queue, kind, step) AS (
     SELECT queue, kind, 1 FROM holdfast_live WHERE id = (
         SELECT id FROM holdfast_live WHERE state = 'ready' AND queue >= ''
-        ORDER BY queue, kind, priority DESC, due_at, id LIMIT 1)
+        ORDER BY queue, kind, reader, priority DESC, due_at, id LIMIT 1)
     UNION ALL
     -- planner: two lookups; with (queue, kind) > (...) SQLite walks the rest of the queue.
     SELECT live.queue, live.kind, lane.step + 1 FROM lane CROSS JOIN holdfast_live AS live ON live.id = coalesce((
         SELECT id FROM holdfast_live WHERE state = 'ready' AND queue = lane.queue AND kind > lane.kind
-        ORDER BY queue, kind, priority DESC, due_at, id LIMIT 1), (
+        ORDER BY queue, kind, reader, priority DESC, due_at, id LIMIT 1), (
         SELECT id FROM holdfast_live WHERE state = 'ready' AND queue > lane.queue
-        ORDER BY queue, kind, priority DESC, due_at, id LIMIT 1))
+        ORDER BY queue, kind, reader, priority DESC, due_at, id LIMIT 1))
     WHERE lane.step < :lanes
 ), level (queue, kind, priority, step) AS (
     SELECT queue, kind, (
         SELECT max(priority) FROM holdfast_live AS live
-        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind), 1
+        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.reader = ''), 1
     FROM lane
     UNION ALL
     SELECT queue, kind, (
         SELECT max(live.priority) FROM holdfast_live AS live WHERE state = 'ready' AND live.queue = level.queue
-            AND live.kind = level.kind AND live.priority < level.priority), step + 1
+            AND live.kind = level.kind AND live.reader = '' AND live.priority < level.priority), step + 1
     FROM level WHERE priority IS NOT NULL AND step < 100
 )
 SELECT queue, kind, (SELECT count(*) FROM (
@@ -32,7 +32,7 @@ SELECT queue, kind, (SELECT count(*) FROM (
         WHERE state = 'ready' AND live.queue = level.queue AND live.kind = level.kind LIMIT :cap)) AS ready,
     :now - min((
         SELECT min(due_at) FROM holdfast_live AS live WHERE state = 'ready' AND live.queue = level.queue
-            AND live.kind = level.kind AND live.priority = level.priority)) AS waited
+            AND live.kind = level.kind AND live.reader = '' AND live.priority = level.priority)) AS waited
 FROM level WHERE priority IS NOT NULL GROUP BY queue, kind
 
 -- name: list_active_queues

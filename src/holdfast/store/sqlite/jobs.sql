@@ -13,27 +13,28 @@ SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
-INSERT INTO holdfast_job (id, kind, payload, label, tags, parent_id, actor, created_at,
+INSERT INTO holdfast_job (id, kind, kind_version, payload, label, tags, parent_id, actor, created_at,
     max_attempts, max_crashes, on_lost, retry, nonce)
-VALUES (:id, :kind, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes, :on_lost, :retry,
-    :nonce);
-INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, no_prefetch)
+VALUES (:id, :kind, :kind_version, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes,
+    :on_lost, :retry, :nonce);
+INSERT INTO holdfast_live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
 SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE 'ready' END,
-    :queue, :kind, :priority, due.at, :no_prefetch
+    :queue, :kind, :kind_version, :priority, due.at, :no_prefetch
 FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due
 RETURNING id
 
 -- name: replace_job
--- Replace the payload and options of a job that is not running, and delete its progress and steps.
-UPDATE holdfast_job SET payload = :payload, label = :label, tags = :tags
+-- Replace the payload and options of a job that is not running, and delete its progress and steps. A job that no worker
+-- could read is tried again.
+UPDATE holdfast_job SET payload = :payload, kind_version = :kind_version, label = :label, tags = :tags
 WHERE id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
 DELETE FROM holdfast_progress
 WHERE job_id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
 DELETE FROM holdfast_step
 WHERE job_id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
 UPDATE holdfast_live SET priority = :priority, due_at = coalesce(:run_at, :now + :delay, :now), token = token + 1,
-    state = CASE
-    WHEN state IN ('held', 'waiting') THEN state
+    kind_version = :kind_version, reader = '', refusals = NULL, state = CASE
+    WHEN state IN ('held', 'waiting') AND NOT {unreadable} THEN state
     WHEN coalesce(:run_at, :now + :delay, :now) > :now THEN 'scheduled' ELSE 'ready' END
 WHERE id = :id AND state <> 'running'
 RETURNING id

@@ -20,8 +20,15 @@ id AS job_id, token, kind, queue,
 -- planner: CROSS JOIN keeps this order, so that each lease is one primary-key lookup.
 json_each(:leases) AS lease CROSS JOIN holdfast_live AS live ON live.id = CAST(lease.key AS INTEGER)
 
+-- fragment: readers
+-- The readers of a claim: '' for jobs of every build, and :build while jobs wait for this build alone. The second would
+-- double the lanes of every claim.
+(SELECT '' AS name UNION ALL SELECT :build WHERE EXISTS (
+        SELECT 1 FROM holdfast_live WHERE state = 'ready' AND reader = :build AND reader <> '' AND refusals IS NOT NULL))
+
 -- name: claim
--- Claim the best ready jobs of unlimited queues, over all lanes. A lane is a queue and a kind that the worker serves.
+-- Claim the best ready jobs of unlimited queues, over all lanes. A lane is a queue and a kind that the worker serves, and
+-- a reader: all jobs but those that other builds refused, and those that only this build may claim.
 -- no_prefetch jobs are claimed only with :mark, which records the start. If one of the queues is limited, no job is
 -- claimed and the only row has no id: the caller then uses claim_limited.
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
@@ -30,7 +37,8 @@ UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
     attempts = attempts + CASE WHEN :mark THEN 1 ELSE 0 END
 WHERE id IN (
     SELECT candidate.id
-    FROM json_each(:queues) AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN holdfast_live AS candidate
+    FROM json_each(:queues) AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
+        CROSS JOIN holdfast_live AS candidate
     WHERE NOT EXISTS (
             SELECT 1 FROM holdfast_queue AS queue
             WHERE queue.name IN (SELECT value FROM json_each(:queues))
@@ -39,15 +47,16 @@ WHERE id IN (
         AND NOT EXISTS (SELECT 1 FROM holdfast_queue AS queue WHERE queue.name = queues.value AND queue.paused)
         AND candidate.id IN (   -- the first ready jobs of the lane
             SELECT id FROM holdfast_live
-            WHERE state = 'ready' AND queue = queues.value AND kind = kinds.value AND (:mark OR NOT no_prefetch)
+            WHERE state = 'ready' AND queue = queues.value AND kind = kinds.value AND reader = readers.name
+                AND (:mark OR NOT no_prefetch)
             ORDER BY priority DESC, due_at, id LIMIT :limit)
     ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :limit)
 RETURNING {claimed_columns}, attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS started,
     poison_suspect, priority, due_at,
     CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress
-        WHERE job_id = holdfast_live.id) END AS checkpoint;
+        WHERE job_id = holdfast_live.id) END AS checkpoint, kind_version;
 SELECT NULL AS job_id, 0 AS token, '' AS kind, '' AS queue, '' AS payload, 0 AS attempt, 0 AS started,
-    0 AS poison_suspect, 0 AS priority, NULL AS due_at, NULL AS checkpoint
+    0 AS poison_suspect, 0 AS priority, NULL AS due_at, NULL AS checkpoint, 1 AS kind_version
 FROM holdfast_queue
 WHERE name IN (SELECT value FROM json_each(:queues)) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) LIMIT 1
 
@@ -68,10 +77,11 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
 ), ranked AS (                      -- the first ready jobs of each lane, ranked within their queue
     SELECT candidate.id, candidate.priority, candidate.due_at, capacity.slots, row_number() OVER (
         PARTITION BY capacity.name ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS queue_rank
-    FROM capacity CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN holdfast_live AS candidate
+    FROM capacity CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
+        CROSS JOIN holdfast_live AS candidate
     WHERE candidate.id IN (
         SELECT id FROM holdfast_live
-        WHERE state = 'ready' AND queue = capacity.name AND kind = kinds.value
+        WHERE state = 'ready' AND queue = capacity.name AND kind = kinds.value AND reader = readers.name
             AND (:mark OR capacity.limited OR NOT no_prefetch)
         ORDER BY priority DESC, due_at, id LIMIT :limit)
 )
@@ -83,7 +93,7 @@ UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
 WHERE id IN (SELECT id FROM ranked WHERE queue_rank <= slots ORDER BY priority DESC, due_at, id LIMIT :limit)
 RETURNING {claimed_columns}, attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END AS attempt,
     started_at IS NOT NULL AS started, poison_suspect, priority, due_at,
-    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
+    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint, kind_version
 
 -- name: renew_leases
 -- Renew all leases of a worker, record the starts of jobs that have begun, and return requests for the holder.
@@ -138,6 +148,7 @@ UPDATE holdfast_live SET state = verdict.value->>'state', attempts = verdict.val
     crashes = verdict.value->>'crashes', token = token + (verdict.value->>'raised'),
     poison_suspect = verdict.value->>'poison_suspect', no_prefetch = verdict.value->>'no_prefetch',
     note = coalesce(verdict.value->>'note', CASE WHEN verdict.value->>'state' = 'held' THEN note END),
+    reader = coalesce(verdict.value->>'reader', reader), refusals = coalesce(verdict.value->>'refusals', refusals),
     due_at = coalesce(:now + (verdict.value->>'delay'), due_at),
     requested = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, lease_expires_at = NULL
 FROM json_each(:verdict) AS verdict

@@ -74,7 +74,7 @@ class KindView(Struct, frozen=True):
 
     name: str
     payload_schema: str
-    version: str | None
+    version: int
 
 
 class KindList(Struct, frozen=True):

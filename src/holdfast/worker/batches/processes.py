@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.verdict import Curve, Done, Failed, Lost, Outcome, Released, Stopped, delay_after
+from holdfast.domain.jobs.verdict import Curve, Done, Failed, Lost, Outcome, Released, Stopped, Unreadable, delay_after
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.state import BatchRun
 from holdfast.store.jobs.leases import DEFAULT_LEASE
@@ -126,6 +126,8 @@ class ChildUnitRunner(UnitRunner):
                 error = self.timeouts.message
             case Failed() | Lost() if late:
                 error = f"{self.timeouts.message}, and was killed"
+            case Unreadable():
+                error = outcome.error
             case Failed() | Lost():
                 error = outcome.error or outcome.reason
         return UnitResult(row, _failed(row, error, took_s, crashed=isinstance(outcome, Lost)), written=False)

@@ -27,7 +27,7 @@ from holdfast.domain.jobs.context import Cancelled
 from holdfast.domain.jobs.job import EndReason, JobId, Lease, State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
-from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Unreadable
 from holdfast.domain.names import clean_text, path_part
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
@@ -116,7 +116,7 @@ class CommandExecutor(SlotExecutor):
         try:
             command = load_command(run.lease.payload)
         except (msgspec.DecodeError, HoldfastError) as error:
-            return Failed(error=str(error), reason=EndReason.BAD_PAYLOAD, permanent=True)
+            return Unreadable(error=str(error))
         if command.about is not None:
             argv = substitute(command.argv, self._callback_values(JobId(command.about)))
             command = structs.replace(command, argv=argv)

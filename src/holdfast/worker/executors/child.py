@@ -25,7 +25,7 @@ import msgspec
 from holdfast import errors
 from holdfast.domain.jobs.job import EndReason, Lease, WorkerId
 from holdfast.domain.jobs.kind import APPLICATIONS, Application, Kind
-from holdfast.domain.jobs.verdict import Failed, Outcome
+from holdfast.domain.jobs.verdict import Failed, Outcome, Unreadable
 from holdfast.domain.names import clean_text
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
@@ -62,7 +62,7 @@ class ChildProcess:
             outcome = self._outcome(begin)
             if os.getpid() != self._pid:
                 os._exit(0)  # a fork that the handler has left must not answer
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, Failed | Unreadable):
                 outcome = msgspec.structs.replace(outcome, error=clean_text(outcome.error))
             lease, name, fields = begin.lease, type(outcome).__name__, msgspec.to_builtins(outcome)
             self._channel.send(children.RunFinished(lease.token, lease.job_id, name, fields, resident("self")))

@@ -12,7 +12,7 @@ from holdfast.domain.jobs.context import Cancelled
 from holdfast.domain.jobs.job import EndReason
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName
-from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import HoldfastError, InvalidKind, LeaseLost
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
@@ -24,7 +24,7 @@ from holdfast.worker.handler import outcome_of
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
 
-OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Failed, Released, Stopped)}
+OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Failed, Released, Stopped, Unreadable)}
 
 
 class ProcessExecutor(SlotExecutor):

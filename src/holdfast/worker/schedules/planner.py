@@ -170,6 +170,7 @@ def plan_to_fire(
     request = new_job_of(
         kind,
         definition.payload if name is None else {**definition.payload, name: plan},
+        kind_version=definition.kind_version,
         queue=definition.queue,
         priority=definition.priority,
         label=plan.schedule,

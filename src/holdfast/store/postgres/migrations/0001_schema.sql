@@ -31,7 +31,7 @@ CREATE TABLE holdfast.kind (
     name text PRIMARY KEY,
     options json NOT NULL,
     payload_schema json NOT NULL,
-    version text,
+    version integer NOT NULL,                  -- an older version never replaces a newer one
     published_at timestamptz NOT NULL
 );
 
@@ -61,6 +61,7 @@ CREATE TABLE holdfast.worker (
     version text,
     queues text[] NOT NULL,
     kinds text[] NOT NULL,
+    build text NOT NULL DEFAULT '',            -- names its code: workers of one build read the same payloads
     started_at timestamptz NOT NULL,
     seen_at timestamptz NOT NULL,
     stopped_at timestamptz,
@@ -103,6 +104,7 @@ CREATE SEQUENCE holdfast.job_id;
 CREATE TABLE holdfast.job (
     id bigint PRIMARY KEY,
     kind text NOT NULL,
+    kind_version integer NOT NULL DEFAULT 1,   -- of the code that wrote the payload
     payload json NOT NULL,
     label text,
     tags json,
@@ -141,13 +143,19 @@ CREATE TABLE holdfast.live (
     started_at timestamptz,                    -- the durable start: from here on a loss costs an attempt
     lease_expires_at timestamptz,
     note text,
+    kind_version integer NOT NULL DEFAULT 1,   -- of the code that wrote the payload
+    reader text NOT NULL DEFAULT '',           -- the only build that may claim it; '' means every build
+    refusals json,                             -- the builds that could not read the payload, oldest first
     CHECK ((state = 'running') = (lease_expires_at IS NOT NULL)),
     CHECK ((state = 'running') = (worker IS NOT NULL)),
     CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
     CHECK (state = 'running' OR started_at IS NULL)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
--- The claim reads only this index. It holds the ready jobs in claim order.
-CREATE INDEX live_ready ON holdfast.live (queue, kind, priority DESC, due_at, id) WHERE state = 'ready';
+-- The claim reads only this index. It holds the ready jobs in claim order. A lane is a queue, a kind and a reader, so that
+-- a worker never passes over jobs that its code cannot read.
+CREATE INDEX live_ready ON holdfast.live (queue, kind, reader, priority DESC, due_at, id) WHERE state = 'ready';
+-- Jobs that some build could not read. Held ones without a reader wait for a new build.
+CREATE INDEX live_refused ON holdfast.live (state, reader, queue, kind, id) WHERE refusals IS NOT NULL;
 CREATE INDEX live_scheduled ON holdfast.live (id) WHERE state = 'scheduled';
 CREATE INDEX live_due ON holdfast.live (due_at, id) WHERE state = 'scheduled';
 CREATE INDEX live_waiting ON holdfast.live (id) WHERE state = 'waiting';
@@ -270,7 +278,7 @@ CREATE VIEW holdfast.live_view AS
         live.poison_suspect, live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at,
         live.note, NULL::timestamptz AS finished_at, NULL::text AS reason, NULL::text AS error, NULL::text AS result,
         progress.done AS progress_done, progress.total AS progress_total, progress.message AS progress_message,
-        progress.checkpoint::text, false AS is_finished
+        progress.checkpoint::text, live.kind_version, live.reader, live.refusals::text, false AS is_finished
     FROM holdfast.live LEFT JOIN holdfast.job ON job.id = live.id
     LEFT JOIN holdfast.progress ON progress.job_id = live.id;
 CREATE VIEW holdfast.finished_view AS
@@ -281,7 +289,7 @@ CREATE VIEW holdfast.finished_view AS
         NULL::timestamptz AS claimed_at, finished.started_at, NULL::timestamptz AS lease_expires_at, NULL::text AS note,
         finished.finished_at, finished.reason, finished.error, finished.result::text, progress.done AS progress_done,
         progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint::text,
-        true AS is_finished
+        job.kind_version, '' AS reader, NULL::text AS refusals, true AS is_finished
     FROM holdfast.finished LEFT JOIN holdfast.job ON job.id = finished.id
     LEFT JOIN holdfast.progress ON progress.job_id = finished.id;
 
@@ -428,6 +436,7 @@ CREATE FUNCTION holdfast.enqueue(
 #variable_conflict use_variable
 DECLARE
     options json;
+    version integer;
     timestamp timestamptz := holdfast.now();
     due timestamptz := holdfast.checked_due_time(timestamp, delay, run_at);
     new_id bigint;
@@ -435,7 +444,7 @@ DECLARE
     unique_key text := enqueue.key;
     expiry timestamptz;
 BEGIN
-    SELECT k.options INTO options FROM holdfast.kind k WHERE k.name = enqueue.kind;
+    SELECT k.options, k.version INTO options, version FROM holdfast.kind k WHERE k.name = enqueue.kind;
     IF options IS NULL THEN
         RAISE EXCEPTION 'E_UNKNOWN_KIND: no application has registered kind "%"', enqueue.kind
             USING HINT = 'See SELECT name FROM holdfast.kind, or start a worker of the application that has it.';
@@ -480,14 +489,14 @@ BEGIN
         END IF;
     END IF;
 
-    INSERT INTO holdfast.job (id, kind, payload, label, key, actor, created_at, max_attempts, max_crashes, on_lost,
-        retry)
-    VALUES (new_id, enqueue.kind, payload, label, unique_key, 'holdfast:sql', timestamp,
+    INSERT INTO holdfast.job (id, kind, kind_version, payload, label, key, actor, created_at, max_attempts, max_crashes,
+        on_lost, retry)
+    VALUES (new_id, enqueue.kind, version, payload, label, unique_key, 'holdfast:sql', timestamp,
         (options->>'max_attempts')::integer, (options->>'max_crashes')::integer, options->>'on_lost',
         CASE WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END);
-    INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, no_prefetch)
+    INSERT INTO holdfast.live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
     VALUES (new_id, CASE WHEN due > timestamp THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
-        enqueue.kind, coalesce(priority, (options->>'priority')::integer), due, options->>'on_lost' <> 'retry');
+        enqueue.kind, version, coalesce(priority, (options->>'priority')::integer), due, options->>'on_lost' <> 'retry');
     -- Wakes workers when the caller commits; the setting holdfast.notify = off switches it off.
     PERFORM pg_notify('holdfast.ready', '') WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
     RETURN new_id;

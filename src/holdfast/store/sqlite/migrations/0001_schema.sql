@@ -20,7 +20,7 @@ CREATE TABLE holdfast_kind (
     name TEXT PRIMARY KEY,
     options TEXT NOT NULL,
     payload_schema TEXT NOT NULL,
-    version TEXT,
+    version INTEGER NOT NULL,                  -- an older version never replaces a newer one
     published_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
@@ -50,6 +50,7 @@ CREATE TABLE holdfast_worker (
     version TEXT,
     queues TEXT NOT NULL,
     kinds TEXT NOT NULL,
+    build TEXT NOT NULL DEFAULT '',            -- names its code: workers of one build read the same payloads
     started_at INTEGER NOT NULL,
     seen_at INTEGER NOT NULL,
     stopped_at INTEGER,
@@ -89,6 +90,7 @@ CREATE INDEX holdfast_autoscaler_decision_at ON holdfast_autoscaler_decision (at
 CREATE TABLE holdfast_job (
     id INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
+    kind_version INTEGER NOT NULL DEFAULT 1,   -- of the code that wrote the payload
     payload TEXT NOT NULL CHECK (json_valid(payload)),
     label TEXT,
     tags TEXT,
@@ -128,13 +130,20 @@ CREATE TABLE holdfast_live (
     started_at INTEGER,                        -- the durable start: from here on a loss costs an attempt
     lease_expires_at INTEGER,
     note TEXT,
+    kind_version INTEGER NOT NULL DEFAULT 1,   -- of the code that wrote the payload
+    reader TEXT NOT NULL DEFAULT '',           -- the only build that may claim it; '' means every build
+    refusals TEXT,                             -- the builds that could not read the payload, oldest first
     CHECK ((state = 'running') = (lease_expires_at IS NOT NULL)),
     CHECK ((state = 'running') = (worker IS NOT NULL)),
     CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
     CHECK (state = 'running' OR started_at IS NULL)
 ) STRICT;
--- The claim reads only this index. It holds the ready jobs in claim order.
-CREATE INDEX holdfast_live_ready ON holdfast_live (queue, kind, priority DESC, due_at, id) WHERE state = 'ready';
+-- The claim reads only this index. It holds the ready jobs in claim order. A lane is a queue, a kind and a reader, so that
+-- a worker never passes over jobs that its code cannot read.
+CREATE INDEX holdfast_live_ready ON holdfast_live (queue, kind, reader, priority DESC, due_at, id)
+    WHERE state = 'ready';
+-- Jobs that some build could not read. Held ones without a reader wait for a new build.
+CREATE INDEX holdfast_live_refused ON holdfast_live (state, reader, queue, kind, id) WHERE refusals IS NOT NULL;
 CREATE INDEX holdfast_live_scheduled ON holdfast_live (id) WHERE state = 'scheduled';
 CREATE INDEX holdfast_live_due ON holdfast_live (due_at, id) WHERE state = 'scheduled';
 CREATE INDEX holdfast_live_waiting ON holdfast_live (id) WHERE state = 'waiting';
@@ -251,7 +260,8 @@ CREATE VIEW holdfast_live_view AS
         job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.poison_suspect,
         live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, live.note,
         NULL AS finished_at, NULL AS reason, NULL AS error, NULL AS result, progress.done AS progress_done,
-        progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint, 0 AS is_finished
+        progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint,
+        live.kind_version, live.reader, live.refusals, 0 AS is_finished
     FROM holdfast_live AS live LEFT JOIN holdfast_job AS job ON job.id = live.id
     LEFT JOIN holdfast_progress AS progress ON progress.job_id = live.id;
 CREATE VIEW holdfast_finished_view AS
@@ -261,7 +271,8 @@ CREATE VIEW holdfast_finished_view AS
         0 AS poison_suspect, NULL AS requested, finished.worker, NULL AS claimed_at, finished.started_at,
         NULL AS lease_expires_at, NULL AS note, finished.finished_at, finished.reason, finished.error,
         finished.result, progress.done AS progress_done, progress.total AS progress_total,
-        progress.message AS progress_message, progress.checkpoint, 1 AS is_finished
+        progress.message AS progress_message, progress.checkpoint, job.kind_version, '' AS reader, NULL AS refusals,
+        1 AS is_finished
     FROM holdfast_finished AS finished LEFT JOIN holdfast_job AS job ON job.id = finished.id
     LEFT JOIN holdfast_progress AS progress ON progress.job_id = finished.id;
 
