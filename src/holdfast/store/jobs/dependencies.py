@@ -16,7 +16,6 @@ from holdfast.errors import DependencyNotFound
 from holdfast.store.engine.operation import ById, Operation, Query, Rows, query
 from holdfast.store.jobs.events import record
 
-
 #: Conditions on the rows of waiting jobs: wait for locked ones, but briefly, or leave them out.
 BRIEFLY, UNLOCKED = ("brief_lock_wait",), ("unlocked_waiting",)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -73,6 +73,10 @@ class JobQueries(Noun):
         """The state of one job, cheap enough for polling."""
         rows = self._fetch("get_job_state", id=job_id)
         return State(rows[0][0]) if rows else self.get(job_id).state
+
+    def existing(self, ids: Sequence[JobId]) -> set[JobId]:
+        """Those of these jobs that exist, live or finished."""
+        return {row[0] for row in self._fetch("list_job_states", ids=list(ids))} if ids else set()
 
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
         """Matching jobs, newest first; *before* is the ``next`` of the previous page.
