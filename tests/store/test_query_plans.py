@@ -23,6 +23,8 @@ from tests.support.jobs import prune
 from tests.support.query_plans import BigPostgres, BigSqlite, Cost, Layout
 
 WORKER = WorkerId("w2")
+#: An hour ago.
+SINCE = datetime.now(UTC) - timedelta(hours=1)
 MINE = {"queues": ["mine", "other"], "kinds": ["mail", "post"]}
 #: Limits for an operation on at most a hundred jobs: a share per job, plus a share per call.
 PAGES = 40 * 100 + 200
@@ -192,6 +194,18 @@ OPERATIONS = {
     "page of a label, held": page(labels=("batch-7",), states=(State.HELD,)),
     "page of a label, ready": page(labels=("batch-7",), states=(State.READY,)),
     "page of keys": page(keys=("key-20", "key-40")),
+    "page of a tag": page(tags=("rare",)),
+    "page of a tag, dead": page(tags=("rare",), states=(State.DEAD,)),
+    "page of an unknown tag": page(tags=("unknown",)),
+    "page of dead since": page(states=(State.DEAD,), since=SINCE),
+    "page of dead since, further": page(before=True, states=(State.DEAD,), since=SINCE),
+    "page of finished since": page(states=(State.DEAD, State.CANCELLED), since=SINCE),
+    "page since": page(since=SINCE),
+    "page of ready since": page(states=(State.READY,), since=SINCE),
+    "page of an error": page(error="unknown"),
+    "page of dead, an error": page(error="unknown", states=(State.DEAD,)),
+    "count dead since": count(states=(State.DEAD,), since=SINCE),
+    "count an error": count(error="unknown"),
     "count": count(),
     "count a label": count(labels=("batch-7",)),
     "count keys": count(keys=("key-20", "key-40")),

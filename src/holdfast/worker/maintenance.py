@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.domain.jobs.job import JobId
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StatementTimeout, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.jobs.retention import RULES, Retention, RetentionRule
 from holdfast.worker import clock
@@ -94,10 +94,10 @@ class Maintenance:
                 continue
             try:
                 total += self._run(step)
-            except StoreUnavailable:
-                self._take_over.due_at = clock.now() + self._heartbeat
-                raise
-            except Exception as error:  # noqa: BLE001 - it holds up no other step
+            except Exception as error:
+                if isinstance(error, StoreUnavailable) and not isinstance(error, StatementTimeout):
+                    self._take_over.due_at = clock.now() + self._heartbeat
+                    raise
                 log.warning("maintenance could not %s: %s", step.name, error)
                 errors.append(error)
         if errors:

@@ -86,6 +86,46 @@ def test_conditions_select(store):
     assert ids(store) == [c, b, a]
 
 
+def test_times_of_finished_states_are_times_of_the_finish(store, clock):
+    """K63: what died in the last hour, whenever it was enqueued; an action on it means the same jobs."""
+    old = put(store)
+    lease = take_one(store)
+    clock.advance(hours=2)
+    store.leases.settle(lease, Failed(error="x", permanent=True))
+    live = put(store)
+    recent = clock.now() - HOUR
+    assert ids(store, states=(State.DEAD,), since=recent) == [old]
+    assert ids(store, states=(State.DEAD,), until=recent) == []
+    assert ids(store, states=(State.DEAD, State.DONE), since=recent) == [old]
+    assert ids(store, since=recent) == [live]
+    assert ids(store, states=(State.DEAD, State.READY), since=recent) == [live]
+    assert store.control.retry(Selector(since=recent), actor="ada") == []
+    assert store.control.retry(Selector(since=recent, states=(State.DEAD,)), actor="ada") == [old]
+
+
+@pytest.mark.parametrize("sparse", [0, 2, 100])
+def test_lists_are_the_same_however_many_jobs_match(store, clock, sparse, monkeypatch):
+    """K63: few jobs of a tag or a time are found by an index, many are met on the way through the list."""
+    monkeypatch.setattr("holdfast.store.jobs.queries.MAX_SPARSE_JOBS", sparse)
+    for _ in range(3):
+        put(store)
+        store.leases.settle(take_one(store), Done())
+    clock.advance(hours=2)
+    put(store)
+    tagged = [put(store, tags='["web"]') for _ in range(3)]
+    for _ in range(4):
+        store.leases.settle(take_one(store), Done())
+    since = clock.now() - HOUR
+    assert ids(store, tags=("web",)) == tagged[::-1]
+    assert ids(store, tags=("web",), states=(State.DONE,), since=since) == tagged[::-1]
+    assert len(ids(store, since=since)) == len(ids(store, states=(State.DONE,), since=since)) == 4
+    assert store.views.count(Selector(since=since)).count == 4
+    page = store.views.page(Selector(since=since), limit=3)
+    assert [job.id for job in store.views.page(Selector(since=since), before=page.next, limit=3).jobs] == [
+        tagged[0] - 1
+    ]
+
+
 def test_a_name_matches_whole_or_by_star_never_by_accident(store):
     """Not a part of it, not another case, and no other character is special."""
     put(store, label="run-10")

@@ -16,7 +16,15 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from holdfast.errors import InvalidInput, JobLocked, SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.errors import (
+    InvalidInput,
+    JobLocked,
+    SchemaMissing,
+    StatementTimeout,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from holdfast.store.engine.backend import Timeouts
 
 #: Idle connections are closed after this time.
@@ -217,6 +225,8 @@ def translate(error: BaseException) -> BaseException:
     match error:
         case errors.LockNotAvailable():
             return JobLocked(f"a job's row is locked by another transaction: {text}")
+        case errors.QueryCanceled():
+            return StatementTimeout("a statement took too long and was given up")
         case errors.DiskFull():
             return StoreFull(f"the disk of the database is full: {text}")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
