@@ -377,9 +377,6 @@ def _after_plan(world: World) -> None:
 def _retention(world: World, store: Store) -> None:
     world.removable = True
     store.pruner.prune(Retention(done=MINUTE, cancelled=MINUTE, dead=MINUTE), limit=2)
-    store.pruner.prune_keys()
-    store.pruner.prune_workers()
-    store.pruner.prune_plans()
 
 
 def _finished(world: World) -> None:

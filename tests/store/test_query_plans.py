@@ -19,9 +19,12 @@ from holdfast.store.engine.operation import query
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, postgres_url
+from tests.support.jobs import prune
 from tests.support.query_plans import BigPostgres, BigSqlite, Cost, Layout
 
 WORKER = WorkerId("w2")
+#: An hour ago.
+SINCE = datetime.now(UTC) - timedelta(hours=1)
 MINE = {"queues": ["mine", "other"], "kinds": ["mail", "post"]}
 #: Limits for an operation on at most a hundred jobs: a share per job, plus a share per call.
 PAGES = 40 * 100 + 200
@@ -36,10 +39,16 @@ def leases(layout: Layout, *, token: int = 1) -> list[Lease]:
     return [Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, False, 0, now, None) for job_id in ids]
 
 
-def settle(outcome, *, token: int = 1, lost: int = 0):
+def judge_again(store: Store, layout: Layout) -> None:
+    """A hundred waiting jobs were locked when their dependencies finished; one of them no longer waits."""
+    store.leases._unjudged.update([*layout.ids("waiting"), *layout.ids("running", 1)])
+    store.leases.judge_again()
+
+
+def settle(outcome, *, token: int = 1, lost: int = 0, wait: bool = True):
     def operation(store: Store, layout: Layout) -> None:
         settlements = [Settlement(lease, outcome) for lease in leases(layout, token=token)]
-        assert len(store.leases.settle_many(settlements).lost) == lost
+        assert len(store.leases.settle_many(settlements, wait=wait).lost) == lost
 
     return operation
 
@@ -105,6 +114,8 @@ OPERATIONS = {
     "mark": lambda store, layout: store.leases.record_start(leases(layout)[0]),
     "settle done": settle(Done()),
     "settle again": settle(Done(), token=0, lost=100),
+    "settle unlocked": settle(Done(), wait=False),
+    "settle failed unlocked": settle(Failed(error="boom"), wait=False),
     "settle failed": settle(Failed(error="boom")),
     "settle dead": settle(Failed(error="boom", permanent=True)),
     "give back": lambda store, layout: store.leases.release(leases(layout)),
@@ -116,7 +127,9 @@ OPERATIONS = {
     "keep a step": lambda store, layout: store.steps.keep(leases(layout)[0], "one", "1"),
     "promote": lambda store, layout: store.leases.promote(limit=100),
     "next due": lambda store, layout: store.leases.next_due(),
+    "next not due": lambda store, layout: store.leases.next_due(overdue=False),
     "any lapsed": lambda store, layout: store.leases.any_expired(),
+    "judge again": judge_again,
     "queue depths": lambda store, layout: store.queues.depths(["default", "other"], cap=100),
     "oldest ready": lambda store, layout: store.queues.oldest_ready(["default", "other"], ["mail", "later"]),
     "queues in use": lambda store, layout: store.queues.with_ready_jobs(),
@@ -158,10 +171,13 @@ OPERATIONS = {
     "move": action("move", "later", "other"),
     "reschedule": action("reschedule", "later", datetime(2040, 1, 1, tzinfo=UTC)),
     "remove": lambda store, layout: store.control.delete(Selector(ids=tuple(layout.ids("finished")))),
-    "prune": lambda store, layout: store.pruner.prune(
-        Retention(done=timedelta(hours=1), cancelled=timedelta(hours=1), dead=timedelta(days=900)), limit=100
+    "prune": lambda store, layout: prune(
+        store,
+        *("done", "cancelled", "dead"),
+        retention=Retention(done=timedelta(hours=1), cancelled=timedelta(hours=1), dead=timedelta(days=900)),
+        limit=100,
     ),
-    "prune keys": lambda store, layout: store.pruner.prune_keys(limit=100),
+    "prune keys": lambda store, layout: prune(store, "keys", limit=100),
     "get": lambda store, layout: store.views.get(layout.ids("finished")[50]),
     "get unknown": get_unknown,
     "state": lambda store, layout: store.views.state(layout.ids("finished")[50]),
@@ -178,10 +194,22 @@ OPERATIONS = {
     "page of a label, held": page(labels=("batch-7",), states=(State.HELD,)),
     "page of a label, ready": page(labels=("batch-7",), states=(State.READY,)),
     "page of keys": page(keys=("key-20", "key-40")),
+    "page of a tag": page(tags=("rare",)),
+    "page of a tag, dead": page(tags=("rare",), states=(State.DEAD,)),
+    "page of an unknown tag": page(tags=("unknown",)),
+    "page of dead since": page(states=(State.DEAD,), since=SINCE),
+    "page of dead since, further": page(before=True, states=(State.DEAD,), since=SINCE),
+    "page of finished since": page(states=(State.DEAD, State.CANCELLED), since=SINCE),
+    "page since": page(since=SINCE),
+    "page of ready since": page(states=(State.READY,), since=SINCE),
+    "page of an error": page(error="unknown"),
+    "page of dead, an error": page(error="unknown", states=(State.DEAD,)),
+    "count dead since": count(states=(State.DEAD,), since=SINCE),
+    "count an error": count(error="unknown"),
     "count": count(),
     "count a label": count(labels=("batch-7",)),
     "count keys": count(keys=("key-20", "key-40")),
-    "prune acts": lambda store, layout: store.pruner.prune_audit(limit=100),
+    "prune acts": lambda store, layout: prune(store, "audit entries", "responses", limit=100),
     "acts": lambda store, layout: store.audit_log.page(limit=50),
     "acts of a person": lambda store, layout: store.audit_log.page(limit=50, actor="ada"),
     "answer": lambda store, layout: store.idempotency_keys.claim("ci", "key", "digest"),

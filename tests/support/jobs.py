@@ -10,6 +10,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.store import Store
 from holdfast.store.jobs.leases import DEFAULT_LEASE
+from holdfast.store.jobs.retention import RULES, Retention
 
 WORKER = WorkerId("worker-1")
 BOOM = Failed(error="boom")
@@ -50,6 +51,13 @@ def states(store: Store) -> dict[JobId, State]:
 def lapse(clock, lease_duration: timedelta = DEFAULT_LEASE) -> None:
     """Let all leases of *term* lapse."""
     clock.advance(lease_duration + timedelta(seconds=1))
+
+
+def prune(store: Store, *names: str, retention: Retention | None = None, limit: int = 1000) -> int:
+    """Apply the retention rules of these names; returns the number of pruned rows."""
+    rules = [rule for rule in RULES if rule.name in names]
+    assert len(rules) == len(names)
+    return sum(store.pruner.apply(rule, retention or Retention(), limit=limit) for rule in rules)
 
 
 def only(*ids: JobId) -> Selector:

@@ -71,14 +71,15 @@ class Layout(Struct, frozen=True, kw_only=True):
 #: One text for both backends: at(n) is the time n seconds from now, series holds 1, 2, 3, …
 LOAD = """
 INSERT INTO holdfast.queue (name, run_limit) VALUES ('narrow', 200);
-INSERT INTO holdfast.job (id, kind, payload, label, key, actor, created_at, on_lost, after_when, after_failed)
-SELECT n, 'mail', '{}', CASE WHEN n % 20 < 2 THEN 'batch-' || (n / 1000) END, CASE WHEN n % 20 < 2 THEN 'key-' || n END,
+INSERT INTO holdfast.job (id, kind, payload, tags, label, key, actor, created_at, on_lost, after_when, after_failed)
+SELECT n, 'mail', '{}', CASE WHEN n % 5000 = 0 THEN '["rare"]' END::json, CASE WHEN n % 20 < 2 THEN 'batch-' || (n / 1000) END, CASE WHEN n % 20 < 2 THEN 'key-' || n END,
     'test', at(n - 4000000), 'retry', 'done', 'cancel'
 FROM series WHERE n <= $live + $finished;
 INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
-    started_at, finished_at, reason)
+    started_at, finished_at, reason, error)
 SELECT 2 * n, CASE n % 100 WHEN 10 THEN 'dead' WHEN 2 THEN 'cancelled' ELSE 'done' END, 'mine', 'mail', 0,
-    at(9 * (n - $finished)), 1, 0, 1, 'w1', at(9 * (n - $finished)), at(9 * (n - $finished)), 'done'
+    at(9 * (n - $finished)), 1, 0, 1, 'w1', at(9 * (n - $finished)), at(9 * (n - $finished)), 'done',
+    CASE n % 1000 WHEN 10 THEN 'boom' END
 FROM series WHERE n <= $finished;
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, has_dependents, worker, claimed_at, started_at, lease_expires_at)
 SELECT 2 * n - 1, 'running', CASE WHEN n % 3 = 0 THEN 'narrow' ELSE 'mine' END, 'mail', 0, at(0), 1, n > 0, 'w1', at(0),
@@ -269,6 +270,7 @@ class BigPostgres:
             with self._connection.transaction():
                 self._run(f"TRUNCATE {names}")
                 self._run(load_script(layout))
+            self._run("SELECT brin_summarize_new_values('holdfast.job_created')")  # as autovacuum does
             self._run(f"ANALYZE {names}")
             self._keep(situation)
         self._keep("drained")
@@ -427,7 +429,7 @@ class BigSqlite:
             "INSERT INTO series SELECT value FROM json_each(?)", (json.dumps(list(range(1, count + 1))),)
         )
         self._connection.executescript(
-            "BEGIN;" + load_script(self.layout).replace("holdfast.", "holdfast_") + "COMMIT;"
+            "BEGIN;" + load_script(self.layout).replace("holdfast.", "holdfast_").replace("::json", "") + "COMMIT;"
         )
         self._connection.execute("UPDATE holdfast_meta SET last_job_id = ?", (count,))
 

@@ -31,6 +31,7 @@
     │   ├── NetworkFileSystem
     │   └── OtherDatabase
     ├── StoreUnavailable        5
+    │   ├── StatementTimeout        a list took too long
     │   └── StoreFull
     ├── Conflict                9
     │   ├── DuplicateJob
@@ -69,6 +70,7 @@ from holdfast.errors.store import OtherDatabase as OtherDatabase
 from holdfast.errors.store import Refused as Refused
 from holdfast.errors.store import SchemaMissing as SchemaMissing
 from holdfast.errors.store import SchemaTooNew as SchemaTooNew
+from holdfast.errors.store import StatementTimeout as StatementTimeout
 from holdfast.errors.store import StoreFull as StoreFull
 from holdfast.errors.store import StoreMoved as StoreMoved
 from holdfast.errors.store import StoreReadOnly as StoreReadOnly

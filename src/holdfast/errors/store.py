@@ -92,6 +92,13 @@ class StoreUnavailable(HoldfastError):
     hint = "Is the database running, and does the URL lead to it? The same call may succeed later."
 
 
+class StatementTimeout(StoreUnavailable):
+    """A statement took too long and was given up; nothing was written."""
+
+    code = "E_STATEMENT_TIMEOUT"
+    hint = "A list: narrow its filter, for example by --state, --queue or a later --since. Otherwise try again later."
+
+
 class StoreFull(StoreUnavailable):
     """The disk of the store is full; nothing was written."""
 

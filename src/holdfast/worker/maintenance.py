@@ -2,82 +2,114 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from holdfast.domain.jobs.job import JobId
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StatementTimeout, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.jobs.retention import Retention
+from holdfast.store.jobs.retention import RULES, Retention, RetentionRule
 from holdfast.worker import clock
+from holdfast.worker.commands.log_files import LogFiles
 from holdfast.worker.service import TickResult
+
+log = logging.getLogger("holdfast")
 
 #: Intervals of the steps. Notifications shorten the wait for a promotion to the second value.
 PROMOTE_INTERVAL_S, MIN_PROMOTE_INTERVAL_S = 3.0, 1.0
 TAKE_OVER_INTERVAL_S = 5.0
 OFFER_INTERVAL_S = 10.0
+JUDGE_AGAIN_INTERVAL_S = 1.0
 DEPENDENCIES_INTERVAL_S = BATCHES_INTERVAL_S = 30.0
 INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
+LOGS_INTERVAL_S = 3600.0
+#: Jobs that one step promotes, and rows that it prunes.
+PROMOTE_LIMIT = PRUNE_LIMIT = 1000
 
 
 @dataclass(slots=True)
 class MaintenanceStep:
     """A step, its interval and its next due time. It returns the number of rows, and whether more are due now."""
 
+    name: str
     run: Callable[[], tuple[int, bool]]
     interval: float
     due_at: float = 0.0
 
 
 class Maintenance:
-    """Runs on every worker; there is no leader. Each step is safe to run concurrently."""
+    """Runs on every worker; there is no leader. Each step is safe to run concurrently.
+
+    A step that fails waits for its next turn and holds up no other.
+    """
 
     name = "maintenance"
 
     def __init__(
-        self, store: Store, *, heartbeat: float, retention: Retention | None, maintained: Counter[str]
+        self,
+        store: Store,
+        *,
+        heartbeat: float,
+        retention: Retention | None,
+        logs: Path,
+        maintained: Counter[str],
     ) -> None:
         self.wake = threading.Event()
         self._store = store
         #: At first, and after an outage, leases are taken over only after this time: live workers renew first.
         self._heartbeat = heartbeat
-        self._retention = retention
+        self._retention = retention or Retention()
         self._maintained = maintained
         self._cursor: JobId | None = None
         self._promoted_at = 0.0
         now = clock.now()
-        self._promotion = MaintenanceStep(self._promote, PROMOTE_INTERVAL_S)
+        self._promotion = MaintenanceStep("promote", self._promote, PROMOTE_INTERVAL_S)
         interval = min(TAKE_OVER_INTERVAL_S, 2 * heartbeat)
-        self._take_over = MaintenanceStep(self._take_over_expired, interval, now + heartbeat)
+        self._take_over = MaintenanceStep("take over", self._take_over_expired, interval, now + heartbeat)
         self._steps = [
             self._promotion,
             self._take_over,
-            MaintenanceStep(self._offer_refused, OFFER_INTERVAL_S),
-            MaintenanceStep(self._check_dependencies, DEPENDENCIES_INTERVAL_S),
-            MaintenanceStep(self._revive_batches, BATCHES_INTERVAL_S),
-            MaintenanceStep(self._expire_inbox, INBOX_INTERVAL_S),
-            MaintenanceStep(self._prune, PRUNE_INTERVAL_S, now + PRUNE_INTERVAL_S),
+            MaintenanceStep("judge again", self._judge_again, JUDGE_AGAIN_INTERVAL_S),
+            MaintenanceStep("offer refused jobs", self._offer_refused, OFFER_INTERVAL_S),
+            MaintenanceStep("check dependencies", self._check_dependencies, DEPENDENCIES_INTERVAL_S),
+            MaintenanceStep("revive batches", self._revive_batches, BATCHES_INTERVAL_S),
+            MaintenanceStep("expire results", self._expire_inbox, INBOX_INTERVAL_S),
         ]
+        for rule in RULES:
+            run = partial(self._prune, rule)
+            self._steps.append(MaintenanceStep(f"prune {rule.name}", run, PRUNE_INTERVAL_S, now + PRUNE_INTERVAL_S))
+        self._log_files = LogFiles(store, logs)
+        self._steps.append(MaintenanceStep("prune logs", self._prune_logs, LOGS_INTERVAL_S, now + PRUNE_INTERVAL_S))
 
     def tick(self) -> TickResult:
+        """Run the steps that are due. The first error is raised after the last step."""
         total = 0
+        errors: list[Exception] = []
         for step in self._steps:
-            if clock.now() >= step.due_at:
-                # Set before the run: a failing step waits for its next turn and does not block the others.
-                step.due_at = clock.now() + step.interval * random.uniform(0.8, 1.2)
+            if clock.now() < step.due_at:
+                continue
+            try:
                 total += self._run(step)
+            except Exception as error:
+                if isinstance(error, StoreUnavailable) and not isinstance(error, StatementTimeout):
+                    self._take_over.due_at = clock.now() + self._heartbeat
+                    raise
+                log.warning("maintenance could not %s: %s", step.name, error)
+                errors.append(error)
+        if errors:
+            raise errors[0]
         next_in = max(0.0, min(step.due_at for step in self._steps) - clock.now())
         return TickResult(next_in, processed=total)
 
     def _run(self, step: MaintenanceStep) -> int:
-        try:
-            count, more = step.run()
-        except StoreUnavailable:
-            self._take_over.due_at = clock.now() + self._heartbeat
-            raise
+        step.due_at = clock.now() + step.interval * random.uniform(0.8, 1.2)  # also if it fails
+        count, more = step.run()
         if more:
             step.due_at = clock.now()
         return count
@@ -91,13 +123,16 @@ class Maintenance:
 
     def _promote(self) -> tuple[int, bool]:
         self._promoted_at = clock.now()
+        count, longest = 0, PROMOTE_INTERVAL_S
         wait = self._store.leases.next_due()
-        next_in = PROMOTE_INTERVAL_S if wait is None else min(wait.total_seconds(), PROMOTE_INTERVAL_S)
-        if next_in > 0:
-            self._promotion.due_at = clock.now() + next_in
-            return 0, False
-        count = self._store.leases.promote(limit=1000)
-        self._promotion.due_at = clock.now()  # the next job may be due at once
+        if wait is not None and wait.total_seconds() <= 0:
+            count = self._store.leases.promote(limit=PROMOTE_LIMIT)
+            if count == PROMOTE_LIMIT:
+                return count, True
+            # A job that is still due is locked by another transaction: it must not hide the next one.
+            wait, longest = self._store.leases.next_due(overdue=False), MIN_PROMOTE_INTERVAL_S
+        next_in = longest if wait is None else min(wait.total_seconds(), longest)
+        self._promotion.due_at = clock.now() + next_in
         return count, False
 
     def _take_over_expired(self) -> tuple[int, bool]:
@@ -111,6 +146,10 @@ class Maintenance:
         count = self._store.leases.offer_refused(limit=500)
         self._maintained["refusal"] += count
         return count, count > 0
+
+    def _judge_again(self) -> tuple[int, bool]:
+        self._store.leases.judge_again()
+        return 0, False
 
     def _check_dependencies(self) -> tuple[int, bool]:
         self._cursor = self._store.leases.check_waiting(after=self._cursor or JobId(0), limit=500)
@@ -126,16 +165,12 @@ class Maintenance:
         self._maintained["result"] += count
         return count, count == 100
 
-    def _prune(self) -> tuple[int, bool]:
-        pruner = self._store.pruner
-        counts = {
-            "job": sum(pruner.prune(self._retention, limit=1000).values()),
-            "key": pruner.prune_keys(limit=1000),
-            "worker": pruner.prune_workers(self._retention, limit=1000),
-            "plan": pruner.prune_plans(self._retention, limit=1000),
-            "decision": pruner.prune_autoscaler(self._retention, limit=1000),
-            "audit": pruner.prune_audit(self._retention, limit=1000),
-        }
-        for table, count in counts.items():
-            self._maintained[table] += count
-        return sum(counts.values()), max(counts.values()) >= 1000
+    def _prune(self, rule: RetentionRule) -> tuple[int, bool]:
+        count = self._store.pruner.apply(rule, self._retention, limit=PRUNE_LIMIT)
+        self._maintained[rule.counted_as] += count
+        return count, count >= PRUNE_LIMIT
+
+    def _prune_logs(self) -> tuple[int, bool]:
+        count, more = self._log_files.prune(limit=PRUNE_LIMIT)
+        self._maintained["log"] += count
+        return count, more

@@ -116,7 +116,9 @@ class Worker:
         claimer = Claimer(
             setup, self._pool, poll_interval=self._poll_interval, paused=lambda: watchdog.fenced or remote.quiet
         )
-        maintenance = Maintenance(store, heartbeat=interval, retention=options.retention, maintained=counts.maintained)
+        maintenance = Maintenance(
+            store, heartbeat=interval, retention=options.retention, logs=options.logs, maintained=counts.maintained
+        )
         planner = Planner(store, providers, counts=counts) if options.plans else None
         helpers = (maintenance, planner, self._autoscaler)
         return Services(

@@ -12,7 +12,7 @@ from holdfast.errors import InvalidInput, JobInUse, NotFound
 from holdfast.store.access.audit import AuditedAction
 from holdfast.store.jobs import control
 from holdfast.store.jobs.retention import Retention
-from tests.support.jobs import only, put, state, take_one
+from tests.support.jobs import only, prune, put, state, take_one
 
 
 def act(store, action="cancel", target="id=1", **told):
@@ -46,14 +46,14 @@ def test_acts_and_answers_are_forgotten_in_their_time(store, clock):
     act(store)
     assert store.idempotency_keys.claim("c", "k", "d") is None
     clock.advance(hours=23)
-    assert store.pruner.prune_audit() == 0
+    assert prune(store, "audit entries", "responses") == 0
     clock.advance(hours=2)
-    assert store.pruner.prune_audit() == 1
+    assert prune(store, "audit entries", "responses") == 1
     assert store.idempotency_keys.claim("c", "k", "d") is None
     clock.advance(days=400)
-    assert store.pruner.prune_audit(Retention(audit=timedelta(0))) == 1
+    assert prune(store, "audit entries", "responses", retention=Retention(audit=timedelta(0))) == 1
     assert len(store.audit_log.page()) == 1
-    assert store.pruner.prune_audit() == 1
+    assert prune(store, "audit entries", "responses") == 1
     assert store.audit_log.page() == []
 
 

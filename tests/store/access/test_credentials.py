@@ -40,7 +40,7 @@ def test_revoking_the_last_token_never_opens_the_door(store, clock):
     assert store.credentials.access_state(prefix).revoked_at == clock.now()
     assert store.credentials.access_state(None).locked
     clock.advance(days=5000)
-    store.pruner.prune_audit()
+    store.pruner.prune()
     assert store.credentials.access_state(None).locked
     with pytest.raises(NotFound, match="no token 'ci'"):
         store.credentials.revoke("ci")

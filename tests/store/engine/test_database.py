@@ -289,7 +289,7 @@ def test_a_producer_enqueues_and_no_more(target, as_role):
     first = put(producer, unique=Unique("u"), hold=True)
     assert put(producer, unique=Unique("u")) == first
     put(producer, after=After(ids=(first,)))
-    producer.jobs.enqueue_many([NewJob(kind="mail") for _ in range(100)])
+    last = producer.jobs.enqueue_many([NewJob(kind="mail") for _ in range(100)])[-1].id
     app = holdfast.Holdfast("sqlite:///never-opened.db")
     app.job(name="other")(lambda: None)
     producer.kinds.publish([app.kinds["other"].published()])
@@ -297,7 +297,7 @@ def test_a_producer_enqueues_and_no_more(target, as_role):
         connection.execute("SELECT holdfast.enqueue('other')")
     for write in (
         lambda: producer.queues.pause("default"),
-        lambda: producer.control.delete(Selector(ids=(first,))),
+        lambda: producer.control.delete(Selector(ids=(last,))),
         lambda: producer.workers.announce(WorkerId("w"), host="h", pid=1, queues=[], kinds=[], version=None),
     ):
         with pytest.raises(StoreReadOnly):

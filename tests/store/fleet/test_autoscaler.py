@@ -22,7 +22,7 @@ from holdfast.domain.jobs.why import Because
 from holdfast.errors import InvalidInput
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.store.jobs.retention import Retention
-from tests.support.jobs import WORKER, only, put, state
+from tests.support.jobs import WORKER, only, prune, put, state
 
 PROGRAM = Command(argv=("true",), cwd="/").dumps()
 OTHER = WorkerId("worker-2")
@@ -127,8 +127,8 @@ def test_what_was_decided_and_learned_is_forgotten_in_time(store, clock):
     store.autoscaler.record_decisions(WORKER, "here", [AutoscalerDecision("default", AutoscalerAction.STRAIN, "tight")])
     clock.advance(days=31)
     store.autoscaler.learn([("new", 1)])
-    assert store.pruner.prune_autoscaler(Retention(done=timedelta(0))) == 0
-    assert store.pruner.prune_autoscaler() == 2
+    assert prune(store, "decisions", "memory profiles", retention=Retention(done=timedelta(0))) == 0
+    assert prune(store, "decisions", "memory profiles") == 2
     assert store.autoscaler.decisions("default") == []
     assert [profile.name for profile in store.autoscaler.all_profiles()] == ["new"]
 

@@ -73,7 +73,7 @@ def test_trouble_is_found(store, clock):
     store.queues.pause("q", note="the moon")
     put(store, "post")
     facts = dashboard_view(store)
-    told = {each.sort: each.text for each in facts.attention}
+    told = {each.category: each.text for each in facts.attention}
     assert told["expired"] == "job 2 (mail) has lost its worker"
     assert told["dead"] == "job 1 is dead (mail, handler_error)"
     assert told["paused_queue"] == "queue q is paused: the moon"
@@ -87,7 +87,7 @@ def test_a_full_queue_and_one_that_waits_long_want_a_look(store, clock):
     take_one(store, queues=("narrow",))
     put(store)
     clock.advance(minutes=20)
-    told = {each.sort for each in dashboard_view(store).attention}
+    told = {each.category for each in dashboard_view(store).attention}
     assert {"full_queue", "slow_queue"} <= told
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.domain.fleet.queue import Queue
 from holdfast.domain.jobs.job import WorkerId
+from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import InvalidInput
 from holdfast.store.fleet.registry import Depth
@@ -144,6 +145,18 @@ def test_how_full_queues_are(store, clock):
     clock.advance(minutes=2)
     assert store.queues.depths(["default", "other"], cap=10) == [Depth("default", 2, 2, 2), Depth("other", 0, 0, 0)]
     assert store.queues.depths(["default"], cap=1) == [Depth("default", 1, 1, 1)]
+
+
+def test_the_oldest_ready_job_is_searched_at_both_ends_of_the_priorities(store, clock):
+    """K55: a kind can have as many priorities as jobs; those in the middle are not read."""
+    ages = {125: 3, 249: 2, 0: 1}  # the priority, and its age in hours
+    for priority in sorted(ages, key=ages.get, reverse=True):
+        put(store, priority=priority)
+        clock.advance(hours=1)
+    store.jobs.enqueue_many([NewJob(kind="mail", priority=n) for n in range(250) if n not in ages])
+    assert store.queues.oldest_ready(["default"], ["mail"]) == {"default": timedelta(hours=2)}
+    store.jobs.enqueue(NewJob(kind="few", priority=7))
+    assert store.queues.oldest_ready(["default"], ["few"]) == {"default": timedelta(0)}
 
 
 def test_how_long_the_oldest_ready_job_has_waited(store, clock):

@@ -15,7 +15,7 @@ from holdfast.domain.jobs.why import Because
 from holdfast.errors import Conflict, InvalidInput, JobPruned, NoSuchJob, NotFound
 from holdfast.store.jobs.retention import Retention
 from tests.support.backends import START
-from tests.support.jobs import lapse, put, take, take_one
+from tests.support.jobs import lapse, prune, put, take, take_one
 
 HOUR = timedelta(hours=1)
 
@@ -84,6 +84,46 @@ def test_conditions_select(store):
     assert ids(store, until=START + HOUR) == [c, b, a]
     assert ids(store, labels=("run-*",), kinds=("b",)) == [b]
     assert ids(store) == [c, b, a]
+
+
+def test_times_of_finished_states_are_times_of_the_finish(store, clock):
+    """K63: what died in the last hour, whenever it was enqueued; an action on it means the same jobs."""
+    old = put(store)
+    lease = take_one(store)
+    clock.advance(hours=2)
+    store.leases.settle(lease, Failed(error="x", permanent=True))
+    live = put(store)
+    recent = clock.now() - HOUR
+    assert ids(store, states=(State.DEAD,), since=recent) == [old]
+    assert ids(store, states=(State.DEAD,), until=recent) == []
+    assert ids(store, states=(State.DEAD, State.DONE), since=recent) == [old]
+    assert ids(store, since=recent) == [live]
+    assert ids(store, states=(State.DEAD, State.READY), since=recent) == [live]
+    assert store.control.retry(Selector(since=recent), actor="ada") == []
+    assert store.control.retry(Selector(since=recent, states=(State.DEAD,)), actor="ada") == [old]
+
+
+@pytest.mark.parametrize("sparse", [0, 2, 100])
+def test_lists_are_the_same_however_many_jobs_match(store, clock, sparse, monkeypatch):
+    """K63: few jobs of a tag or a time are found by an index, many are met on the way through the list."""
+    monkeypatch.setattr("holdfast.store.jobs.queries.MAX_SPARSE_JOBS", sparse)
+    for _ in range(3):
+        put(store)
+        store.leases.settle(take_one(store), Done())
+    clock.advance(hours=2)
+    put(store)
+    tagged = [put(store, tags='["web"]') for _ in range(3)]
+    for _ in range(4):
+        store.leases.settle(take_one(store), Done())
+    since = clock.now() - HOUR
+    assert ids(store, tags=("web",)) == tagged[::-1]
+    assert ids(store, tags=("web",), states=(State.DONE,), since=since) == tagged[::-1]
+    assert len(ids(store, since=since)) == len(ids(store, states=(State.DONE,), since=since)) == 4
+    assert store.views.count(Selector(since=since)).count == 4
+    page = store.views.page(Selector(since=since), limit=3)
+    assert [job.id for job in store.views.page(Selector(since=since), before=page.next, limit=3).jobs] == [
+        tagged[0] - 1
+    ]
 
 
 def test_a_name_matches_whole_or_by_star_never_by_accident(store):
@@ -208,7 +248,7 @@ def test_ended_jobs_are_forgotten_after_their_time(store, clock, database):
     store.leases.settle(take_one(store), Failed(error="x", permanent=True))
     live = put(store)
     clock.advance(days=30, seconds=1)
-    assert store.pruner.prune() == {State.DONE: 1, State.CANCELLED: 0, State.DEAD: 0}
+    assert store.pruner.prune()[State.DONE] == 1
     assert ids(store) == [live, dead]
     clock.advance(days=60)
     assert store.pruner.prune()[State.DEAD] == 1
@@ -251,9 +291,9 @@ def test_keys_are_forgotten_when_their_period_is_over(store, clock, database):
     clock.advance(days=31)
     store.pruner.prune()
     put(store, unique=Unique("lives", KeyScope.PERIOD, timedelta(days=1)))
-    assert store.pruner.prune_keys() == 0
+    assert prune(store, "keys") == 0
     clock.advance(days=30)
-    assert [store.pruner.prune_keys(limit=1) for _ in range(2)] == [1, 0]
+    assert [prune(store, "keys", limit=1) for _ in range(2)] == [1, 0]
     assert database.execute("SELECT key FROM holdfast.key") == [("lives",)]
 
 
@@ -264,8 +304,8 @@ def test_workers_are_forgotten_after_the_last_job_that_they_ran(store, clock):
     clock.advance(days=2)
     store.workers.announce(WorkerId("new"), **facts)
     clock.advance(days=89)
-    assert store.pruner.prune_workers(Retention(done=timedelta(0))) == 0
-    assert store.pruner.prune_workers() == 1
+    assert prune(store, "workers", retention=Retention(done=timedelta(0))) == 0
+    assert prune(store, "workers") == 1
     with pytest.raises(Conflict):
         store.workers.announce(WorkerId("new"), **facts)
 

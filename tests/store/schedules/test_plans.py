@@ -19,7 +19,7 @@ from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.support.backends import START
-from tests.support.jobs import BOOM
+from tests.support.jobs import BOOM, prune
 from tests.support.jobs import take as claim
 
 MINUTE = timedelta(minutes=1)
@@ -309,7 +309,7 @@ def test_live_jobs_keep_nothing_else_from_being_forgotten(store, clock, five):
     clock.advance(days=91)
     store.plans.release()
     settle(store, Done())
-    assert store.pruner.prune_plans(limit=1) + store.pruner.prune_plans(limit=1) == 2
+    assert prune(store, "plans", limit=1) + prune(store, "plans", limit=1) == 2
     assert states(store) == {5: "held"}
 
 
@@ -317,10 +317,10 @@ def test_old_decisions_are_forgotten(store, clock, five):
     """The rows of live jobs stay."""
     take(store, step(five, fire(0), fire(5), skip=[Skipped(START, START, 1, SkipReason.LATE)]))
     settle(store, Done())
-    assert store.pruner.prune_plans() == 0
+    assert prune(store, "plans", "skipped plans") == 0
     clock.advance(days=91)
-    assert store.pruner.prune_plans(Retention(plans=timedelta(0))) == 0
-    assert store.pruner.prune_plans() == 2
+    assert prune(store, "plans", "skipped plans", retention=Retention(plans=timedelta(0))) == 0
+    assert prune(store, "plans", "skipped plans") == 2
     assert (states(store), store.plans.skips("five")) == ({5: "ready"}, [])
 
 

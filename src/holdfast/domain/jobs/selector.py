@@ -48,6 +48,8 @@ class Selector(Struct, frozen=True, kw_only=True):
     error: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    #: Whether the two are times of the finish, not of the enqueue; None: if all *states* are finished ones.
+    by_finish: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse wrong types: a string in place of a list would be read character by character."""
@@ -67,10 +69,17 @@ class Selector(Struct, frozen=True, kw_only=True):
         """Whether it cannot match any job."""
         return any(getattr(self, name) == () for name in LISTS.values())
 
+    @property
+    def selects_by_finish(self) -> bool:
+        """Whether *since* and *until* are times of the finish."""
+        finished = bool(self.states) and all(state.finished for state in self.states or ())
+        return finished if self.by_finish is None else self.by_finish
+
     def only(self, *states: State) -> Selector:
-        """The same selector, narrowed to *states*."""
+        """The same selector, narrowed to *states*; *since* and *until* keep their meaning."""
         narrowed = tuple(state for state in states if self.states is None or state in self.states)
-        return replace(self, states=narrowed)
+        timed = self.since is not None or self.until is not None
+        return replace(self, states=narrowed, by_finish=self.selects_by_finish if timed else None)
 
 
 def _texts(name: str, values: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -13,8 +13,6 @@ from holdfast.errors import Conflict, NotFound
 from holdfast.store.engine.operation import Noun, query
 
 SESSION_SECRET = "session"  # noqa: S105 - the name of a secret
-#: How long a response is stored.
-RESPONSE_RETENTION = timedelta(hours=24)
 
 
 class AccessState(Struct, frozen=True):

@@ -21,7 +21,7 @@ from holdfast.domain.jobs.verdict import Done, Outcome
 from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.operation import Noun, Operation, OperationFunction, T, query, transaction
+from holdfast.store.engine.operation import Noun, Operation, OperationFunction, Query, T, query, transaction
 from holdfast.store.jobs import dependencies, refusals, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record
@@ -189,9 +189,10 @@ class Leases(Noun):
         self._judge(dependencies.judge_waiting, result.unjudged)
         return self._wake(result.leases)
 
-    def next_due(self) -> timedelta | None:
+    def next_due(self, *, overdue: bool = True) -> timedelta | None:
         """The time until the next scheduled job is due, negative if one is overdue; None without one."""
-        rows: list[_Wait] = self._fetch("read_next_due", _Wait)
+        where = () if overdue else ("not_due",)
+        rows: list[_Wait] = self._backend.fetch(Query("read_next_due", {}, _Wait, where))
         return rows[0].wait if rows else None
 
     def any_expired(self) -> bool:

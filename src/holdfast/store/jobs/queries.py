@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.autoscaler import load_autoscaler_status, refusals
@@ -14,7 +14,7 @@ from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
-from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
 from holdfast.domain.jobs.selector import Glob, Selector, parse_filter
 from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
 from holdfast.domain.names import checked_actor, checked_name
@@ -23,9 +23,15 @@ from holdfast.store.engine.operation import Noun, Operation, Query, query, read,
 from holdfast.store.fleet.registry import WorkerRow
 
 COUNT_CAP = 10_000
+#: A tag or a time with at most this many jobs is sparse.
+MAX_SPARSE_JOBS = 5_000
+#: Times before and after those of all jobs.
+_BEGINNING, _END = datetime(1900, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 #: Ids that one statement reads.
 ID_PAGE_SIZE = 10_000
 MAX_FILTER_LENGTH = 2000
+#: The names of conditions and the values of their parameters.
+Conditions = tuple[tuple[str, ...], dict[str, Any]]
 #: Saved filters that a list shows.
 LIST_LIMIT = 200
 
@@ -75,6 +81,10 @@ class JobQueries(Noun):
         rows = self._fetch("get_job_state", id=job_id)
         return State(rows[0][0]) if rows else self.get(job_id).state
 
+    def existing(self, ids: Sequence[JobId]) -> set[JobId]:
+        """Those of these jobs that exist, live or finished."""
+        return {row[0] for row in self._fetch("list_job_states", ids=list(ids))} if ids else set()
+
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
         """Matching jobs, newest first; *before* is the ``next`` of the previous page.
 
@@ -82,7 +92,7 @@ class JobQueries(Noun):
         """
         if limit < 1:
             raise InvalidInput(f"a page holds at least one job, not {limit}")
-        where, values = _conditions(selector)
+        where, values = self._narrowed(selector)
         if before is not None:
             where, values = (*where, "before"), {**values, "before": before}
         jobs = self._backend.fetch(
@@ -102,9 +112,13 @@ class JobQueries(Noun):
 
     def count(self, selector: Selector, *, cap: int = COUNT_CAP) -> Count:
         """The number of matching jobs, counted up to *cap*."""
-        where, values = _conditions(selector)
+        where, values = self._narrowed(selector)
         rows = self._backend.fetch(Query("count_jobs", {**values, "limit": cap + 1}, None, where))
         return Count(min(rows[0][0], cap), rows[0][0] > cap)
+
+    def _narrowed(self, selector: Selector) -> Conditions:
+        searches = any(_searches(selector))
+        return self._backend.read(_narrowed, selector) if searches else _conditions(selector)
 
     @read
     def attempts(self, job_id: JobId) -> Operation[list[Attempt]]:
@@ -185,7 +199,7 @@ def _refusals(job: Job) -> Operation[list[str]]:
 
 def select_ids(selector: Selector) -> Operation[list[JobId]]:
     """The ids of all matching jobs, ascending."""
-    where, values = _conditions(selector)
+    where, values = yield from _narrowed(selector)
     ids: list[JobId] = []
     while True:
         after = ids[-1] if ids else JobId(0)
@@ -195,10 +209,43 @@ def select_ids(selector: Selector) -> Operation[list[JobId]]:
             return ids
 
 
-def _conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _narrowed(selector: Selector) -> Operation[Conditions]:
+    """The conditions of a selector. Where few jobs have its tags or times, the jobs themselves are named.
+
+    A list in the order of ids would otherwise walk through all jobs to find the few.
+    """
+    for queries in _searches(selector):
+        ids: set[JobId] = set()
+        for search in queries:
+            ids |= {row[0] for row in (yield search)}
+            if len(ids) > MAX_SPARSE_JOBS:
+                break  # a list meets enough of them on its way
+        else:
+            return _conditions(structs.replace(selector, ids=tuple(sorted(ids))))
+    return _conditions(selector)
+
+
+def _searches(selector: Selector) -> Iterator[list[Query]]:
+    """Ways to find the jobs of a selector by an index, each as one or more queries."""
+    if selector.ids is not None:
+        return
+    limit = MAX_SPARSE_JOBS + 1
+    if selector.tags is not None:
+        yield [query("find_tagged", tags=list(selector.tags), limit=limit)]
+    if selector.since is None and selector.until is None:
+        return
+    times = {"since": selector.since or _BEGINNING, "until": selector.until or _END, "limit": limit}
+    if selector.selects_by_finish:
+        yield [query("find_finished_between", state=state, **times) for state in selector.states or FINISHED]
+    elif selector.since is not None:
+        yield [query("find_created_between", **times)]
+
+
+def _conditions(selector: Selector) -> Conditions:
     # The index serves whole labels, not patterns.
     by_label = "by_labels" if all(Glob(label).exact for label in selector.labels or ()) else "like_labels"
     states = selector.states or ()
+    finished = "finished_" if selector.selects_by_finish else ""
     possible: dict[str, tuple[str, Any]] = {
         "by_ids": ("ids", selector.ids),
         "by_keys": ("keys", selector.keys),
@@ -208,8 +255,8 @@ def _conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
         "like_kinds": ("kinds", _globs(selector.kinds)),
         f"only_{states[0]}" if len(states) == 1 else "by_states": ("states", selector.states),
         "by_error": ("error", selector.error),
-        "since": ("since", selector.since),
-        "until": ("until", selector.until),
+        f"{finished}since": ("since", selector.since),
+        f"{finished}until": ("until", selector.until),
     }
     present = {name: pair for name, pair in possible.items() if pair[1] is not None}
     return tuple(present), dict(present.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from msgspec import Struct
@@ -10,6 +11,8 @@ from holdfast.domain.jobs.job import JobId, State
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
 ZERO = timedelta(0)
+#: How long the response to a request with an idempotency key is stored.
+RESPONSE_RETENTION = timedelta(hours=24)
 
 
 class Retention(Struct, frozen=True, kw_only=True):
@@ -22,64 +25,71 @@ class Retention(Struct, frozen=True, kw_only=True):
     audit: timedelta = timedelta(days=365)
 
     @property
-    def by_state(self) -> dict[State, timedelta]:
-        return {State.DONE: self.done, State.CANCELLED: self.cancelled, State.DEAD: self.dead}
+    def longest(self) -> timedelta:
+        """How long the worker of a job stays; zero while any jobs are kept forever."""
+        ages = (self.done, self.cancelled, self.dead)
+        return ZERO if ZERO in ages else max(ages)
+
+
+class RetentionRule(Struct, frozen=True):
+    """Rows of one sort and their age: *statement* prunes them, or they are the jobs of a *state*.
+
+    *counted_as* is their name in metrics.
+    """
+
+    name: str
+    counted_as: str
+    age: Callable[[Retention], timedelta]
+    statement: str = ""
+    state: State | None = None
+
+
+#: What is pruned. A key is as old as its own date says.
+RULES = (
+    RetentionRule("done", "job", lambda retention: retention.done, state=State.DONE),
+    RetentionRule("cancelled", "job", lambda retention: retention.cancelled, state=State.CANCELLED),
+    RetentionRule("dead", "job", lambda retention: retention.dead, state=State.DEAD),
+    RetentionRule("keys", "key", lambda _: timedelta(microseconds=1), "prune_keys"),
+    RetentionRule("workers", "worker", lambda retention: retention.longest, "prune_workers"),
+    RetentionRule("plans", "plan", lambda retention: retention.plans, "prune_plans"),
+    RetentionRule("skipped plans", "plan", lambda retention: retention.plans, "prune_skipped_plans"),
+    RetentionRule("decisions", "decision", lambda retention: retention.done, "prune_decisions"),
+    RetentionRule("memory profiles", "decision", lambda retention: retention.done, "prune_memory_profiles"),
+    RetentionRule("audit entries", "audit", lambda retention: retention.audit, "prune_audit_entries"),
+    RetentionRule("responses", "audit", lambda _: RESPONSE_RETENTION, "prune_idempotency_keys"),
+)
 
 
 class Pruner(Noun):
-    """Prunes rows past their retention. Each method returns the number of pruned rows."""
+    """Prunes rows past their retention."""
 
-    def prune(self, retention: Retention | None = None, *, limit: int = 1000) -> dict[State, int]:
-        """Prune up to *limit* expired jobs of each state, with all their rows.
+    def prune(self, retention: Retention | None = None, *, limit: int = 1000) -> dict[str, int]:
+        """Apply all rules once; returns the number of pruned rows by the name of the rule.
 
         A job that a live job depends on stays. A key that is taken forever outlives its job.
         """
-        ages = (retention or Retention()).by_state
-        return {state: self._prune_state(state, age, limit) if age > ZERO else 0 for state, age in ages.items()}
+        return {rule.name: self.apply(rule, retention or Retention(), limit=limit) for rule in RULES}
 
-    def _prune_state(self, state: State, age: timedelta, limit: int) -> int:
-        if not self._fetch("lock_expired_jobs", state=state, age=age, limit=1):
+    def apply(self, rule: RetentionRule, retention: Retention, *, limit: int = 1000) -> int:
+        """Prune up to *limit* rows by one rule; returns their number."""
+        age = rule.age(retention)
+        if age == ZERO:
             return 0
-        return self._prune_jobs(state, age, limit)
+        if rule.state is None:
+            return len(self._backend.run(query(rule.statement, age=age, limit=limit), repeatable=True))
+        if not self._fetch("lock_expired_jobs", state=rule.state, age=age, limit=1):
+            return 0
+        return self._prune_jobs(rule.state, age, limit)
 
     @transaction()
     def _prune_jobs(self, state: State, age: timedelta, limit: int) -> Operation[int]:
         rows = yield query("lock_expired_jobs", state=state, age=age, limit=limit)
         ids = [JobId(row[0]) for row in rows]
-        if ids:
-            yield query("delete_jobs", ids=ids)
-        return len(ids)
-
-    def prune_keys(self, *, limit: int = 1000) -> int:
-        """Prune up to *limit* keys whose period is over and whose job is not live."""
-        return len(self._backend.run(query("prune_keys", limit=limit), repeatable=True))
-
-    def prune_workers(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
-        """Prune up to *limit* workers that stopped, or were last seen, before every kept job finished.
-
-        While jobs are kept forever, the workers that ran them are too.
-        """
-        ages = (retention or Retention()).by_state.values()
-        return 0 if ZERO in ages else self._prune("prune_workers", age=max(ages), limit=limit)
-
-    def prune_plans(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
-        """Prune up to *limit* expired plans, and as many ranges of skipped plans. A plan whose job is live stays."""
-        age = (retention or Retention()).plans
-        return self._prune("prune_plans", "prune_skipped_plans", age=age, limit=limit)
-
-    def prune_autoscaler(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
-        """Prune up to *limit* decisions of autoscalers, and as many unused profiles. They stay as long as done jobs."""
-        age = (retention or Retention()).done
-        return self._prune("prune_decisions", "prune_memory_profiles", age=age, limit=limit)
-
-    def prune_audit(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
-        """Prune up to *limit* expired audit entries, and as many stored responses that are a day old."""
-        entries = self._prune("prune_audit_entries", age=(retention or Retention()).audit, limit=limit)
-        from holdfast.store.access.credentials import RESPONSE_RETENTION  # loads the modules of tokens
-
-        return entries + self._prune("prune_idempotency_keys", age=RESPONSE_RETENTION, limit=limit)
-
-    def _prune(self, *statements: str, age: timedelta, limit: int) -> int:
-        if age == ZERO:
-            return 0
-        return sum(len(self._backend.run(query(name, age=age, limit=limit), repeatable=True)) for name in statements)
+        # A new statement: it sees the jobs that were committed while the rows were being locked.
+        kept = yield query("list_live_dependents", ids=ids)
+        # Another transaction enqueues a job with the same key: this one would wait for its end.
+        kept += yield query("list_locked_keys", ids=ids)
+        expired = sorted(set(ids) - {row[0] for row in kept})
+        if expired:
+            yield query("delete_jobs", ids=expired)
+        return len(expired)

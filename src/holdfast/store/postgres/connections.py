@@ -20,6 +20,7 @@ from holdfast.errors import (
     InvalidInput,
     JobLocked,
     SchemaMissing,
+    StatementTimeout,
     StoreBusy,
     StoreFull,
     StoreReadOnly,
@@ -235,6 +236,8 @@ def translate(error: BaseException) -> BaseException:
             return JobLocked(f"another transaction holds a lock on a job or a key: {text}")
         case errors.DeadlockDetected() | errors.SerializationFailure():
             return StoreBusy(f"another transaction got in the way: {text}")
+        case errors.QueryCanceled():
+            return StatementTimeout("a statement took too long and was given up")
         case errors.DiskFull():
             return StoreFull(f"the disk of the database is full: {text}")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():

@@ -27,6 +27,7 @@ ROLES: dict[str, dict[str, tuple[str, ...]]] = {
         "SELECT": ("kind", "queue", "job", "live", "finished", "key", "dependency", "epoch"),
         "INSERT": ("kind", "job", "live", "key", "dependency", "event", "epoch", "trace"),
         "UPDATE": ("kind", "job", "live", "key"),
+        "UPDATE (priority)": ("finished",),  # to lock a finished dependency, and no more
     },
     "worker": {"SELECT, INSERT, UPDATE, DELETE": ("*",)},
 }

@@ -221,5 +221,5 @@ RETURNING id
 
 -- name: read_next_due
 -- Read the time until the next scheduled job is due. It is negative when one is overdue.
-SELECT due_at - (SELECT holdfast.now()) AS wait FROM holdfast.live WHERE state = 'scheduled'
+SELECT due_at - (SELECT holdfast.now()) AS wait FROM holdfast.live WHERE state = 'scheduled' AND {where}
 ORDER BY due_at, id LIMIT 1

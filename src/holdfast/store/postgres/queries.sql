@@ -6,6 +6,10 @@ listed.label LIKE ANY(:labels::text[])
 -- Condition: one of these tags.
 listed.tags::jsonb ?| :tags::text[]
 
+-- name: find_tagged
+-- Find the jobs that have one of these tags, up to :limit.
+SELECT id FROM holdfast.job WHERE tags IS NOT NULL AND tags::jsonb ?| :tags::text[] LIMIT :limit::bigint
+
 -- name: like_queues
 -- Condition: a queue like one of these patterns.
 listed.queue LIKE ANY(:queues::text[])

@@ -1,8 +1,9 @@
 -- name: lock_expired_jobs
--- Lock finished jobs past their age, except dependencies of live jobs.
+-- Lock finished jobs past their age, except dependencies of live jobs. SKIP LOCKED leaves out those that a transaction
+-- has named as dependencies of its jobs.
 -- planner: OFFSET 0 and the scalar subquery keep one index lookup per row; a join reads the whole dependency table.
 SELECT id FROM holdfast.finished
-WHERE state = :state AND finished_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
+WHERE {lock_wait} AND state = :state AND finished_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
     SELECT FROM holdfast.dependency
     WHERE dependency.dependency_id = finished.id AND (SELECT true FROM holdfast.live WHERE live.id = dependency.job_id)
     OFFSET 0)
@@ -14,6 +15,12 @@ FOR UPDATE SKIP LOCKED
 SELECT DISTINCT dependency_id FROM holdfast.dependency
 WHERE dependency_id = ANY(:ids::bigint[]) AND job_id <> ALL(:ids::bigint[])
     AND (SELECT true FROM holdfast.live WHERE live.id = dependency.job_id)
+
+-- name: list_locked_keys
+-- List which of these jobs have a key that another transaction has locked.
+SELECT job_id FROM holdfast.key
+WHERE job_id = ANY(:ids::bigint[]) AND ctid <> ALL(ARRAY(
+    SELECT ctid FROM holdfast.key WHERE job_id = ANY(:ids::bigint[]) FOR UPDATE SKIP LOCKED))
 
 -- name: prune_keys
 -- Delete keys whose period is over, except those of live jobs.

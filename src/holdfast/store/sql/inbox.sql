@@ -24,7 +24,7 @@ DELETE FROM holdfast.inbox WHERE id = :id AND token = :token RETURNING id
 -- name: list_expired_inbox_results
 -- List results that no consumer accepted in time.
 SELECT id, token, batch_id, key FROM holdfast.inbox
-WHERE expires_at <= (SELECT holdfast.now()) ORDER BY expires_at LIMIT :limit::bigint
+WHERE {lock_wait} AND expires_at <= (SELECT holdfast.now()) ORDER BY expires_at LIMIT :limit::bigint
 
 -- name: finish_delivered_unit
 -- Finish a unit whose result was accepted, refused or expired.

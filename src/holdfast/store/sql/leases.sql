@@ -49,6 +49,10 @@ SELECT job_id, token, number, worker, coalesce((SELECT holdfast.now()) - ran, st
 FROM jsonb_to_recordset(:run::jsonb) AS run (job_id bigint, token bigint, number integer, worker text,
     started_at timestamptz, ran interval, reason text, exit_code integer, error text)
 
+-- name: not_due
+-- Condition: a job that is due later.
+due_at > (SELECT holdfast.now())
+
 -- name: promote_due_jobs
 -- Make scheduled jobs ready once they are due.
 UPDATE holdfast.live SET state = 'ready'

@@ -169,7 +169,8 @@ listed.state = ANY(:states::text[])
 
 -- name: by_error
 -- Condition: an error that contains a text, in any case.
-strpos(lower(listed.error), lower(:error)) > 0
+-- planner: the first test names the condition of finished_error, which holds only jobs with an error.
+listed.error IS NOT NULL AND strpos(lower(listed.error), lower(:error)) > 0
 
 -- name: since
 -- Condition: enqueued at or after.
@@ -178,6 +179,24 @@ listed.created_at >= :since
 -- name: until
 -- Condition: enqueued before.
 listed.created_at < :until
+
+-- name: finished_since
+-- Condition: finished at or after.
+listed.finished_at >= :since
+
+-- name: finished_until
+-- Condition: finished before.
+listed.finished_at < :until
+
+-- name: find_finished_between
+-- Find the jobs of a state that finished in a time, up to :limit.
+SELECT id FROM holdfast.finished
+WHERE state = :state AND finished_at >= :since AND finished_at < :until
+ORDER BY finished_at DESC, id DESC LIMIT :limit::bigint
+
+-- name: find_created_between
+-- Find the jobs that were enqueued in a time, up to :limit.
+SELECT id FROM holdfast.job WHERE created_at >= :since AND created_at < :until LIMIT :limit::bigint
 
 -- name: before
 -- Condition: older than an id.

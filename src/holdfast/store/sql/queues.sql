@@ -58,25 +58,38 @@ SELECT queues.value AS queue,
 FROM unnest(:queues::text[]) AS queues (value)
 
 -- name: read_oldest_ready
--- Read the age of the oldest ready job per queue: the first of each kind and priority. Jobs that only one build may
--- claim do not count.
-WITH RECURSIVE lane (queue, kind, priority) AS (
+-- Read the age of the oldest ready job per queue: the first of each kind and priority. A kind can have as many
+-- priorities as jobs, so only the 100 highest and the 100 lowest are read. The lowest ones wait longest. Jobs that only
+-- one build may claim do not count.
+WITH RECURSIVE highest (queue, kind, priority, step) AS (
     SELECT queues.value, kinds.value, (
         SELECT max(priority) FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = queues.value AND live.kind = kinds.value AND live.reader = '')
+        WHERE state = 'ready' AND live.queue = queues.value AND live.kind = kinds.value AND live.reader = ''), 1
     FROM unnest(:queues::text[]) AS queues (value) CROSS JOIN unnest(:kinds::text[]) AS kinds (value)
     UNION ALL
     SELECT queue, kind, (
         SELECT max(live.priority) FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.reader = ''
-            AND live.priority < lane.priority)
-    FROM lane WHERE priority IS NOT NULL
+        WHERE state = 'ready' AND live.queue = highest.queue AND live.kind = highest.kind AND live.reader = ''
+            AND live.priority < highest.priority), step + 1
+    FROM highest WHERE priority IS NOT NULL AND step < 100
+), lowest (queue, kind, priority, step) AS (        -- only where there are more than 100
+    SELECT queue, kind, (
+        SELECT min(live.priority) FROM holdfast.live AS live
+        WHERE state = 'ready' AND live.queue = highest.queue AND live.kind = highest.kind AND live.reader = ''), 1
+    FROM highest WHERE step = 100 AND priority IS NOT NULL
+    UNION ALL
+    SELECT queue, kind, (
+        SELECT min(live.priority) FROM holdfast.live AS live
+        WHERE state = 'ready' AND live.queue = lowest.queue AND live.kind = lowest.kind AND live.reader = ''
+            AND live.priority > lowest.priority), step + 1
+    FROM lowest WHERE priority IS NOT NULL AND step < 100
 )
 SELECT queue, (SELECT holdfast.now()) - min((
     SELECT min(due_at) FROM holdfast.live AS live
     WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.reader = ''
         AND live.priority = lane.priority)) AS age
-FROM lane WHERE priority IS NOT NULL GROUP BY queue
+FROM (SELECT queue, kind, priority FROM highest UNION ALL SELECT queue, kind, priority FROM lowest) AS lane
+WHERE priority IS NOT NULL GROUP BY queue
 
 -- name: publish_kind
 -- Publish the options and the payload schema of a kind. An older version never replaces a newer one.

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.errors import NetworkFileSystem, NotAStore, StoreFull, StoreMoved, StoreReadOnly, StoreUnavailable
+from holdfast.errors import (
+    NetworkFileSystem,
+    NotAStore,
+    StatementTimeout,
+    StoreFull,
+    StoreMoved,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 
 _REMOTE_TYPES = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "glusterfs", "ceph", "lustre"}
@@ -87,7 +95,7 @@ def _translate(error: sqlite3.Error) -> Exception:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreUnavailable(f"another process kept the store locked for too long: {error}")
         case sqlite3.SQLITE_INTERRUPT:
-            return StoreUnavailable("a look took too long and was given up", hint="Ask for less: narrow the filter.")
+            return StatementTimeout("a statement took too long and was given up")
         case sqlite3.SQLITE_CANTOPEN:
             return StoreUnavailable(f"the store cannot be opened: {error}")
         case sqlite3.SQLITE_CONSTRAINT if str(error).startswith("E_STORE_MOVED: "):

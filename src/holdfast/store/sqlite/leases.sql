@@ -133,7 +133,7 @@ WHERE attempt.token = lease.value->>'token' AND attempt.reason = lease.value->>'
 
 -- name: unlocked_leases
 -- Condition: a lease whose row no other transaction has locked. SQLite has no row locks.
-true
+:leases IS NOT NULL
 
 -- name: lock_leases
 -- Lock running jobs and read the numbers that judge() needs.
@@ -181,4 +181,5 @@ RETURNING holdfast_live.id
 -- name: read_next_due
 -- Read the time until the next scheduled job is due. It is negative when one is overdue.
 -- planner: due_at > 0 makes SQLite read live_due in order; without it, it sorts all scheduled jobs.
-SELECT due_at - :now AS wait FROM holdfast_live WHERE state = 'scheduled' AND due_at > 0 ORDER BY due_at, id LIMIT 1
+SELECT due_at - :now AS wait FROM holdfast_live WHERE state = 'scheduled' AND due_at > 0 AND {where}
+ORDER BY due_at, id LIMIT 1

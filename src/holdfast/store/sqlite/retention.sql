@@ -13,6 +13,10 @@ FROM holdfast_dependency AS dependency JOIN holdfast_live AS live ON live.id = d
 WHERE dependency.dependency_id IN (SELECT value FROM json_each(:ids))
     AND dependency.job_id NOT IN (SELECT value FROM json_each(:ids))
 
+-- name: list_locked_keys
+-- List which of these jobs have a key that another transaction has locked. SQLite has no row locks.
+SELECT job_id FROM holdfast_key WHERE job_id IN (SELECT value FROM json_each(:ids)) AND false
+
 -- name: prune_keys
 -- Delete keys whose period is over, except those of live jobs.
 DELETE FROM holdfast_key

@@ -122,6 +122,10 @@ CREATE TABLE holdfast.job (
 );
 CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
 CREATE INDEX job_key ON holdfast.job (key, id) WHERE key IS NOT NULL;
+-- Rows arrive in the order of their time, so lists need only page ranges.
+CREATE INDEX job_created ON holdfast.job USING brin (created_at) WITH (pages_per_range = 16, autosummarize = on);
+-- Jobs without tags pay nothing for it.
+CREATE INDEX job_tags ON holdfast.job USING gin ((tags::jsonb)) WHERE tags IS NOT NULL;
 
 -- The present state of a job.
 CREATE TABLE holdfast.live (
@@ -183,6 +187,7 @@ CREATE TABLE holdfast.finished (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX finished_time ON holdfast.finished (state, finished_at, id);
 CREATE INDEX finished_unsuccessful ON holdfast.finished (state, id) WHERE state <> 'done';
+CREATE INDEX finished_error ON holdfast.finished (id) WHERE error IS NOT NULL;
 
 -- The transitions between live states, as in domain/jobs/job.py. Finishing and retrying change the table.
 -- The claim's transition is tested first: it is by far the most frequent.

@@ -108,6 +108,8 @@ CREATE TABLE holdfast_job (
 ) STRICT;
 CREATE INDEX holdfast_job_label ON holdfast_job (label, id) WHERE label IS NOT NULL;
 CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
+CREATE INDEX holdfast_job_created ON holdfast_job (created_at);
+CREATE INDEX holdfast_job_tags ON holdfast_job (id) WHERE tags IS NOT NULL;
 
 -- The present state of a job.
 CREATE TABLE holdfast_live (
@@ -170,6 +172,7 @@ CREATE TABLE holdfast_finished (
 ) STRICT;
 CREATE INDEX holdfast_finished_time ON holdfast_finished (state, finished_at, id);
 CREATE INDEX holdfast_finished_unsuccessful ON holdfast_finished (state, id) WHERE state <> 'done';
+CREATE INDEX holdfast_finished_error ON holdfast_finished (id) WHERE error IS NOT NULL;
 
 -- The transitions between live states, as in domain/jobs/job.py. Finishing and retrying change the table.
 -- The claim's transition is tested first: it is by far the most frequent.

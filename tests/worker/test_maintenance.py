@@ -1,0 +1,112 @@
+"""Maintenance: each step by itself, whatever users' transactions hold."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.verdict import Done
+from holdfast.errors import SchemaMissing, StoreUnavailable
+from holdfast.worker.maintenance import Maintenance
+from tests.support.jobs import put, state, take_one
+from tests.support.processes import connect
+
+
+def maintenance_of(store, tmp_path, **options):
+    return Maintenance(
+        store, **{"heartbeat": 10.0, "retention": None, "logs": tmp_path / "logs", "maintained": Counter(), **options}
+    )
+
+
+@pytest.fixture
+def user(postgres_database):
+    with connect(postgres_database.url) as connection:
+        yield connection
+
+
+def lock(user, job_id):
+    user.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (job_id,))
+
+
+def make_due(database, *ids):
+    database.execute("UPDATE holdfast.live SET due_at = holdfast.now() WHERE id = ANY(%s)", (list(ids),))
+
+
+def test_a_locked_due_job_is_not_tried_all_the_time(postgres_database, user, tmp_path):
+    """K20: it hides neither the jobs that are due now, nor the one that is due next."""
+    store = postgres_database.open()
+    locked, due = (put(store, delay=timedelta(hours=1)) for _ in range(2))
+    maintenance = maintenance_of(store, tmp_path)
+    make_due(postgres_database, locked, due)
+    lock(user, locked)
+    assert maintenance.tick().next_in > 0.5
+    assert (state(store, locked), state(store, due)) == (State.SCHEDULED, State.READY)
+    put(store, delay=timedelta(seconds=0.1))
+    maintenance.on_notify()
+    maintenance._promotion.due_at = 0.0
+    assert maintenance.tick().next_in < 0.2
+    user.rollback()
+    maintenance._promotion.due_at = 0.0
+    maintenance.tick()
+    assert state(store, locked) is State.READY
+
+
+def test_a_locked_waiting_job_holds_up_no_step(postgres_database, user, tmp_path):
+    """K7: promotion and take-over go on, and the waiting job is judged once it is free."""
+    store = postgres_database.open()
+    dependency = put(store)
+    waiting = put(store, kind="later", after=After(ids=(dependency,)))
+    store.leases.settle(take_one(store), Done())
+    postgres_database.execute("UPDATE holdfast.live SET state = 'held'")
+    postgres_database.execute("UPDATE holdfast.live SET state = 'waiting'")
+    lost, due = put(store), put(store, delay=timedelta(hours=1))
+    take_one(store)
+    postgres_database.execute("UPDATE holdfast.live SET lease_expires_at = '2000-01-01' WHERE id = %s", (lost,))
+    make_due(postgres_database, due)
+    lock(user, waiting)
+    maintenance = maintenance_of(store, tmp_path)
+    maintenance._take_over.due_at = 0.0
+    maintenance.tick()
+    assert [state(store, job) for job in (lost, due, waiting)] == [State.READY, State.READY, State.WAITING]
+    user.rollback()
+    for step in maintenance._steps:
+        step.due_at = 0.0
+    maintenance.tick()
+    assert state(store, waiting) is State.READY
+
+
+@pytest.fixture
+def broken(store, database):
+    """A store in which the table of batches is missing, so that one step fails."""
+    hidden = "holdfast_hidden" if database.name == "sqlite" else "hidden"
+    table = "holdfast.batch" if database.name == "sqlite" else "batch"
+    database.execute(f"ALTER TABLE holdfast.batch RENAME TO {hidden}")
+    yield store
+    where = hidden if database.name == "sqlite" else f"holdfast.{hidden}"
+    database.execute(f"ALTER TABLE {where} RENAME TO {table}")
+
+
+def test_a_step_that_fails_holds_up_no_other(broken, tmp_path):
+    """K7: it waits for its next turn like all others, and the failure is reported."""
+    maintenance = maintenance_of(broken, tmp_path)
+    for step in maintenance._steps:
+        step.due_at = 0.0
+    with pytest.raises(SchemaMissing if broken.backend.name == "postgres" else sqlite3.OperationalError):
+        maintenance.tick()
+    assert all(step.due_at > 0.0 for step in maintenance._steps)
+    assert maintenance.tick().next_in > 0.0
+
+
+def test_take_over_is_put_off_when_the_connection_failed(store, tmp_path):
+    """Live workers renew first after an outage."""
+    maintenance = maintenance_of(store, tmp_path, heartbeat=1000.0)
+    before = maintenance._take_over.due_at
+    store.close()
+    with pytest.raises(StoreUnavailable):
+        maintenance.tick()
+    assert maintenance._take_over.due_at > before
