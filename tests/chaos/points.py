@@ -165,7 +165,7 @@ class PostgresPoints(PostgresBackend):
         connection.cursor_factory = self._cursors()
         return connection
 
-    def notify(self) -> None:
+    def notify(self, changes: frozenset[str]) -> None:
         """From another thread it would make the count of points a matter of chance."""
 
     def _cursors(self) -> type[psycopg.Cursor[Any]]:

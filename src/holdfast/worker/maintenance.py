@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
+from holdfast.store.engine.changes import Change
 from holdfast.store.jobs.retention import Retention
 from holdfast.worker import clock
 from holdfast.worker.service import TickResult
@@ -35,6 +36,7 @@ class Maintenance:
     """Runs on every worker; there is no leader. Each step is safe to run concurrently."""
 
     name = "maintenance"
+    wakes_on = Change.DELAYED
 
     def __init__(
         self, store: Store, *, heartbeat: float, retention: Retention | None, maintained: Counter[str]

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from holdfast.domain.jobs.job import JobId
+from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T
 
 #: The schema that this code writes and reads.
@@ -59,20 +60,26 @@ class Backend(Protocol):
     def draw_ids(self, count: int) -> list[JobId] | None:
         """Ids for *count* new jobs; None if the transaction of the enqueue draws them."""
 
-    def run_on(self, connection: Any, operation: Operation[T]) -> T:
-        """Run an operation on the caller's connection, in the caller's transaction."""
+    def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
+        """Run an operation on the caller's connection, in the caller's transaction. Its commit notifies of *changes*.
 
-    async def arun_on(self, connection: Any, operation: Operation[T]) -> T:
+        SQLite sends no notification then: nothing observes the caller's commit.
+        """
+
+    async def arun_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         """Run an operation on the caller's async connection, in the caller's transaction."""
 
     def transaction(self) -> AbstractContextManager[Any]:
         """A new connection in a transaction: committed at the end, rolled back on an exception."""
 
-    def notify(self) -> None:
-        """Wake workers that listen; a hint that may get lost. It neither waits nor fails."""
+    def notify(self, changes: Changes) -> None:
+        """Notify workers that listen; a hint that may get lost. It neither waits nor fails."""
 
-    def listen(self, wake: Callable[[], None]) -> Listener:
-        """Call *wake*, from another thread, at each notification and whenever listening starts again."""
+    def listen(self, wake: Callable[[Changes], None]) -> Listener:
+        """Call *wake*, from another thread, with the changes of each notification.
+
+        Whenever listening starts again, anything may have changed.
+        """
 
     @property
     def tools(self) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.store.engine.backend import Backend
+from holdfast.store.engine.changes import Changes
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, single
 
 
@@ -45,7 +46,7 @@ class DryRunBackend:
         """Ids that no job will have."""
         return self._backend.draw_ids(count)
 
-    def notify(self) -> None:
+    def notify(self, changes: Changes) -> None:
         """Do nothing: nothing has changed."""
 
 

@@ -11,6 +11,7 @@ from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob, due_at
 from holdfast.domain.names import MAX_KEY, checked_actor, checked_name, checked_text
 from holdfast.domain.quantities import checked_number
 from holdfast.errors import InvalidInput, LeaseLost, StoreUnavailable
+from holdfast.store.engine.changes import Change, Changes, jobs_in
 from holdfast.store.engine.operation import BulkInsert, Noun, Operation, columns_of, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
@@ -41,7 +42,7 @@ class Jobs(Noun):
             enqueued = self._enqueue_one(request, drawn[0])
         else:
             enqueued = self._backend.write(_enqueue, [request], drawn, holder=holder)[0]
-        return self._wake(enqueued)
+        return self._wake(enqueued, changes_of([request]))
 
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
         """The common case, in one statement. If it inserts nothing, it was sent twice."""
@@ -66,7 +67,8 @@ class Jobs(Noun):
             return []
         check_requests(requests)
         drawn = self._backend.draw_ids(len(requests))
-        return self._wake(self._backend.write(_enqueue, requests, drawn, holder=holder))
+        answers = self._backend.write(_enqueue, requests, drawn, holder=holder)
+        return self._wake(answers, changes_of(requests))
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction: the jobs exist if and only if it commits.
@@ -75,11 +77,18 @@ class Jobs(Noun):
             OtherDatabase: The connection leads to another database.
             NoTransaction: The connection is in autocommit mode outside a transaction.
         """
-        return self._backend.run_on(connection, enqueue_operation(requests, None))
+        return self._backend.run_on(connection, enqueue_operation(requests, None), changes_of(requests))
 
     async def aenqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction on an async connection."""
-        return await self._backend.arun_on(connection, enqueue_operation(requests, None))
+        return await self._backend.arun_on(connection, enqueue_operation(requests, None), changes_of(requests))
+
+
+def changes_of(requests: Sequence[NewJob]) -> Changes:
+    """What workers have to know of new jobs. A ``run_at`` may be past already; a held job starts nothing."""
+    ready = jobs_in({request.queue for request in requests if not request.hold and not request.delay})
+    delayed = any(request.delay or request.run_at for request in requests)
+    return ready | {Change.DELAYED} if delayed else ready
 
 
 def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Operation[list[Enqueued]]:

@@ -17,6 +17,7 @@ from holdfast.domain.jobs.verdict import Done, Outcome
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
+from holdfast.store.engine.changes import JOBS, Change, jobs_in
 from holdfast.store.engine.operation import Noun, Operation, delegate, query, transaction
 from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
@@ -30,7 +31,7 @@ FIRST = JobId(0)
 
 
 class Renewal(Struct, frozen=True):
-    """A lease that its holder still has. Not *renewed*: another transaction had locked its row."""
+    """A lease that its holder still has. Not *renewed*: another transaction had locked its row, or it was only read."""
 
     job_id: JobId
     renewed: bool
@@ -96,6 +97,13 @@ class Leases(Noun):
         held = settlement.held_by(leases, lease_duration=[lease_duration] * len(leases), mark=marks)
         return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
 
+    def requests(self, leases: Sequence[Lease]) -> list[Renewal]:
+        """Read the requested cancels and pauses without a renewal; leases that are missing in the answer are lost."""
+        if not leases:
+            return []
+        held = settlement.held_by(leases)
+        return self._backend.run(query("read_requests", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
+
     def record_start(self, lease: Lease) -> int:
         """Record durably that the run starts, and return its attempt number; idempotent.
 
@@ -126,16 +134,17 @@ class Leases(Noun):
         lost = self._settle_done(done) if done else set()
         if others:
             lost |= self._backend.write(settlement.settle_others, others, self._chance)
-            self._backend.notify()
+            self._backend.notify(JOBS)
         return lost
 
     def release(self, leases: Sequence[Lease]) -> int:
         """Return prefetched jobs that never started to their places in the queue, at no cost; returns their number."""
-        return self._wake(self._backend.write(settlement.release, list(leases)) if leases else 0)
+        released = self._backend.write(settlement.release, list(leases)) if leases else 0
+        return self._wake(released, jobs_in({lease.queue for lease in leases}))
 
-    release_unknown = delegate(settlement.release_unknown, wakes=True)
+    release_unknown = delegate(settlement.release_unknown, wakes=JOBS)
 
-    @transaction(wakes=True)
+    @transaction(wakes=JOBS)
     def take_over(self, *, limit: int = 100) -> Operation[list[TakenOver]]:
         """Finish up to *limit* expired leases, and decide the next states of their jobs.
 
@@ -156,7 +165,7 @@ class Leases(Noun):
         """Whether any lease has expired."""
         return bool(self._fetch("find_expired_lease"))
 
-    @transaction(wakes=True)
+    @transaction(wakes=frozenset({Change.JOBS}))
     def promote(self, *, limit: int = 1000) -> Operation[int]:
         """Make due scheduled jobs ready; returns their number."""
         rows = yield query("promote_due_jobs", limit=limit)
@@ -207,7 +216,7 @@ class Leases(Noun):
         has_dependents += missing.keys() - lost
         if has_dependents:
             self._backend.write(dependencies.after_end, has_dependents)
-            self._backend.notify()
+            self._backend.notify(JOBS)
         return lost
 
 

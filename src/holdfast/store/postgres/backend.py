@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -18,6 +18,7 @@ from psycopg.rows import tuple_row
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NoTransaction, OtherDatabase
 from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.changes import NO_CHANGES, Changes, encode
 from holdfast.store.engine.operation import (
     Operation,
     OperationFunction,
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 RETRY_DELAYS_S = (0.05, 0.2, 0.8, 2.0)
 #: The channel of notifications; the name of the schema replaces its first word.
 CHANNEL = "holdfast.ready"
-#: Notifies in a caller's transaction: one constant payload, delivered with its commit. A setting switches it off.
-NOTIFY = """SELECT pg_notify('holdfast.ready', '')
+#: Notifies in a caller's transaction, delivered with its commit. A setting switches it off.
+NOTIFY = """SELECT pg_notify('holdfast.ready', %s)
 WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off'"""
 
 
@@ -78,7 +79,7 @@ class PostgresBackend:
         self.statements = Statements(schema)
         self._ids = _IdSource(self._draw)
         self._channel = self.statements.in_schema(CHANNEL)
-        self._notifier = PostgresNotifier(self._notify)
+        self._notifier = PostgresNotifier(self._send_notification)
         self._closed = threading.Event()
         self._commits = Commits(lambda: self.connect(autocommit=True), self.statements, self._closed)
         self._pool = Pool(
@@ -119,7 +120,7 @@ class PostgresBackend:
     def draw_ids(self, count: int) -> list[JobId] | None:
         return self._ids.draw(count)
 
-    def run_on(self, connection: Any, operation: Operation[T]) -> T:
+    def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         if not isinstance(connection, psycopg.Connection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
@@ -128,12 +129,13 @@ class PostgresBackend:
             # A savepoint: a refused enqueue leaves nothing in the caller's transaction.
             with connection.transaction():
                 result = run_operation(operation, self._performer(connection))
-                connection.execute(self.statements.in_schema(NOTIFY).encode())
+                if changes:
+                    connection.execute(self.statements.in_schema(NOTIFY).encode(), (encode(changes),))
                 return result
 
-    async def arun_on(self, connection: Any, operation: Operation[T]) -> T:
+    async def arun_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         if isinstance(connection, psycopg.Connection):
-            return self.run_on(connection, operation)
+            return self.run_on(connection, operation, changes)
         if not isinstance(connection, psycopg.AsyncConnection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
@@ -141,7 +143,8 @@ class PostgresBackend:
             self._check_installation(await _ainstallation(connection, self.statements))
             async with connection.transaction():
                 result = await arun_operation(operation, lambda each: self.statements.aperform(connection, each))
-                await connection.execute(self.statements.in_schema(NOTIFY).encode())
+                if changes:
+                    await connection.execute(self.statements.in_schema(NOTIFY).encode(), (encode(changes),))
                 return result
 
     @contextmanager
@@ -150,11 +153,12 @@ class PostgresBackend:
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
 
-    def notify(self) -> None:
-        self._notifier.notify()
+    def notify(self, changes: Changes) -> None:
+        self._notifier.notify(changes)
 
-    def listen(self, wake: Callable[[], None]) -> PostgresListener:
-        return PostgresListener(lambda: self.connect(autocommit=True), self._channel, wake=wake)
+    def listen(self, wake: Callable[[Changes], None]) -> PostgresListener:
+        connect = partial(self.connect, autocommit=True)
+        return PostgresListener(connect, self._channel, send=self._send_notification, wake=wake)
 
     def migrate(self) -> list[int]:
         return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
@@ -217,9 +221,9 @@ class PostgresBackend:
     def _performer(self, connection: Connection) -> Callable[[Statement], list[Any]]:
         return lambda each: self.statements.perform(connection, each)
 
-    def _notify(self) -> None:
+    def _send_notification(self, text: str) -> None:
         # A notification may be lost with the server, so the commit does not wait for the disk.
-        notify = ("SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')", (self._channel,))
+        notify = ("SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)", (self._channel, text))
         self._once(lambda connection: connection.execute(*notify), Timeouts.brief)
 
     def _draw(self, count: int) -> list[JobId]:

@@ -16,7 +16,15 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from holdfast.errors import InvalidInput, JobLocked, SchemaMissing, StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.errors import (
+    InvalidInput,
+    JobLocked,
+    SchemaMissing,
+    StoreBusy,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from holdfast.store.engine.backend import Timeouts
 
 #: Idle connections are closed after this time.
