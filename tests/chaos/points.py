@@ -158,7 +158,7 @@ class PostgresPoints(PostgresBackend):
         super().__init__(*args, **options)
         self.points = points
         self.connections: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._pool._options = {**self._pool._options, "cursor_factory": self._cursors()}
+        self._pool_options = {**self._pool_options, "cursor_factory": self._cursors()}
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
         connection = super().connect(autocommit=autocommit)

@@ -92,6 +92,13 @@ class StoreUnavailable(HoldfastError):
     hint = "Is the database running, and does the URL lead to it? The same call may succeed later."
 
 
+class FormerPrimary(StoreUnavailable):
+    """Only a former primary can be reached: since a failover another server has the store."""
+
+    code = "E_FORMER_PRIMARY"
+    hint = "Shut the old server down or make it a standby. If you went back on purpose, start this program again."
+
+
 class StoreFull(StoreUnavailable):
     """The disk of the store is full; nothing was written."""
 

@@ -88,7 +88,12 @@ class Worker:
         interval = min([options.heartbeat, *(kind.options.lease.total_seconds() / 5 for kind in setup.kinds.values())])
         watchdog = Watchdog(self._active_runs)
         heartbeat = Heartbeat(
-            store, self.id, self._active_runs, interval=interval, lost=lifecycle.lost, on_request=remote.apply
+            store.reserved_store(),
+            self.id,
+            self._active_runs,
+            interval=interval,
+            lost=lifecycle.lost,
+            on_request=remote.apply,
         )
         claimer = Claimer(
             setup, self._pool, poll_interval=self._poll_interval, paused=lambda: watchdog.fenced or remote.quiet

@@ -85,6 +85,13 @@ class Backend(Protocol):
     def tools(self) -> Any:
         """Work on the whole database: see :class:`holdfast.store.engine.database.DatabaseTools`."""
 
+    @property
+    def reserved(self) -> Backend:
+        """The same database on connections that no handler can use up: for heartbeat and settler."""
+
+    def connection_counts(self) -> dict[str, int]:
+        """The connections of this process by state: in use, idle, abandoned; empty where they are not counted."""
+
     def migrate(self) -> list[int]:
         """Bring the schema up to date and return the numbers of the migrations applied."""
 

@@ -33,6 +33,7 @@ class Jobs(Noun):
 
         Raises:
             DuplicateJob: The key is taken, and ``on_conflict`` is ``raise``.
+            JobLocked: Another transaction holds the key, or a dependency, for more than some seconds.
             DependencyNotFound: ``after`` names a job, key or label that does not exist.
             LeaseLost: *holder* no longer holds its lease; nothing was written.
         """
@@ -41,7 +42,7 @@ class Jobs(Noun):
         if drawn is not None and request.plain and holder is None:
             enqueued = self._enqueue_one(request, drawn[0])
         else:
-            enqueued = self._backend.write(_enqueue, [request], drawn, holder=holder)[0]
+            enqueued = self._backend.write(_enqueue_alone, [request], drawn, holder=holder)[0]
         return self._wake(enqueued, changes_of([request]))
 
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
@@ -67,7 +68,7 @@ class Jobs(Noun):
             return []
         check_requests(requests)
         drawn = self._backend.draw_ids(len(requests))
-        answers = self._backend.write(_enqueue, requests, drawn, holder=holder)
+        answers = self._backend.write(_enqueue_alone, requests, drawn, holder=holder)
         return self._wake(answers, changes_of(requests))
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
@@ -107,6 +108,15 @@ def _enqueue(
     answers = yield from reserve_keys(requests, ids)
     yield from insert_jobs(requests, answers, ids, now, holder=holder)
     return answers
+
+
+def _enqueue_alone(
+    requests: Sequence[NewJob], drawn: list[JobId] | None, *, holder: Lease | None = None
+) -> Operation[list[Enqueued]]:
+    """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection."""
+    if holder is not None or any(request.unique or request.after for request in requests):
+        yield query("limit_lock_waits")
+    return (yield from _enqueue(requests, drawn, holder=holder))
 
 
 def _check_holder(holder: Lease) -> Operation[None]:

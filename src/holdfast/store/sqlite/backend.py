@@ -150,6 +150,13 @@ class SqliteBackend:
     def listen(self, wake: Callable[[Changes], None]) -> SqliteListener:
         return SqliteListener(self._notifier, wake=wake)
 
+    @property
+    def reserved(self) -> SqliteBackend:
+        return self
+
+    def connection_counts(self) -> dict[str, int]:
+        return {}
+
     def migrate(self) -> list[int]:
         with self._writer.exclusive() as connection, translated():
             return migrate(connection)

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: one test per promise of store/postgres/connections.py."""
+"""Connections to PostgreSQL: one test per promise of store/postgres/pool.py."""
 
 from __future__ import annotations
 
@@ -9,15 +9,29 @@ import psycopg
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.postgres.connections import Pool
+from holdfast.store.postgres.abandoned import Abandoned
+from holdfast.store.postgres.pool import Calls, Pool
 from tests.support.backends import postgres_url
 
 
+def connect():
+    return psycopg.connect(postgres_url("postgres"), autocommit=True)
+
+
 @pytest.fixture
-def pool():
-    made = Pool(postgres_url("postgres"), {"autocommit": True}, size=2, patience=0.05)
+def calls():
+    calls = Calls()
+    yield calls
+    calls.close()
+
+
+@pytest.fixture
+def pool(calls):
+    closed = threading.Event()
+    made = Pool(connect, size=2, patience=0.05, calls=calls, abandoned=Abandoned(connect, closed))
     yield made
     made.close()
+    closed.set()
 
 
 def backend_pid(connection):
