@@ -9,9 +9,12 @@ import psycopg
 import pytest
 
 from holdfast.errors import StoreUnavailable
+from holdfast.store import open_store
 from holdfast.store.postgres.abandoned import Abandoned
 from holdfast.store.postgres.pool import Calls, Pool
 from tests.support.backends import postgres_url
+from tests.support.postgres import QUICK, bundled_programs, running
+from tests.support.processes import wait_until
 
 
 def connect():
@@ -97,3 +100,110 @@ def test_a_closed_pool_says_so(pool):
     pool.close()
     with pytest.raises(StoreUnavailable, match="closed"), pool.connection(limit=5):
         pass
+
+
+def test_a_connection_that_is_read_only_is_not_handed_out_again(pool):
+    """After a failover the old primary may answer as a standby: a new connection finds the new primary."""
+    with pool.connection(limit=5) as connection:
+        standby = backend_pid(connection)
+        connection.execute("SET default_transaction_read_only = on")
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), pool.connection(limit=5) as connection:
+        connection.execute("CREATE TABLE never (id integer)")
+    with pool.connection(limit=5) as connection:
+        assert backend_pid(connection) != standby
+
+
+def test_idle_connections_are_closed_but_one(calls, pool, monkeypatch):
+    """K64: also when nobody calls any more."""
+    monkeypatch.setattr("holdfast.store.postgres.pool.IDLE_TIMEOUT_S", 0.1)
+    with pool.connection(limit=5), pool.connection(limit=5):
+        assert pool.counts() == {"in_use": 2, "idle": 0, "abandoned": 0}
+    wait_until(lambda: pool.counts() == {"in_use": 0, "idle": 1, "abandoned": 0})
+
+
+def test_a_short_wait_opens_no_second_connection(calls, monkeypatch):
+    """K64: services of an idle worker that meet by chance share one. Under load everyone gets their own."""
+    monkeypatch.setattr("holdfast.store.postgres.pool.GROW_DELAY_S", 60)
+    pool = Pool(connect, size=4, patience=60, calls=calls, abandoned=Abandoned(connect, threading.Event()))
+    met = []
+
+    def call():
+        with pool.connection(limit=60) as connection:
+            met.append(backend_pid(connection))
+
+    with pool.connection(limit=60) as connection:
+        first = backend_pid(connection)
+        thread = threading.Thread(target=call)
+        thread.start()
+        wait_until(lambda: pool._contended_at > 0)
+        with pool.connection(limit=60) as another:  # the second that waits within a second
+            assert backend_pid(another) != first
+    thread.join()
+    assert len(met) == 1
+    assert sum(pool.counts().values()) == 2
+    pool.close()
+
+
+def test_abandoned_connections_count_until_the_server_has_ended_them(calls):
+    """K84: the bound holds for what the server has, not for what this process remembers."""
+    reachable, closed = threading.Event(), threading.Event()
+
+    def reach():
+        if not reachable.is_set():
+            raise psycopg.OperationalError("no route to host")
+        return connect()
+
+    pool = Pool(connect, size=2, patience=0.05, calls=calls, abandoned=Abandoned(reach, closed))
+    pids = []
+    for _ in range(2):
+        with pool.connection(limit=5) as connection:
+            pids.append(backend_pid(connection))
+        with pytest.raises(psycopg.OperationalError), pool.connection(limit=0.1) as connection:
+            connection.execute("SELECT pg_sleep(60)")
+    assert pool.counts() == {"in_use": 0, "idle": 0, "abandoned": 2}
+    with pytest.raises(StoreUnavailable, match="2 of 2 connections got no answer"), pool.connection(limit=5):
+        pass
+    reachable.set()
+    wait_until(lambda: pool.counts()["abandoned"] == 0)
+    with connect() as other:
+        assert other.execute("SELECT pid FROM pg_stat_activity WHERE pid = ANY(%s)", (pids,)).fetchall() == []
+    with pool.connection(limit=5) as connection:
+        assert backend_pid(connection) not in pids
+    pool.close()
+
+
+def test_a_commit_that_waits_for_a_standby_is_left_alone():
+    """K84: an end of its wait would show it before the standby has it. Its connection counts until then."""
+    settings = {**QUICK, "wal_level": "replica", "max_wal_senders": "4"}
+    with (
+        running(bundled_programs(), settings=settings) as server,
+        psycopg.connect(server.url(), autocommit=True) as admin,
+    ):
+        admin.execute("CREATE TABLE t (id integer)")
+        store = open_store(f"{server.url()}&connections=6")
+        pool, seen = store.backend._pool, lambda: admin.execute("SELECT count(*) FROM t").fetchone()[0]
+        wait_for_standbys(admin, "nobody")
+        for _ in range(2):
+            with pytest.raises(psycopg.OperationalError), pool.connection(limit=0.1) as connection:
+                connection.execute("INSERT INTO t VALUES (1)")
+        wait_until(lambda: store.backend._abandoned._looks > 2)
+        assert (store.backend.connection_counts()["abandoned"], seen()) == (2, 0)
+        with pytest.raises(StoreUnavailable, match="2 of 2"), pool.connection(limit=0.1):
+            pass
+        wait_until(lambda: connection_check(store).level == "warn")
+        assert "2 connections wait for a synchronous standby" in connection_check(store).message
+        wait_for_standbys(admin, "")
+        wait_until(lambda: store.backend.connection_counts()["abandoned"] == 0)
+        assert seen() == 2
+        store.close()
+
+
+def connection_check(store):
+    (check,) = [check for check in store.backend.tools.health() if check.name == "connections"]
+    return check
+
+
+def wait_for_standbys(admin, names):
+    admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+    admin.execute("SELECT pg_reload_conf()")
+    wait_until(lambda: admin.execute("SHOW synchronous_standby_names").fetchone() == (names,))
