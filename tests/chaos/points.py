@@ -158,14 +158,14 @@ class PostgresPoints(PostgresBackend):
         super().__init__(*args, **options)
         self.points = points
         self.connections: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._pool._options = {**self._pool._options, "cursor_factory": self._cursors()}
+        self._pool_options = {**self._pool_options, "cursor_factory": self._cursors()}
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
         connection = super().connect(autocommit=autocommit)
         connection.cursor_factory = self._cursors()
         return connection
 
-    def notify(self) -> None:
+    def notify(self, changes: frozenset[str]) -> None:
         """From another thread it would make the count of points a matter of chance."""
 
     def _cursors(self) -> type[psycopg.Cursor[Any]]:

@@ -112,7 +112,7 @@ def test_what_comes_while_an_ear_begins_to_listen_again_is_found(tmp_path):
             with psycopg.connect(database.url) as connection:  # whose commit rings
                 outside.jobs.enqueue_on(connection, [NewJob(kind="mail")])
 
-        def look() -> None:
+        def look(_changes: frozenset[str]) -> None:
             found.append(database.execute("SELECT count(*) FROM holdfast.live")[0][0])
 
         listener = inside.backend.listen(look)

@@ -6,11 +6,16 @@ import threading
 
 
 class Listener:
-    """Counts what it hears, and lets a test wait for the next ring."""
+    """Collects changes, and lets a test wait for the next notification."""
 
     def __init__(self, store):
         self._rung = threading.Event()
-        self.listener = store.backend.listen(self._rung.set)
+        self.changes = set()
+        self.listener = store.backend.listen(self._receive)
+
+    def _receive(self, changes):
+        self.changes |= changes
+        self._rung.set()
 
     def hears(self, *, within=5.0):
         heard = self._rung.wait(within)
@@ -24,3 +29,4 @@ class Listener:
         assert self.listener.works
         while self.hears(within=0.05):
             pass
+        self.changes.clear()

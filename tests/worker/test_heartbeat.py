@@ -10,7 +10,8 @@ import holdfast
 from holdfast.domain.jobs.job import State, WorkerRequest
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
-from holdfast.worker import clock
+from holdfast.domain.jobs.verdict import Released
+from holdfast.worker import clock as worker_clock
 from holdfast.worker.active_runs import ActiveRuns, Handle, Run, StopReason
 from holdfast.worker.heartbeat import MIN_INTERVAL_S, Heartbeat, RemoteControl
 from holdfast.worker.watchdog import Watchdog
@@ -87,9 +88,35 @@ def test_a_notification_brings_requests_early(store, fake_clock):
     assert (beat.tick().next_in, run.stop_reason) == (600, StopReason.CANCELLED)
 
 
+def test_a_young_lease_is_read_and_not_renewed(store, clock, fake_clock, run, active_runs):
+    """K65: a request costs one read per worker, not an update per running job. The start is recorded at once."""
+    beat = Heartbeat(store, WORKER, active_runs, interval=10, lost=lambda run: None)
+    job_id, first = run.lease.job_id, store.views.get(run.lease.job_id)
+    run.begun_at = fake_clock.at
+    for seconds, started, renewed in ((0.2, False, False), (0.6, True, True), (5, True, False), (10, True, True)):
+        expires_at = store.views.get(job_id).lease_expires_at
+        clock.advance(seconds=seconds)
+        fake_clock.at = 1000.0 + seconds
+        beat.tick()
+        job = store.views.get(job_id)
+        assert (job.started_at is not None, job.lease_expires_at > expires_at) == (started, renewed), seconds
+    store.control.cancel(only(job_id), actor="ada")
+    fake_clock.at += 1
+    beat.tick()
+    assert (run.stop_reason, store.views.get(job_id).token) == (StopReason.CANCELLED, first.token)
+
+
+def test_a_young_lease_that_was_lost_is_noticed(store, fake_clock, run, active_runs, handle):
+    """K65: a read tells as well as a renewal."""
+    lost = []
+    store.leases.settle(run.lease, Released())
+    Heartbeat(store, WORKER, active_runs, interval=10, lost=lost.append).tick()
+    assert (lost, run.stop_reason, handle.kills) == ([run], StopReason.LEASE_LOST, 1)
+
+
 def until(condition, effect):
     """Wait for an effect of the worker's own threads."""
-    assert clock.wait_until(condition, every=0.05, deadline=clock.now() + PATIENCE), effect
+    assert worker_clock.wait_until(condition, every=0.05, deadline=worker_clock.now() + PATIENCE), effect
 
 
 def test_a_request_is_applied_once():

@@ -41,7 +41,7 @@ def test_two_workers_share_three_connections(url):
 def test_missing_notifications_are_detected(url, caplog):
     """The self-test reports it, and the worker polls more often."""
     with make_app(url) as app:
-        listener = app.store.backend.listen(lambda: None)
+        listener = app.store.backend.listen(lambda _: None)
         wait_until(lambda: "NOTIFY does not reach" in caplog.text)
         assert not listener.works
         listener.close()

@@ -31,6 +31,7 @@
     │   ├── NetworkFileSystem
     │   └── OtherDatabase
     ├── StoreUnavailable        5
+    │   ├── FormerPrimary           another server has the store since a failover
     │   ├── StatementTimeout        a list took too long
     │   └── StoreFull
     ├── Conflict                9
@@ -63,6 +64,7 @@ from __future__ import annotations
 
 from holdfast.errors.store import NO_STORE as NO_STORE
 from holdfast.errors.store import ConfigurationError as ConfigurationError
+from holdfast.errors.store import FormerPrimary as FormerPrimary
 from holdfast.errors.store import MissingDriver as MissingDriver
 from holdfast.errors.store import NetworkFileSystem as NetworkFileSystem
 from holdfast.errors.store import NotAStore as NotAStore

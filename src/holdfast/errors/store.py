@@ -99,6 +99,13 @@ class StatementTimeout(StoreUnavailable):
     hint = "A list: narrow its filter, for example by --state, --queue or a later --since. Otherwise try again later."
 
 
+class FormerPrimary(StoreUnavailable):
+    """Only a former primary can be reached: since a failover another server has the store."""
+
+    code = "E_FORMER_PRIMARY"
+    hint = "Shut the old server down or make it a standby. If you went back on purpose, start this program again."
+
+
 class StoreFull(StoreUnavailable):
     """The disk of the store is full; nothing was written."""
 

@@ -113,7 +113,11 @@ class Store:
             backend = SingleTransactionBackend(self.backend, connection)
             yield Store(cast("Backend", backend))
         if backend.wakes:
-            self.backend.notify()
+            self.backend.notify(backend.wakes)
+
+    def reserved_store(self) -> Store:
+        """The same store on connections that no handler can use up, for the services that keep leases."""
+        return Store(self.backend.reserved)
 
     def close(self) -> None:
         """Close all connections; idempotent."""
@@ -121,7 +125,7 @@ class Store:
 
 
 def open_store(url: str, *, create: bool = True, patience: timedelta | None = None) -> Store:
-    """Open the store that *url* names; its query may hold ``durability`` or ``schema`` and ``prepare``.
+    """Open the store that *url* names; its query may hold ``durability``, ``schema``, ``prepare``, ``connections``.
 
     *patience* limits the time of each statement, for servers whose users wait for a page.
 
@@ -162,7 +166,7 @@ def _open_sqlite(url: str, *, create: bool, patience: timedelta | None) -> Store
 
 def _open_postgres(url: str, *, create: bool, patience: timedelta | None) -> Store:
     try:
-        from holdfast.store.postgres.backend import PostgresBackend
+        from holdfast.store.postgres.backend import DEFAULT_CONNECTIONS, MIN_CONNECTIONS, PostgresBackend
         from holdfast.store.postgres.connections import is_readable
     except ImportError as error:
         raise MissingDriver(f"PostgreSQL needs psycopg: {error}") from error
@@ -171,16 +175,21 @@ def _open_postgres(url: str, *, create: bool, patience: timedelta | None) -> Sto
     options = dict(parse_qsl(text, keep_blank_values=True))
     schema = options.pop("schema", "holdfast")
     prepare = options.pop("prepare", "on")
+    connections = options.pop("connections", str(DEFAULT_CONNECTIONS))
     # The names of roles and of the notification channel are longer, and PostgreSQL cuts names after 63 bytes.
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,49}", schema):
         hint = "Use at most 50 letters, digits and underscores."
         raise ConfigurationError(f"{schema!r} is not a valid name for a schema", hint=hint)
     if prepare not in ("on", "off"):
         raise ConfigurationError(f"prepare is 'on' or 'off', not {prepare!r}")
-    rest = "&".join(pair for pair in text.split("&") if pair.split("=")[0] not in ("schema", "prepare"))
+    if not re.fullmatch(r"[0-9]{1,4}", connections) or int(connections) < MIN_CONNECTIONS:
+        raise ConfigurationError(f"connections is a number from {MIN_CONNECTIONS} to 9999, not {connections!r}")
+    ours = ("schema", "prepare", "connections")
+    rest = "&".join(pair for pair in text.split("&") if pair.split("=")[0] not in ours)
     target = f"{server}?{rest}" if rest else server
     if not is_readable(target):
         raise ConfigurationError(
             "the URL of the database cannot be read", hint="Write @, : and / in a password as %40, %3A and %2F."
         )
-    return Store(PostgresBackend(target, schema=schema, prepare=prepare == "on", create=create, patience=patience))
+    settings: dict[str, Any] = {"schema": schema, "prepare": prepare == "on", "connections": int(connections)}
+    return Store(PostgresBackend(target, create=create, patience=patience, **settings))

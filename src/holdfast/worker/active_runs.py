@@ -60,7 +60,7 @@ class Run:
 
     __slots__ = (
         *("_handle", "_killed", "_stopping", "begun_at", "claimed_at", "finished", "kind", "lease", "lease_duration"),
-        *("measured", "peak", "renewed_at", "span", "stop_reason", "stop_requested_at", "timeout"),
+        *("measured", "peak", "renewed_at", "span", "start_recorded", "stop_reason", "stop_requested_at", "timeout"),
     )
 
     def __init__(self, lease: Lease, kind: Kind, *, renewed_at: float, lease_duration: timedelta) -> None:
@@ -73,6 +73,8 @@ class Run:
         #: Longest duration in seconds: the kind's, unless the job has its own.
         self.timeout = None if kind.options.timeout is None else kind.options.timeout.total_seconds()
         self.begun_at: float | None = None
+        #: Whether the store knows that the run has started.
+        self.start_recorded = lease.started
         self.stop_requested_at: float | None = None
         self.finished = False
         #: Opens the tracing span around the handler.

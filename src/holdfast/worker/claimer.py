@@ -49,6 +49,7 @@ class Claimer:
         #: The answer to a claim was lost: the store may count leases that this worker does not know.
         self._in_doubt = False
         self._interval = FIRST_INTERVAL_S
+        self._notified = False
         self._plain_turn = False
         self._no_ahead_until = 0.0
         self._plain = [name for name, kind in setup.kinds.items() if kind.options.on_lost is OnLost.RETRY]
@@ -78,8 +79,8 @@ class Claimer:
         return TickResult(min(self._interval, poll_interval) * random.uniform(0.8, 1.0))
 
     def on_notify(self) -> None:
-        """Claim now, and again soon: the store may have new jobs."""
-        self._interval = FIRST_INTERVAL_S
+        """Claim once, now: the store may have new jobs. Another worker may get them; then polling goes on as before."""
+        self._notified = True
         self.wake.set()
 
     def slot_freed(self) -> None:
@@ -89,7 +90,8 @@ class Claimer:
 
     def _claim_turn(self) -> int:
         """Claim plain jobs, else one with a durable start. While idle the two take turns: one statement a tick."""
-        if self._interval <= FIRST_INTERVAL_S:
+        notified, self._notified = self._notified, False
+        if notified or self._interval <= FIRST_INTERVAL_S:
             return self._claim_plain() or self._claim_durable()
         self._plain_turn = not self._plain_turn
         return self._claim_plain() if self._plain_turn and self._plain else self._claim_durable()

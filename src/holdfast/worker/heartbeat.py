@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from holdfast.domain.jobs.job import WorkerId, WorkerRequest
+from holdfast.domain.jobs.job import JobId, WorkerId, WorkerRequest
 from holdfast.errors import StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
@@ -18,6 +18,8 @@ log = logging.getLogger("holdfast")
 
 #: The start of a run that has taken this long is recorded: from then on the loss of its worker costs an attempt.
 RECORD_START_AFTER_S = 0.5
+#: A lease is renewed after this share of its duration. Before, only the requests of people are read.
+RENEW_AFTER = 1 / 8
 #: Delay before a failed renewal is retried.
 RETRY_S = 1.0
 #: Shortest time between two heartbeats when notifications ask for one.
@@ -91,17 +93,27 @@ class Heartbeat:
         for lease_duration, group in by_duration.items():
             sent_at = clock.now()
             begun = {run.lease.job_id for run in group if run.under_way_for(sent_at) > RECORD_START_AFTER_S}
-            leases = [run.lease for run in group]
-            answers = self._store.leases.renew(leases, lease_duration=timedelta(seconds=lease_duration), begun=begun)
-            known = {answer.job_id: answer for answer in answers}
+            due = [run for run in group if self._is_due(run, begun, sent_at)]
+            young = [run.lease for run in group if not self._is_due(run, begun, sent_at)]
+            answers = self._store.leases.renew(
+                [run.lease for run in due], lease_duration=timedelta(seconds=lease_duration), begun=begun
+            )
+            known = {answer.job_id: answer for answer in [*answers, *self._store.leases.requests(young)]}
             for run in group:
                 answer = known.get(run.lease.job_id)
                 if answer is not None:
+                    run.start_recorded |= answer.renewed and run.lease.job_id in begun
                     run.apply(answer, sent_at=sent_at)
                 elif not run.finished:  # a finished run was settled just now and lost nothing
                     self._lost(run)
                     run.stop(StopReason.LEASE_LOST)
                     run.kill()
+
+    def _is_due(self, run: Run, begun: set[JobId], now: float) -> bool:
+        """Whether a run's lease has to be renewed, or its start recorded."""
+        if run.lease.job_id in begun and not run.start_recorded:
+            return True
+        return now - run.renewed_at >= RENEW_AFTER * run.lease_duration
 
 
 class RemoteControl:

@@ -14,6 +14,7 @@ from pathlib import Path
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StatementTimeout, StoreUnavailable
 from holdfast.store import Store
+from holdfast.store.engine.changes import Change
 from holdfast.store.jobs.retention import RULES, Retention, RetentionRule
 from holdfast.worker import clock
 from holdfast.worker.commands.log_files import LogFiles
@@ -50,6 +51,7 @@ class Maintenance:
     """
 
     name = "maintenance"
+    wakes_on = Change.DELAYED
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
@@ -52,6 +53,8 @@ class WorkerCollector(Collector):
         yield _counter("schedules_set_back", "Failed tries to plan a schedule.", [], _one(counts.set_back))
         yield _histogram("planner_seconds", "From begin to end of a planner's tick.", [], counts.planner)
         yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], _one(self._worker.heartbeat_age))
+        rows = _by_label(Counter(self._store.backend.connection_counts()))
+        yield gauge("connections", "Connections of this process to PostgreSQL.", ["state"], rows)
         yield from self._queues()
 
     def _queues(self) -> Iterator[Metric]:

@@ -35,7 +35,7 @@ class RunLifecycle:
         self.run_times = RunTimes()
         self.active_runs = ActiveRuns()
         self.finish_signal = self.active_runs.finish_signal
-        self.settler = Settler(setup.store, self.active_runs, settled=self._settled)
+        self.settler = Settler(setup.store.reserved_store(), self.active_runs, settled=self._settled)
         #: Called after each run, when its settlement is queued.
         self.slot_freed: Callable[[], None] = lambda: None
         self._store, self._worker, self._kinds = setup.store, setup.worker, setup.kinds

@@ -8,9 +8,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Mapping
-from typing import Any, Self
-
-from msgspec import Struct
+from typing import Self
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import State, WorkerId
@@ -35,7 +33,8 @@ from holdfast.worker.run_lifecycle import RunLifecycle, try_write
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
 from holdfast.worker.service import ServiceThread, TickResult
-from holdfast.worker.settler import FLUSH_TIMEOUT_S, Settler
+from holdfast.worker.services import Services
+from holdfast.worker.settler import FLUSH_TIMEOUT_S
 from holdfast.worker.watchdog import Watchdog
 
 log = logging.getLogger("holdfast")
@@ -44,29 +43,6 @@ log = logging.getLogger("holdfast")
 HANGS_AFTER_S = 180.0
 #: Handlers receive a stop request this long before the end of the grace period.
 STOP_BEFORE_END_S = 1.0
-
-
-class Services(Struct, frozen=True, kw_only=True):
-    """The services of one worker. Its own thread ticks the claimer; each of the others has a thread."""
-
-    claimer: ServiceThread[Claimer]
-    watchdog: ServiceThread[Watchdog]
-    heartbeat: ServiceThread[Heartbeat]
-    settler: ServiceThread[Settler]
-    #: The services that stop first.
-    helpers: list[ServiceThread[Any]]
-
-    @property
-    def keepers(self) -> list[ServiceThread[Any]]:
-        """The services that keep leases; they run until the last handler has finished."""
-        return [self.watchdog, self.heartbeat, self.settler]
-
-    def on_notify(self) -> None:
-        """Wake all services: something in the store has changed."""
-        self.claimer.service.on_notify()
-        self.heartbeat.service.on_notify()
-        for thread in self.helpers:
-            thread.service.on_notify()
 
 
 class Worker:
@@ -111,7 +87,12 @@ class Worker:
         interval = min([options.heartbeat, *(kind.options.lease.total_seconds() / 5 for kind in setup.kinds.values())])
         watchdog = Watchdog(self._active_runs)
         heartbeat = Heartbeat(
-            store, self.id, self._active_runs, interval=interval, lost=lifecycle.lost, on_request=remote.apply
+            store.reserved_store(),
+            self.id,
+            self._active_runs,
+            interval=interval,
+            lost=lifecycle.lost,
+            on_request=remote.apply,
         )
         claimer = Claimer(
             setup, self._pool, poll_interval=self._poll_interval, paused=lambda: watchdog.fenced or remote.quiet
@@ -122,6 +103,7 @@ class Worker:
         planner = Planner(store, providers, counts=counts) if options.plans else None
         helpers = (maintenance, planner, self._autoscaler)
         return Services(
+            queues=options.queues,
             claimer=ServiceThread(claimer, on_tick=counts.ticked),
             watchdog=ServiceThread(watchdog, on_tick=counts.ticked),
             heartbeat=ServiceThread(heartbeat, on_tick=counts.ticked),

@@ -11,6 +11,8 @@ import pytest
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
+from holdfast.domain.schedules.definition import Definition
+from holdfast.store.engine.changes import JOBS, Change, decode, encode, jobs_in, may_be_ready
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
 from tests.support.jobs import put, take_one
 from tests.support.listeners import Listener
@@ -89,8 +91,8 @@ def test_a_long_path_needs_no_short_socket(tmp_path):
     deep.mkdir()
     woken = threading.Event()
     notifier = SqliteNotifier(deep / "jobs.db")
-    listener = SqliteListener(notifier, wake=woken.set)
-    notifier.notify()
+    listener = SqliteListener(notifier, wake=lambda _: woken.set())
+    notifier.notify(JOBS)
     assert woken.wait(120)
     listener.close()
     notifier.close()
@@ -103,6 +105,43 @@ def test_a_socket_that_nobody_reads_is_removed(tmp_path):
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     dead.bind(str(notifier.directory / "dead"))
     dead.close()
-    notifier.notify()
+    notifier.notify(JOBS)
     assert list(notifier.directory.iterdir()) == []
     notifier.close()
+
+
+@pytest.mark.parametrize(
+    ("act", "changes"),
+    [
+        (lambda store: put(store, queue="post"), {"jobs:post"}),
+        (lambda store: put(store, queue="post", delay=timedelta(hours=1)), {"delayed"}),
+        (lambda store: store.queues.resume("post"), {"queues"}),
+        (lambda store: store.control.cancel(Selector(ids=(1,)), actor="ada"), {"jobs", "delayed", "requests"}),
+        (lambda store: store.schedules.create("s", Definition(kind="k", cron="0 0 * * *"), actor="ada"), {"schedules"}),
+    ],
+    ids=["enqueue", "delayed", "queue", "cancel", "schedule"],
+)
+def test_a_notification_says_what_has_changed(store, listen, act, changes):
+    """K50, K65, K66: so that it wakes only those who have to know."""
+    put(store)
+    listener = listen()
+    act(store)
+    assert listener.hears()
+    assert listener.changes == changes
+
+
+def test_a_long_list_of_queues_becomes_any_queue():
+    """K66: a notification is short."""
+    queues = [f"queue-{n:04}" for n in range(1000)]
+    changes = decode(encode(jobs_in(queues) | {Change.DELAYED}))
+    assert changes == JOBS
+    assert may_be_ready(changes, ["queue-0001"])
+
+
+def test_an_empty_notification_may_mean_anything():
+    """Your own NOTIFY on the channel wakes everybody."""
+    assert set(Change) <= decode("")
+
+
+def test_a_queue_with_a_line_break_is_any_queue():
+    assert may_be_ready(decode(encode(jobs_in(["a\nb"]))), ["a\nb"])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import psycopg
 import pytest
 
 import holdfast
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.store.engine.changes import QUEUES, SCHEDULES
+from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from tests.support.backends import available, open_database
 from tests.support.jobs import put
 
@@ -59,3 +63,52 @@ def test_an_enqueue_in_sql_rings(store, listen, database):
     listener = listen()
     database.execute("SELECT holdfast.enqueue('mail')")
     assert listener.hears()
+    assert listener.changes == {"jobs:default"}
+    listener.settle()
+    database.execute("SELECT holdfast.enqueue('mail', delay => '1 hour')")
+    assert listener.hears()
+    assert listener.changes == {"delayed"}
+
+
+def test_a_busy_channel_makes_no_listener_deaf(store, database):
+    """K38: the test of a new listener reads on until its own notification comes."""
+    backend = store.backend
+    with psycopg.connect(database.url, autocommit=True) as other:
+
+        def send(text):
+            for _ in range(3):
+                other.execute("SELECT pg_notify(%s, 'jobs:default')", (backend._channel,))
+            backend._send_notification(text)
+
+        heard = threading.Event()
+        listener = PostgresListener(
+            lambda: backend.connect(autocommit=True), backend._channel, send=send, wake=lambda _: heard.set()
+        )
+        try:
+            assert heard.wait(120)
+            assert (listener.works, listener._failed_tests) == (True, 0)
+        finally:
+            listener.close()
+
+
+def test_the_test_of_a_new_listener_wakes_nobody(store, listen):
+    """K66: a fleet that starts does not wake itself once per worker."""
+    first = listen()
+    listen()
+    assert all(change.startswith("test:") for change in first.changes)
+
+
+def test_the_last_change_is_sent_before_the_end():
+    """K54: also when it comes within the pause after the one before."""
+    sent, pause = [], threading.Event()
+
+    def send(text):
+        sent.append(text)
+        pause.set()
+
+    notifier = PostgresNotifier(send)
+    notifier.notify(QUEUES)
+    assert pause.wait(120)
+    notifier.notify(SCHEDULES)
+    notifier.close()
+    assert sent == ["queues", "schedules"]

@@ -27,6 +27,7 @@ from holdfast.store.batches.state import (
     locked,
     units_in_hand,
 )
+from holdfast.store.engine.changes import JOBS
 from holdfast.store.engine.operation import Noun, Operation, delegate, query, read, transaction
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 
@@ -104,11 +105,11 @@ class Batches(Noun):
         counters = yield from conclude_run(run, aborted_by, total, complete=complete)
         return (yield from Batches.get.operation(self, run.batch.id)), counters
 
-    launch = delegate(runs.launch, wakes=True)
+    launch = delegate(runs.launch, wakes=JOBS)
     join = delegate(runs.join)
     leave = delegate(runs.leave)
     abort = delegate(runs.abort)
-    revive = delegate(runs.revive, wakes=True)
+    revive = delegate(runs.revive, wakes=JOBS)
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """The current holders of a batch."""
@@ -128,7 +129,7 @@ class Batches(Noun):
             yield query("finish_batch", id=batch_id, **values)
         return True
 
-    @transaction(wakes=True)
+    @transaction(wakes=JOBS)
     def resume(self, batch_id: BatchId) -> Operation[bool]:
         """Continue a paused batch: workers continue it at once, a foreground run when it is started again.
 
@@ -163,7 +164,7 @@ class Batches(Noun):
             yield query("finish_batch", id=batch_id, **values)
         return cancelled
 
-    @transaction(wakes=True)
+    @transaction(wakes=JOBS)
     def retry_failed(self, batch_id: BatchId) -> Operation[int]:
         """Make failed units pending again, with all their attempts; returns their number. A finished batch reopens."""
         batch = yield from locked(batch_id)

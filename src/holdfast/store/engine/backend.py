@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StoreUnavailable
+from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T
 
 #: The schema that this code writes and reads.
@@ -69,10 +70,13 @@ class Backend(Protocol):
     def discard_ids(self) -> None:
         """Discard ids that were drawn ahead, and draw past those that exist: some were given out twice."""
 
-    def run_on(self, connection: Any, operation: Operation[T]) -> T:
-        """Run an operation on the caller's connection, in the caller's transaction."""
+    def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
+        """Run an operation on the caller's connection, in the caller's transaction. Its commit notifies of *changes*.
 
-    async def arun_on(self, connection: Any, operation: Operation[T]) -> T:
+        SQLite sends no notification then: nothing observes the caller's commit.
+        """
+
+    async def arun_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         """Run an operation on the caller's async connection, in the caller's transaction."""
 
     def transaction(self, *, limit: timedelta | None = None) -> AbstractContextManager[Any]:
@@ -81,15 +85,25 @@ class Backend(Protocol):
         *limit*: the server ends a statement, and a client that sends none, after this time.
         """
 
-    def notify(self) -> None:
-        """Wake workers that listen; a hint that may get lost. It neither waits nor fails."""
+    def notify(self, changes: Changes) -> None:
+        """Notify workers that listen; a hint that may get lost. It neither waits nor fails."""
 
-    def listen(self, wake: Callable[[], None]) -> Listener:
-        """Call *wake*, from another thread, at each notification and whenever listening starts again."""
+    def listen(self, wake: Callable[[Changes], None]) -> Listener:
+        """Call *wake*, from another thread, with the changes of each notification.
+
+        Whenever listening starts again, anything may have changed.
+        """
 
     @property
     def tools(self) -> Any:
         """Work on the whole database: see :class:`holdfast.store.engine.database.DatabaseTools`."""
+
+    @property
+    def reserved(self) -> Backend:
+        """The same database on connections that no handler can use up: for heartbeat and settler."""
+
+    def connection_counts(self) -> dict[str, int]:
+        """The connections of this process by state: in use, idle, abandoned; empty where they are not counted."""
 
     def migrate(self) -> list[int]:
         """Bring the schema up to date and return the numbers of the migrations applied."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from holdfast.store.engine.changes import Changes
 from holdfast.store.engine.operation import Operation, OperationFunction, P, T
 from holdfast.store.engine.wrapper import BackendWrapper
 
@@ -27,7 +28,7 @@ class DryRunBackend(BackendWrapper):
     def discard_ids(self) -> None:
         self._backend.discard_ids()
 
-    def notify(self) -> None:
+    def notify(self, changes: Changes) -> None:
         """Do nothing: nothing has changed."""
 
 

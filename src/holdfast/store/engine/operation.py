@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from msgspec import Struct
 
 from holdfast.errors import InvalidText
+from holdfast.store.engine.changes import JOBS, NO_CHANGES, Changes
 
 if TYPE_CHECKING:
     from holdfast.store.engine.backend import Backend
@@ -98,10 +99,10 @@ class Noun:
         """Read with one statement."""
         return self._backend.fetch(Query(name, parameters, rows))
 
-    def _wake(self, answer: T) -> T:
-        """Wake workers if *answer* is truthy, and return it."""
-        if answer:
-            self._backend.notify()
+    def _wake(self, answer: T, changes: Changes = JOBS) -> T:
+        """Notify workers of *changes* if *answer* is truthy, and return it."""
+        if answer and changes:
+            self._backend.notify(changes)
         return answer
 
 
@@ -116,7 +117,11 @@ class OperationMethod(Generic[N, P, T]):
     """
 
     def __init__(
-        self, operation: Callable[Concatenate[N, P], Operation[T]], *, reads: bool = False, wakes: bool = False
+        self,
+        operation: Callable[Concatenate[N, P], Operation[T]],
+        *,
+        reads: bool = False,
+        wakes: Changes = NO_CHANGES,
     ) -> None:
         self.operation = operation
         self._reads = reads
@@ -135,15 +140,15 @@ class OperationMethod(Generic[N, P, T]):
         if self._reads:
             return backend.read(self.operation, noun, *args, **kwargs)
         answer = backend.write(self.operation, noun, *args, **kwargs)
-        return noun._wake(answer) if self._wakes else answer  # noqa: SLF001
+        return noun._wake(answer, self._wakes)  # noqa: SLF001
 
 
 def transaction(
-    *, wakes: bool = False
+    *, wakes: Changes = NO_CHANGES
 ) -> Callable[[Callable[Concatenate[N, P], Operation[T]]], OperationMethod[N, P, T]]:
     """Make an operation a method that runs it in one transaction.
 
-    *wakes*: wake workers after the commit, if the answer is truthy.
+    *wakes*: the changes that workers are notified of after the commit, if the answer is truthy.
     """
     return lambda operation: OperationMethod(operation, wakes=wakes)
 
@@ -153,7 +158,7 @@ def read(operation: Callable[Concatenate[N, P], Operation[T]]) -> OperationMetho
     return OperationMethod(operation, reads=True)
 
 
-def delegate(operation: Callable[P, Operation[T]], *, wakes: bool = False) -> OperationMethod[Noun, P, T]:
+def delegate(operation: Callable[P, Operation[T]], *, wakes: Changes = NO_CHANGES) -> OperationMethod[Noun, P, T]:
     """Make a method of an operation in another module; it runs in one transaction."""
 
     def method(_noun: Noun, /, *args: P.args, **kwargs: P.kwargs) -> Operation[T]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.backend import Backend
+from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.operation import OperationFunction, P, Query, T, single
 from holdfast.store.engine.wrapper import BackendWrapper
 
@@ -25,8 +26,8 @@ class SingleTransactionBackend(BackendWrapper):
         super().__init__(backend)
         self._connection = connection
         self._began = time.monotonic()
-        #: Whether workers have to be woken after the commit.
-        self.wakes = False
+        #: The changes that workers have to be notified of after the commit.
+        self.wakes: Changes = NO_CHANGES
 
     def fetch(self, statement: Query) -> list[Any]:
         return self.write(single, statement)
@@ -42,5 +43,5 @@ class SingleTransactionBackend(BackendWrapper):
             )
         return self._backend.run_on(self._connection, operation(*args, **kwargs))
 
-    def notify(self) -> None:
-        self.wakes = True
+    def notify(self, changes: Changes) -> None:
+        self.wakes |= changes

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.store.engine.backend import Backend
+from holdfast.store.engine.changes import Changes
 from holdfast.store.engine.operation import OperationFunction, P, Query, T, single
 
 
@@ -37,5 +38,5 @@ class BackendWrapper:
     def draw_ids(self, count: int) -> list[JobId] | None:
         return self._backend.draw_ids(count)
 
-    def notify(self) -> None:
-        self._backend.notify()
+    def notify(self, changes: Changes) -> None:
+        self._backend.notify(changes)

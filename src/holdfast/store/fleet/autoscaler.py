@@ -15,6 +15,7 @@ from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.names import checked_name
 from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.changes import QUEUES
 from holdfast.store.engine.operation import Noun, Operation, Rows, columns_of, query, transaction
 from holdfast.store.jobs.events import record_all
 
@@ -46,7 +47,7 @@ class AutoscalerStore(Noun):
         checked_name(queue, label="the queue")
         least, most = (None, None) if bounds is None else (bounds.least, bounds.most)
         self._backend.run(query("set_queue_scale", name=queue, least=least, most=most), repeatable=True)
-        self._backend.notify()
+        self._backend.notify(QUEUES)
 
     def queue_line(self, queue: str, kind: str, *, limit: int) -> list[ReadyCommand]:
         """The first ready jobs of a queue and kind, in the order of claims."""

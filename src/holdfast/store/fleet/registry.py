@@ -16,6 +16,7 @@ from holdfast.domain.jobs.kind_options import KindOptions, PublishedKind, load_o
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import Conflict, NotFound, UnknownKind
 from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.changes import QUEUES, REQUESTS
 from holdfast.store.engine.operation import Noun, Operation, query, read, transaction
 
 MAX_NOTE_LENGTH = 1000
@@ -48,7 +49,7 @@ class Queues(Noun):
         checked_name(name, label="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
         self._backend.run(query("set_queue_limits", name=name, **values), repeatable=True)
-        self._backend.notify()
+        self._backend.notify(QUEUES)
 
     def pause(self, name: str, *, note: str | None = None) -> None:
         """Start no more jobs of this queue: no claim that begins after the return does.
@@ -63,7 +64,7 @@ class Queues(Noun):
         """Start jobs of the queue again."""
         checked_name(name, label="the queue")
         self._backend.run(query("resume_queue", name=name), repeatable=True)
-        self._backend.notify()
+        self._backend.notify(QUEUES)
 
     def get(self, name: str) -> Queue:
         """The settings of a queue; an unknown queue has the default settings."""
@@ -216,7 +217,7 @@ class Workers(Noun):
             query("request_worker_control", id=worker, requested=request, silence=WORKER_SILENCE), repeatable=True
         ):
             raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
-        self._backend.notify()
+        self._backend.notify(REQUESTS)
 
     def record_stop(self, worker: WorkerId) -> None:
         """Record that a worker has stopped."""

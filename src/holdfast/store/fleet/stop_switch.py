@@ -8,6 +8,7 @@ from holdfast.domain.fleet.stop_switch import STOP_NOTE, StopMode, StopSwitch
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.names import checked_actor, clean_text
 from holdfast.errors import JobLocked, StoreStopped
+from holdfast.store.engine.changes import EVERYTHING
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
 from holdfast.store.fleet.registry import MAX_NOTE_LENGTH
 
@@ -39,7 +40,7 @@ class StopSwitches(Noun):
         yield query("limit_lock_wait")
         yield query("lock_stop_switch")
 
-    @transaction(wakes=True)
+    @transaction(wakes=EVERYTHING)
     def clear(self) -> Operation[StopSwitch | None]:
         """Let the store start jobs again; returns the switch that was in force, if any. Workers are woken."""
         switches: list[StopSwitch] = yield query("clear_stop_switch", StopSwitch)

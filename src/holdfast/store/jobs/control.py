@@ -15,6 +15,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import checked_actor, checked_name, clean_text
 from holdfast.domain.quantities import checked_number, checked_timestamp
 from holdfast.errors import InvalidInput, JobInUse
+from holdfast.store.engine.changes import JOBS, NO_CHANGES, REQUESTS, Changes
 from holdfast.store.engine.operation import ById, Noun, Operation, Query, query
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.dependencies import FinishedJob
@@ -54,7 +55,7 @@ class JobControl(Noun):
 
     def cancel(self, selector: Selector, *, actor: str) -> list[JobId]:
         """Cancel jobs: idle ones at once; the holder of a running one receives the request with its next renewal."""
-        return self._each(selector, LIVE, lambda ids: cancel_jobs(ids, actor), actor=actor)
+        return self._each(selector, LIVE, lambda ids: cancel_jobs(ids, actor), actor=actor, wakes=JOBS | REQUESTS)
 
     def pause(self, selector: Selector, *, actor: str, note: str | None = None) -> list[JobId]:
         """Hold jobs. A running one receives a stop request, is released without losing an attempt, and is then held.
@@ -68,7 +69,7 @@ class JobControl(Noun):
             return _apply(request, EventName.PAUSE_REQUESTED, text, actor=actor)
 
         held = self._each(selector, MAY_HOLD, lambda ids: _hold(ids, actor, text), actor=actor)
-        return held + self._each(selector, (State.RUNNING,), request_pause, actor=actor)
+        return held + self._each(selector, (State.RUNNING,), request_pause, actor=actor, wakes=REQUESTS)
 
     def resume(self, selector: Selector, *, actor: str) -> list[JobId]:
         """Release held jobs, and withdraw pauses that no handler has obeyed yet."""
@@ -115,7 +116,7 @@ class JobControl(Noun):
         *make* may be called again; an exception of it leaves its job as it was. The event of each
         change holds *detail*.
         """
-        return self._each(selector, IDLE, lambda ids: _rewrite(ids, make, actor, detail), actor=actor, wakes=False)
+        return self._each(selector, IDLE, lambda ids: _rewrite(ids, make, actor, detail), actor=actor, wakes=NO_CHANGES)
 
     def set_priority(self, selector: Selector, priority: int, *, actor: str) -> list[JobId]:
         """Change the priority of live jobs."""
@@ -162,7 +163,7 @@ class JobControl(Noun):
         *,
         actor: str | None = None,
         newest: bool = False,
-        wakes: bool = True,
+        wakes: Changes = JOBS,
     ) -> list[JobId]:
         """Apply *change* to all matching jobs, one transaction per chunk; *newest*: the newest jobs first."""
         if actor is not None:
@@ -176,7 +177,7 @@ class JobControl(Noun):
         changed: list[JobId] = []
         for start in range(0, len(ids), CHUNK_SIZE):
             changed += self._backend.write(change, ids[start : start + CHUNK_SIZE])
-        return self._wake(changed) if wakes else changed
+        return self._wake(changed, wakes)
 
 
 def cancel_jobs(ids: list[JobId], actor: str) -> Operation[list[JobId]]:

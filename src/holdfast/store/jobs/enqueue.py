@@ -16,6 +16,7 @@ from holdfast.domain.names import checked_actor, checked_key, checked_name
 from holdfast.domain.quantities import checked_delay, checked_number, checked_timestamp
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import IdsTaken
+from holdfast.store.engine.changes import Change, Changes, jobs_in
 from holdfast.store.engine.operation import BulkInsert, Noun, Operation, T, columns_of, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
@@ -41,6 +42,7 @@ class Jobs(Noun):
 
         Raises:
             DuplicateJob: The key is taken, and ``on_conflict`` is ``raise``.
+            JobLocked: Another transaction holds the key, or a dependency, for more than some seconds.
             DependencyNotFound: ``after`` names a job, key or label that does not exist.
             LeaseLost: *holder* no longer holds its lease; nothing was written.
         """
@@ -49,9 +51,9 @@ class Jobs(Noun):
         def enqueue(drawn: list[JobId] | None) -> Enqueued:
             if drawn is not None and request.plain and holder is None:
                 return self._enqueue_one(request, drawn[0])
-            return self._backend.write(_enqueue, [request], drawn, holder=holder)[0]
+            return self._backend.write(_enqueue_alone, [request], drawn, holder=holder)[0]
 
-        return self._wake(self._with_ids(1, enqueue))
+        return self._wake(self._with_ids(1, enqueue), changes_of([request]))
 
     def _with_ids(self, count: int, enqueue: Callable[[list[JobId] | None], T]) -> T:
         """Call *enqueue* with new ids, and again with others if the database has given some out twice."""
@@ -80,9 +82,11 @@ class Jobs(Noun):
         if not requests:
             return []
         check_requests(requests)
-        return self._wake(
-            self._with_ids(len(requests), lambda drawn: self._backend.write(_enqueue, requests, drawn, holder=holder))
-        )
+
+        def enqueue(drawn: list[JobId] | None) -> list[Enqueued]:
+            return self._backend.write(_enqueue_alone, requests, drawn, holder=holder)
+
+        return self._wake(self._with_ids(len(requests), enqueue), changes_of(requests))
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction: the jobs exist if and only if it commits.
@@ -91,11 +95,18 @@ class Jobs(Noun):
             OtherDatabase: The connection leads to another database.
             NoTransaction: The connection is in autocommit mode outside a transaction.
         """
-        return self._backend.run_on(connection, enqueue_operation(requests, None))
+        return self._backend.run_on(connection, enqueue_operation(requests, None), changes_of(requests))
 
     async def aenqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction on an async connection."""
-        return await self._backend.arun_on(connection, enqueue_operation(requests, None))
+        return await self._backend.arun_on(connection, enqueue_operation(requests, None), changes_of(requests))
+
+
+def changes_of(requests: Sequence[NewJob]) -> Changes:
+    """What workers have to know of new jobs. A ``run_at`` may be past already; a held job starts nothing."""
+    ready = jobs_in({request.queue for request in requests if not request.hold and not request.delay})
+    delayed = any(request.delay or request.run_at for request in requests)
+    return ready | {Change.DELAYED} if delayed else ready
 
 
 def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Operation[list[Enqueued]]:
@@ -114,6 +125,15 @@ def _enqueue(
     answers = yield from reserve_keys(requests, ids)
     yield from insert_jobs(requests, answers, ids, now, holder=holder)
     return answers
+
+
+def _enqueue_alone(
+    requests: Sequence[NewJob], drawn: list[JobId] | None, *, holder: Lease | None = None
+) -> Operation[list[Enqueued]]:
+    """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection."""
+    if holder is not None or any(request.unique or request.after for request in requests):
+        yield query("limit_lock_waits")
+    return (yield from _enqueue(requests, drawn, holder=holder))
 
 
 def _check_holder(holder: Lease) -> Operation[None]:

@@ -21,6 +21,7 @@ from holdfast.domain.jobs.verdict import Done, Outcome
 from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
+from holdfast.store.engine.changes import JOBS, Change, jobs_in
 from holdfast.store.engine.operation import Noun, Operation, OperationFunction, Query, T, query, transaction
 from holdfast.store.jobs import dependencies, refusals, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
@@ -42,7 +43,7 @@ LOCK_TRIES = 10
 
 
 class Renewal(Struct, frozen=True):
-    """A lease that its holder still has. Not *renewed*: another transaction had locked its row."""
+    """A lease that its holder still has. Not *renewed*: another transaction had locked its row, or it was only read."""
 
     job_id: JobId
     renewed: bool
@@ -113,6 +114,13 @@ class Leases(Noun):
         held = settlement.held_by(leases, lease_duration=[lease_duration] * len(leases), mark=marks)
         return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
 
+    def requests(self, leases: Sequence[Lease]) -> list[Renewal]:
+        """Read the requested cancels and pauses without a renewal; leases that are missing in the answer are lost."""
+        if not leases:
+            return []
+        held = settlement.held_by(leases)
+        return self._backend.run(query("read_requests", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
+
     def record_start(self, lease: Lease) -> int:
         """Record durably that the run starts, and return its attempt number; idempotent.
 
@@ -165,7 +173,7 @@ class Leases(Noun):
             self._judge(dependencies.judge_waiting, result.unjudged)
             released += result.released
             locked |= result.locked
-        return ReleaseResult(self._wake(released), locked)
+        return ReleaseResult(self._wake(released, jobs_in({lease.queue for lease in leases})), locked)
 
     def release_unknown(self, worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> int:
         """Release the jobs that *worker* holds without knowing; see :func:`settlement.release_unknown`."""
@@ -210,7 +218,7 @@ class Leases(Noun):
             return 0
         return self._wake(self._backend.write(refusals.offer, limit))
 
-    @transaction(wakes=True)
+    @transaction(wakes=frozenset({Change.JOBS}))
     def promote(self, *, limit: int = 1000) -> Operation[int]:
         """Make due scheduled jobs ready; returns their number."""
         rows = yield query("promote_due_jobs", limit=limit)
@@ -258,7 +266,7 @@ class Leases(Noun):
             ids, self._unjudged = sorted(self._unjudged), set()
         if ids:
             self._keep_unjudged(self._backend.write(dependencies.judge_waiting, ids, where=dependencies.UNLOCKED))
-            self._backend.notify()
+            self._backend.notify(JOBS)
         return len(self._unjudged)
 
     def _settle_done(self, done: list[Settlement], where: tuple[str, ...]) -> SettleResult:
@@ -276,7 +284,7 @@ class Leases(Noun):
     def _settle_others(self, others: list[Settlement], where: tuple[str, ...]) -> SettleResult:
         result = self._backend.write(settlement.settle_others, others, self._chance, where)
         self._judge(dependencies.judge_waiting, result.unjudged)
-        self._backend.notify()
+        self._backend.notify(JOBS)
         return result
 
     def _release(self, leases: list[Lease], where: tuple[str, ...]) -> ReleaseResult:

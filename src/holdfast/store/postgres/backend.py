@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 
 from holdfast.domain.jobs.job import JobId
-from holdfast.errors import NoTransaction, OtherDatabase
+from holdfast.errors import OtherDatabase
 from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.changes import NO_CHANGES, Changes, encode
 from holdfast.store.engine.operation import (
     Operation,
     OperationFunction,
@@ -29,10 +31,11 @@ from holdfast.store.engine.operation import (
     run_operation,
     single,
 )
+from holdfast.store.postgres.abandoned import Abandoned
+from holdfast.store.postgres.callers import ainstallation_of, installation_of, refuse_autocommit
 from holdfast.store.postgres.commits import Commits
 from holdfast.store.postgres.connections import (
     Connection,
-    Pool,
     connect_options,
     is_conflict,
     is_temporary,
@@ -40,7 +43,10 @@ from holdfast.store.postgres.connections import (
     translate,
     translated,
 )
+from holdfast.store.postgres.hosts import Hosts
+from holdfast.store.postgres.ids import IdSource
 from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
+from holdfast.store.postgres.pool import Calls, Pool
 from holdfast.store.postgres.schema import check_or_migrate, migrate
 from holdfast.store.postgres.statements import Statements
 
@@ -50,10 +56,13 @@ if TYPE_CHECKING:
 
 #: Waits before work is sent again. After the last one the caller gets the error.
 RETRY_DELAYS_S = (0.05, 0.2, 0.8, 2.0)
+#: The connections of a process: those of the pool, two that only heartbeat and settler use, one that listens, and one
+#: for work that cannot wait for the pool.
+DEFAULT_CONNECTIONS, MIN_CONNECTIONS, RESERVED, OTHERS = 12, 6, 2, 2
 #: The channel of notifications; the name of the schema replaces its first word.
 CHANNEL = "holdfast.ready"
-#: Notifies in a caller's transaction: one constant payload, delivered with its commit. A setting switches it off.
-NOTIFY = """SELECT pg_notify('holdfast.ready', '')
+#: Notifies in a caller's transaction, delivered with its commit. A setting switches it off.
+NOTIFY = """SELECT pg_notify('holdfast.ready', %s)
 WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off'"""
 
 
@@ -69,26 +78,28 @@ class PostgresBackend:
         schema: str = "holdfast",
         prepare: bool = True,
         create: bool = True,
-        connections: int = 10,
+        connections: int = DEFAULT_CONNECTIONS,
         patience: timedelta | None = None,
     ) -> None:
         self.url = url
         self._prepared = prepare
         self._patience = patience or Timeouts.statement
         self.statements = Statements(schema)
-        self._ids = _IdSource(self._draw)
+        self._ids = IdSource(self._draw)
         self._channel = self.statements.in_schema(CHANNEL)
-        self._notifier = PostgresNotifier(self._notify)
+        self._notifier = PostgresNotifier(self._send_notification)
         self._closed = threading.Event()
-        self._commits = Commits(lambda: self.connect(autocommit=True), self.statements, self._closed)
-        self._pool = Pool(
-            url,
-            prepared_options(url, self._patience) if prepare else {"prepare_threshold": None, **connect_options(url)},
-            size=connections,
-            patience=Timeouts.statement.total_seconds(),
+        self._hosts = Hosts(url)
+        self._spare = threading.BoundedSemaphore()
+        self._commits = Commits(self._spare_connection, self.statements, self._closed)
+        self._pool_options = (
+            prepared_options(url, self._patience) if prepare else {"prepare_threshold": None, **connect_options(url)}
         )
+        self._calls, self._abandoned = Calls(), Abandoned(self._spare_connection, self._closed)
+        self._pool = self._make_pool(connections - RESERVED - OTHERS)
+        self._reserved_pool = self._make_pool(RESERVED)
         # A connection of its own fails at once, with the reason, where a pool would wait.
-        with translated(), psycopg.connect(url, **connect_options(url)) as connection:
+        with translated(), self.connect(autocommit=True) as connection:
             self.installation = check_or_migrate(connection, self.statements, create=create)
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
@@ -123,29 +134,31 @@ class PostgresBackend:
         self._ids.discard()
         self.run(Query("skip_job_ids", {}))
 
-    def run_on(self, connection: Any, operation: Operation[T]) -> T:
+    def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         if not isinstance(connection, psycopg.Connection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
-        _refuse_autocommit(connection)
+        refuse_autocommit(connection)
         with translated():
-            self._check_installation(_installation(connection, self.statements))
+            self._check_installation(installation_of(connection, self.statements))
             # A savepoint: a refused enqueue leaves nothing in the caller's transaction.
             with connection.transaction():
                 result = run_operation(operation, self._performer(connection))
-                connection.execute(self.statements.in_schema(NOTIFY).encode())
+                if changes:
+                    connection.execute(self.statements.in_schema(NOTIFY).encode(), (encode(changes),))
                 return result
 
-    async def arun_on(self, connection: Any, operation: Operation[T]) -> T:
+    async def arun_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         if isinstance(connection, psycopg.Connection):
-            return self.run_on(connection, operation)
+            return self.run_on(connection, operation, changes)
         if not isinstance(connection, psycopg.AsyncConnection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
-        _refuse_autocommit(connection)
+        refuse_autocommit(connection)
         with translated():
-            self._check_installation(await _ainstallation(connection, self.statements))
+            self._check_installation(await ainstallation_of(connection, self.statements))
             async with connection.transaction():
                 result = await arun_operation(operation, lambda each: self.statements.aperform(connection, each))
-                await connection.execute(self.statements.in_schema(NOTIFY).encode())
+                if changes:
+                    await connection.execute(self.statements.in_schema(NOTIFY).encode(), (encode(changes),))
                 return result
 
     @contextmanager
@@ -156,11 +169,12 @@ class PostgresBackend:
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
 
-    def notify(self) -> None:
-        self._notifier.notify()
+    def notify(self, changes: Changes) -> None:
+        self._notifier.notify(changes)
 
-    def listen(self, wake: Callable[[], None]) -> PostgresListener:
-        return PostgresListener(lambda: self.connect(autocommit=True), self._channel, wake=wake)
+    def listen(self, wake: Callable[[Changes], None]) -> PostgresListener:
+        connect = partial(self.connect, autocommit=True)
+        return PostgresListener(connect, self._channel, send=self._send_notification, wake=wake)
 
     def migrate(self) -> list[int]:
         return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
@@ -173,14 +187,44 @@ class PostgresBackend:
 
     def connect(self, *, autocommit: bool = False) -> Connection:
         """A connection outside the pool, for rare work."""
-        connection = psycopg.connect(self.url, **{**connect_options(self.url), "autocommit": autocommit})
+        connection = self._hosts.connect(**{**connect_options(self.url), "autocommit": autocommit})
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
 
     def close(self) -> None:
         self._notifier.close()
         self._closed.set()
+        self._calls.close()
         self._pool.close()
+        self._reserved_pool.close()
+
+    @cached_property
+    def reserved(self) -> PostgresBackend:
+        twin = copy.copy(self)
+        twin._pool = self._reserved_pool  # noqa: SLF001 - of the same class
+        return twin
+
+    def connection_counts(self) -> dict[str, int]:
+        counts = Counter(self._pool.counts()) + Counter(self._reserved_pool.counts())
+        return {state: counts[state] for state in ("in_use", "idle", "abandoned")}
+
+    def _make_pool(self, size: int) -> Pool:
+        patience = Timeouts.statement.total_seconds()
+        return Pool(self._connect_for_pool, size=size, patience=patience, calls=self._calls, abandoned=self._abandoned)
+
+    def _connect_for_pool(self) -> Connection:
+        return self._hosts.connect(**self._pool_options)
+
+    @contextmanager
+    def _spare_connection(self) -> Iterator[Connection]:
+        """The one connection beside the pools for work that cannot wait for them."""
+        if not self._spare.acquire(timeout=Timeouts.statement.total_seconds()):
+            raise psycopg.OperationalError("the spare connection is in use")
+        try:
+            with self.connect(autocommit=True) as connection:
+                yield connection
+        finally:
+            self._spare.release()
 
     def _once(self, work: Callable[[Connection], T], limit: timedelta = Timeouts.call) -> T:
         with translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
@@ -223,9 +267,9 @@ class PostgresBackend:
     def _performer(self, connection: Connection) -> Callable[[Statement], list[Any]]:
         return lambda each: self.statements.perform(connection, each)
 
-    def _notify(self) -> None:
+    def _send_notification(self, text: str) -> None:
         # A notification may be lost with the server, so the commit does not wait for the disk.
-        notify = ("SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')", (self._channel,))
+        notify = ("SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)", (self._channel, text))
         self._once(lambda connection: connection.execute(*notify), Timeouts.brief)
 
     def _draw(self, count: int) -> list[JobId]:
@@ -247,54 +291,3 @@ def _begin(timeout: timedelta, *, mode: str = "ISOLATION LEVEL READ COMMITTED") 
 def _limits(timeout: timedelta) -> str:
     limit = int(timeout.total_seconds() * 1000)
     return f"SET LOCAL statement_timeout = {limit}; SET LOCAL idle_in_transaction_session_timeout = {limit}"
-
-
-class _IdSource:
-    """Draws ids in growing blocks, so that a busy process needs one query for a thousand."""
-
-    MAX_BLOCK_SIZE = 1000
-
-    def __init__(self, draw: Callable[[int], list[JobId]]) -> None:
-        self._draw = draw
-        self._lock = threading.Lock()
-        self._remaining: list[JobId] = []
-        self._block = 1
-
-    def discard(self) -> None:
-        with self._lock:
-            self._remaining.clear()
-
-    def draw(self, count: int) -> list[JobId]:
-        with self._lock:
-            if len(self._remaining) < count:
-                self._remaining += self._draw(max(count - len(self._remaining), self._block))
-                self._block = min(self._block * 2, self.MAX_BLOCK_SIZE)
-            drawn, self._remaining = self._remaining[:count], self._remaining[count:]
-            return drawn
-
-
-def _installation(connection: Connection, statements: Statements) -> tuple[Any, ...] | None:
-    """The installation that a connection leads to; a missing table does not abort its transaction."""
-    cursor = connection.cursor(row_factory=tuple_row)
-    exists = cursor.execute(_installation_query(statements)).fetchone()
-    if exists is None or not exists[0]:
-        return None
-    return cursor.execute(statements.text(Query("read_installation", {}))).fetchone()
-
-
-async def _ainstallation(connection: psycopg.AsyncConnection[Any], statements: Statements) -> tuple[Any, ...] | None:
-    cursor = connection.cursor(row_factory=tuple_row)
-    exists = await (await cursor.execute(_installation_query(statements))).fetchone()
-    if exists is None or not exists[0]:
-        return None
-    return await (await cursor.execute(statements.text(Query("read_installation", {})))).fetchone()
-
-
-def _installation_query(statements: Statements) -> bytes:
-    return statements.in_schema("SELECT to_regclass('holdfast.meta') IS NOT NULL").encode()
-
-
-def _refuse_autocommit(connection: Connection | psycopg.AsyncConnection[Any]) -> None:
-    idle = connection.info.transaction_status == TransactionStatus.IDLE
-    if connection.autocommit and idle:
-        raise NoTransaction("the connection is in autocommit mode and no transaction is open")

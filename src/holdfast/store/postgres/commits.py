@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -37,7 +38,9 @@ class Written(NamedTuple):
 class Commits:
     """Commits transactions, and determines the status of those whose answer was lost."""
 
-    def __init__(self, connect: Callable[[], Connection], statements: Statements, closed: threading.Event) -> None:
+    def __init__(
+        self, connect: Callable[[], AbstractContextManager[Connection]], statements: Statements, closed: threading.Event
+    ) -> None:
         self._connect = connect
         self._closed = closed
         self._written = statements.in_schema(WRITTEN).encode()

@@ -1,15 +1,9 @@
-"""Connections to PostgreSQL: their options, their pool with a time limit on every call, their errors."""
+"""Connections to PostgreSQL: their options and their errors."""
 
 from __future__ import annotations
 
-import os
-import select
-import socket
-import threading
-import time
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +11,7 @@ import psycopg
 from psycopg import errors
 
 from holdfast.errors import (
+    FormerPrimary,
     InvalidInput,
     JobLocked,
     SchemaMissing,
@@ -28,11 +23,6 @@ from holdfast.errors import (
 )
 from holdfast.store.engine.backend import IdsTaken, Timeouts
 
-#: Idle connections are closed after this time.
-IDLE_TIMEOUT_S = 60.0
-#: The interval at which running calls are checked.
-POLL_INTERVAL_S = 0.5
-
 Connection = psycopg.Connection[Any]
 #: Plan types that prepared statements never use.
 _DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
@@ -42,131 +32,8 @@ _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
 _TEMPORARY = (*_CONFLICTS, errors.ReadOnlySqlTransaction)
 
 
-class Pool:
-    """Provides connections, opened in the caller's thread: an error comes at once, with its reason.
-
-    After one broken connection, all idle ones are closed too.
-    """
-
-    def __init__(self, url: str, options: dict[str, Any], *, size: int, patience: float) -> None:
-        self._url = url
-        self._options = options
-        self._size = size
-        self._patience = patience
-        self._free = threading.BoundedSemaphore(size)
-        self._idle: deque[tuple[Connection, float]] = deque()
-        self._calls = Calls()
-        self._closed = False
-
-    @contextmanager
-    def connection(self, *, limit: float) -> Iterator[Connection]:
-        """A connection for one call, which is aborted after *limit* seconds."""
-        if not self._free.acquire(timeout=self._patience):
-            raise StoreUnavailable(
-                f"all {self._size} connections to the database are in use", hint="Run fewer slots in one process."
-            )
-        try:
-            connection = self._take()
-            try:
-                with self._calls.limited(connection, limit):
-                    yield connection
-            finally:
-                self._put(connection)
-        finally:
-            self._free.release()
-
-    def close(self) -> None:
-        """Close idle connections; those in use are closed when they are returned."""
-        self._closed = True
-        self._calls.close()
-        self._close_idle()
-
-    def _take(self) -> Connection:
-        if self._closed:
-            raise StoreUnavailable("the store is closed")
-        with suppress(IndexError):
-            while True:
-                connection, _ = self._idle.pop()
-                if not connection.closed and _is_silent(connection):
-                    return connection
-                connection.close()
-        return psycopg.connect(self._url, **self._options)
-
-    def _put(self, connection: Connection) -> None:
-        usable = not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if usable and not self._closed:
-            self._idle.append((connection, time.monotonic()))
-            self._close_idle(longer_than=IDLE_TIMEOUT_S)
-            return
-        connection.close()
-        self._close_idle()
-
-    def _close_idle(self, *, longer_than: float = 0.0) -> None:
-        with suppress(IndexError):
-            while self._idle[0][1] <= time.monotonic() - longer_than:
-                self._idle.popleft()[0].close()
-
-
-def _is_silent(connection: Connection) -> bool:
-    """Whether an idle connection has no input: any input announces its end."""
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
-
-
-class Calls:
-    """The running calls. A call past its limit is aborted, and with it those that have waited half as long."""
-
-    def __init__(self) -> None:
-        self._running: dict[int, tuple[Connection, float, float]] = {}
-        self._lock = threading.Lock()
-        self._has_calls = threading.Event()
-        self._closed = threading.Event()
-        self._watch: threading.Thread | None = None
-
-    @contextmanager
-    def limited(self, connection: Connection, limit: float) -> Iterator[None]:
-        if self._watch is None:
-            self._start()
-        self._running[id(connection)] = (connection, time.monotonic(), limit)
-        if not self._has_calls.is_set():
-            self._has_calls.set()
-        try:
-            yield
-        finally:
-            del self._running[id(connection)]
-
-    def close(self) -> None:
-        self._closed.set()
-        self._has_calls.set()
-
-    def _start(self) -> None:
-        with self._lock:
-            if self._watch is None:
-                self._watch = threading.Thread(target=self._work, name="holdfast-calls", daemon=True)
-                self._watch.start()
-
-    def _work(self) -> None:
-        while not self._closed.is_set():
-            self._has_calls.clear()
-            if not self._running:
-                self._has_calls.wait()
-            self._closed.wait(POLL_INTERVAL_S)
-            self.abort_late(time.monotonic())
-
-    def abort_late(self, now: float) -> None:
-        """Abort calls past their limit, and those that have waited half as long: the peer is dead for all of them."""
-        calls = list(self._running.values())
-        late = [limit for _, since, limit in calls if now - since > limit]
-        for connection, since, _ in calls:
-            if late and now - since > min(late) / 2:
-                _hang_up(connection)
-
-
-def _hang_up(connection: Connection) -> None:
-    """Wake the thread that waits for this connection; it gets a connection error."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as peer:
-        peer.shutdown(socket.SHUT_RDWR)
+class FormerPrimaryError(psycopg.OperationalError):
+    """Only a server is reachable that was the primary before a failover which this process has seen."""
 
 
 def connect_options(url: str) -> dict[str, Any]:
@@ -248,6 +115,8 @@ def translate(error: BaseException) -> BaseException:
             return IdsTaken(f"a job's id is taken: {error.diag.message_detail}")
         case psycopg.DataError():
             return InvalidInput(f"the database cannot keep this: {text}")
+        case FormerPrimaryError():
+            return FormerPrimary(f"this server no longer has the store: {text}")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             return StoreUnavailable(f"the database does not answer: {text}")
         case _:

@@ -35,6 +35,8 @@ ROLES: dict[str, dict[str, tuple[str, ...]]] = {
 PRIVATE = ("credential", "secret", "idempotency_key")
 OLDEST_SERVER = 140000
 MAX_CLOCK_OFFSET_S = 2.0
+#: The share of max_connections that may be in use.
+MOST_CONNECTIONS = 0.8
 OLD_TRANSACTION = timedelta(minutes=5)
 #: Rows that a cursor fetches at a time.
 FETCH_SIZE = 2000
@@ -87,6 +89,7 @@ class PostgresDatabase:
             yield self._version(connection)
             yield self._clock(connection)
             yield self._privileges(connection)
+            yield self._connection_health(connection)
             yield from self._vacuum_health(connection)
 
     def _version(self, connection: Connection) -> HealthCheck:
@@ -114,6 +117,21 @@ class PostgresDatabase:
             text = f"this user may not change {', '.join(missing)}"
             return warn("privileges", text, "Grant it the role of its work: see holdfast db roles.")
         return ok("privileges", "this user may do all that a worker does")
+
+    def _connection_health(self, connection: Connection) -> HealthCheck:
+        query = (
+            "SELECT count(*), current_setting('max_connections')::int,"
+            " count(*) FILTER (WHERE wait_event = 'SyncRep' AND state_change < clock_timestamp() - interval '1 second')"
+            " FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        )
+        used, most, waiting = connection.execute(query).fetchone() or (0, 0, 0)
+        if waiting:
+            text = f"{waiting} connections wait for a synchronous standby: their transactions are not confirmed"
+            return warn("connections", text, "Bring the standby back, or change synchronous_standby_names.")
+        if used > MOST_CONNECTIONS * most:
+            text = f"{used} of the server's {most} connections are in use"
+            return warn("connections", text, "Raise max_connections, use PgBouncer, or set connections=N in the URL.")
+        return ok("connections", f"{used} of {most} in use")
 
     def _vacuum_health(self, connection: Connection) -> Iterator[HealthCheck]:
         (on,) = connection.execute("SELECT current_setting('autovacuum')").fetchone() or ("on",)

@@ -131,6 +131,12 @@ WITH owned AS (
 )
 SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, requested FROM owned
 
+-- name: read_requests
+-- Read the requests for a holder whose leases need no renewal yet.
+SELECT id AS job_id, false AS renewed, requested FROM holdfast.live
+WHERE id = ANY({leases_ids})
+    AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+
 -- name: settle_done
 -- Finish jobs that succeeded: delete the live row, append the finished one.
 WITH deleted AS (

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.errors import HoldfastError
+from holdfast.store.engine.changes import EVERYTHING, Changes, decode, encode
 
 log = logging.getLogger("holdfast")
 
@@ -36,21 +37,24 @@ class PostgresNotifier:
     notifies once for many jobs, and never in the transaction that writes them.
     """
 
-    def __init__(self, send: Callable[[], Any]) -> None:
+    def __init__(self, send: Callable[[str], Any]) -> None:
         self._send = send
+        self._pending: set[str] = set()
         self._requested = threading.Event()
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def notify(self) -> None:
+    def notify(self, changes: Changes) -> None:
+        with self._lock:
+            self._pending |= changes
         if not self._requested.is_set():
             self._requested.set()
         if self._thread is None:
             self._start()
 
     def close(self) -> None:
-        """Send a pending notification and stop."""
+        """Send pending changes and stop."""
         self._closed.set()
         self._requested.set()
         if self._thread is not None:
@@ -66,11 +70,17 @@ class PostgresNotifier:
                 atexit.register(self.close)
 
     def _work(self) -> None:
-        while not self._closed.is_set():
+        closing = False
+        while not closing:
             self._requested.wait()
             self._requested.clear()
-            with suppress(HoldfastError):  # only a hint: workers poll as well
-                self._send()
+            # Read before the changes are taken: those that came before the close are sent.
+            closing = self._closed.is_set()
+            with self._lock:
+                changes, self._pending = self._pending, set()
+            if changes:
+                with suppress(HoldfastError):  # only a hint: workers poll as well
+                    self._send(encode(frozenset(changes)))
             self._closed.wait(COALESCE_WINDOW_S)
 
 
@@ -78,10 +88,17 @@ class PostgresListener:
     """Listens on a connection of its own; if notifications do not arrive it logs a warning and tests again later."""
 
     def __init__(
-        self, connect: Callable[[], psycopg.Connection[Any]], channel: str, *, wake: Callable[[], None]
+        self,
+        connect: Callable[[], psycopg.Connection[Any]],
+        channel: str,
+        *,
+        send: Callable[[str], Any],
+        wake: Callable[[Changes], None],
     ) -> None:
         self._connect = connect
         self._channel = channel
+        #: Sends a notification on another connection.
+        self._send = send
         self._wake = wake
         self._works = threading.Event()
         self._closed = threading.Event()
@@ -112,7 +129,7 @@ class PostgresListener:
                 with self._connect() as connection:
                     failures = 0
                     self._listen(connection)
-            except psycopg.Error:
+            except (psycopg.Error, HoldfastError):
                 failures += 1
             self._works.clear()
             self._closed.wait(RECONNECT_DELAYS_S[min(failures, len(RECONNECT_DELAYS_S) - 1)])
@@ -128,17 +145,18 @@ class PostgresListener:
         self._failed_tests = 0
         self._works.set()
         # Wake once: changes before the LISTEN sent no notification here.
-        self._wake()
+        self._wake(EVERYTHING)
         while not self._closed.is_set():
             self._wait(connection)
-            if list(connection.notifies(timeout=0)):
-                self._wake()
+            texts = {notify.payload for notify in connection.notifies(timeout=0)}
+            if texts:
+                self._wake(frozenset().union(*map(decode, texts)))
 
     def _test(self, connection: psycopg.Connection[Any]) -> bool:
-        payload = secrets.token_hex(8)
-        with self._connect() as other:
-            other.execute("SELECT pg_notify(%s, %s)", (self._channel, payload))
-        return any(notify.payload == payload for notify in connection.notifies(timeout=TEST_TIMEOUT_S, stop_after=1))
+        """Whether a notification of another connection arrives; on a busy channel others may come first."""
+        text = f"test:{secrets.token_hex(8)}"
+        self._send(text)
+        return any(notify.payload == text for notify in connection.notifies(timeout=TEST_TIMEOUT_S))
 
     def _wait(self, connection: psycopg.Connection[Any]) -> None:
         """Wait until the server sends something, or the listener is closed."""

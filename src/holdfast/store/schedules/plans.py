@@ -13,6 +13,7 @@ from holdfast.domain.schedules.decision import SkipReason
 from holdfast.domain.schedules.definition import Schedule
 from holdfast.domain.schedules.plan import Origin, Plan
 from holdfast.errors import NoSuchSchedule
+from holdfast.store.engine.changes import JOBS, SCHEDULES
 from holdfast.store.engine.operation import Noun, Operation, delegate, query
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules import fired_plans
@@ -56,13 +57,13 @@ class Plans(Noun):
         """
         checked_actor(actor, system=SYSTEM)
         drawn = self._backend.draw_ids(len(fires))
-        return self._wake(self._backend.write(_fire, name, fires, drawn, origin, actor))
+        return self._wake(self._backend.write(_fire, name, fires, drawn, origin, actor), JOBS | SCHEDULES)
 
     def known(self, plans: Sequence[Plan]) -> set[Plan]:
         """Return those of *plans* that have been fired."""
         return self._backend.read(fired_plans.known_plans, plans)
 
-    release = delegate(fired_plans.release, wakes=True)
+    release = delegate(fired_plans.release, wakes=JOBS)
 
     def find(self, plan: Plan) -> FiredPlan | None:
         """Return the plan if it was fired."""

@@ -17,6 +17,7 @@ from holdfast.domain.schedules.definition import (
     checked_schedule_name,
 )
 from holdfast.errors import DuplicateSchedule
+from holdfast.store.engine.changes import SCHEDULES
 from holdfast.store.engine.operation import Noun, Operation, query, read, read_now, transaction
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.fired_plans import write_skips
@@ -58,7 +59,7 @@ class DueSchedules(Struct, frozen=True):
 class ScheduleStore(Noun):
     """Schedules by name. Every change voids the decisions that planners make meanwhile."""
 
-    @transaction(wakes=True)
+    @transaction(wakes=SCHEDULES)
     def create(self, name: str, definition: Definition, *, actor: str) -> Operation[Schedule]:
         """Create a schedule. It has no history: the newest plan that is due fires first.
 
@@ -82,10 +83,10 @@ class ScheduleStore(Noun):
         for each in declarations:
             if results[each.name] in changing:
                 results[each.name] = self._backend.write(_declare, each, actor)
-        self._wake(not set(results.values()).isdisjoint(changing))
+        self._wake(not set(results.values()).isdisjoint(changing), SCHEDULES)
         return results
 
-    @transaction(wakes=True)
+    @transaction(wakes=SCHEDULES)
     def update(self, name: str, change: Callable[[Definition], Definition], *, actor: str) -> Operation[Schedule]:
         """Change the definition of a schedule. With a new rule it continues from now, and its past is skipped.
 
@@ -110,7 +111,7 @@ class ScheduleStore(Noun):
             return schedule
         return (yield from _move(schedule, CursorMove(schedule.cursor, None), paused=True, note=text, actor=actor))
 
-    @transaction(wakes=True)
+    @transaction(wakes=SCHEDULES)
     def resume(self, name: str, *, actor: str) -> Operation[Schedule]:
         """Continue a paused schedule from now; plans that were due meanwhile are recorded as skipped.
 

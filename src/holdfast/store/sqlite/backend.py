@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
+from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
@@ -104,7 +105,7 @@ class SqliteBackend:
     def discard_ids(self) -> None:
         """Do nothing: no ids are drawn ahead."""
 
-    def run_on(self, connection: Any, operation: Operation[T]) -> T:
+    def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:  # noqa: ARG002 - see Backend
         if not isinstance(connection, sqlite3.Connection):
             raise OtherDatabase(
                 f"this store is a SQLite file, and {type(connection).__name__} is no sqlite3 connection"
@@ -131,9 +132,9 @@ class SqliteBackend:
         connection.execute("RELEASE holdfast")
         return result
 
-    async def arun_on(self, connection: Any, operation: Operation[T]) -> T:
+    async def arun_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         """Run on a sqlite3 connection: it has no async form, and a local file answers at once."""
-        return self.run_on(connection, operation)
+        return self.run_on(connection, operation, changes)
 
     @contextmanager
     def transaction(self, *, limit: timedelta | None = None) -> Iterator[sqlite3.Connection]:  # noqa: ARG002 - the busy timeout limits every wait
@@ -146,11 +147,18 @@ class SqliteBackend:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    def notify(self) -> None:
-        self._notifier.notify()
+    def notify(self, changes: Changes) -> None:
+        self._notifier.notify(changes)
 
-    def listen(self, wake: Callable[[], None]) -> SqliteListener:
+    def listen(self, wake: Callable[[Changes], None]) -> SqliteListener:
         return SqliteListener(self._notifier, wake=wake)
+
+    @property
+    def reserved(self) -> SqliteBackend:
+        return self
+
+    def connection_counts(self) -> dict[str, int]:
+        return {}
 
     def migrate(self) -> list[int]:
         with self._writer.exclusive() as connection, translated():

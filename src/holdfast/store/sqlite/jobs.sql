@@ -7,6 +7,10 @@ SELECT last_job_id - :count + 1 FROM holdfast_meta
 -- Draw past the ids that exist already. The counter is in the same database as the jobs, so it is never behind.
 SELECT last_job_id FROM holdfast_meta
 
+-- name: limit_lock_waits
+-- Nothing to limit: a transaction has the only write lock.
+SELECT 1
+
 -- name: list_live_ids
 -- List which of these jobs are still live. A transaction that has written sees the newest rows.
 SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))

@@ -104,6 +104,11 @@ FROM json_each(:leases) AS lease
 WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'token' AND state = 'running'
 RETURNING holdfast_live.id AS job_id, 1 AS renewed, requested
 
+-- name: read_requests
+-- Read the requests for a holder whose leases need no renewal yet.
+SELECT live.id AS job_id, 0 AS renewed, live.requested FROM {leases_with_live}
+WHERE live.token = lease.value->>'token' AND live.state = 'running'
+
 -- name: settle_done
 -- Finish jobs that succeeded: delete the live row, append the finished one.
 INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from holdfast.store.engine.changes import MAX_TEXT_BYTES, Changes, decode, encode
+
 #: The longest path of a socket, in bytes, that every system allows.
 MAX_PATH_BYTES = 100
 #: How long closing a listener waits for its thread, in seconds.
@@ -16,23 +18,24 @@ JOIN_TIMEOUT_S = 2
 
 
 class SqliteNotifier:
-    """The directory of sockets. A process that has changed something sends one byte to each."""
+    """The directory of sockets. A process that has changed something sends the changes to each."""
 
     def __init__(self, database: Path) -> None:
         self.directory = Path(f"{database}-bells")
         self._sender: socket.socket | None = None
         self._lock = threading.Lock()
 
-    def notify(self) -> None:
-        """Wake all listeners. The socket of a dead process is deleted."""
+    def notify(self, changes: Changes) -> None:
+        """Send *changes* to all listeners. The socket of a dead process is deleted."""
         try:
             names = os.listdir(self.directory)  # noqa: PTH208 - names, not paths: this is called at every enqueue
         except OSError:
             return  # no worker has ever listened
+        datagram = encode(changes).encode()
         for name in names:
             try:
                 with _reachable(self.directory, name) as address:
-                    self._socket().sendto(b"!", address)
+                    self._socket().sendto(datagram, address)
             except (ConnectionRefusedError, FileNotFoundError):
                 with suppress(OSError):
                     (self.directory / name).unlink()
@@ -54,7 +57,7 @@ class SqliteNotifier:
 class SqliteListener:
     """Listens on a socket of its own."""
 
-    def __init__(self, notifier: SqliteNotifier, *, wake: Callable[[], None]) -> None:
+    def __init__(self, notifier: SqliteNotifier, *, wake: Callable[[Changes], None]) -> None:
         self.hears_all = False  # the commit of a caller's own transaction is not observed
         self._wake = wake
         self._path = notifier.directory / os.urandom(6).hex()
@@ -91,8 +94,8 @@ class SqliteListener:
 
     def _work(self) -> None:
         with suppress(OSError):
-            while self._socket.recv(64):  # empty after a shutdown
-                self._wake()
+            while datagram := self._socket.recv(2 * MAX_TEXT_BYTES):  # empty after a shutdown
+                self._wake(decode(datagram.decode(errors="replace")))
 
 
 @contextmanager

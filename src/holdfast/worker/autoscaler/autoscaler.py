@@ -27,6 +27,7 @@ from holdfast.domain.jobs.job import EndReason, JobId, OnLost
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
 from holdfast.domain.quantities import format_size
 from holdfast.errors import StoreBusy, StoreUnavailable
+from holdfast.store.engine.changes import Change
 from holdfast.store.fleet.autoscaler import ReadyCommand
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
@@ -49,6 +50,7 @@ class Autoscaler:
     """Scales the commands of queues that have bounds; it does not touch other queues."""
 
     name = "autoscaler"
+    wakes_on = Change.QUEUES
 
     def __init__(self, setup: WorkerSetup, *, changed: Callable[[], None]) -> None:
         store, options = setup.store, setup.options.autoscaler

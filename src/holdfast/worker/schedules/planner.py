@@ -17,6 +17,7 @@ from holdfast.domain.schedules.definition import Definition, checked_scopes, loa
 from holdfast.domain.schedules.plan import Plan, jittered
 from holdfast.errors import HoldfastError, StoreBusy, StoreUnavailable
 from holdfast.store import Store
+from holdfast.store.engine.changes import Change
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, PlanToFire
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
@@ -51,6 +52,7 @@ class Planner:
     """
 
     name = "planner"
+    wakes_on = Change.SCHEDULES
 
     def __init__(
         self, store: Store, providers: ScopeProviders, *, counts: Stats, provider_wait: float = PROVIDER_WAIT_S

@@ -503,7 +503,9 @@ BEGIN
     VALUES (new_id, CASE WHEN due > timestamp THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
         enqueue.kind, version, coalesce(priority, (options->>'priority')::integer), due, options->>'on_lost' <> 'retry');
     -- Wakes workers when the caller commits; the setting holdfast.notify = off switches it off.
-    PERFORM pg_notify('holdfast.ready', '') WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
+    PERFORM pg_notify('holdfast.ready', CASE WHEN due > timestamp THEN 'delayed'
+        ELSE 'jobs:' || coalesce(queue, options->>'queue') END)
+    WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
     RETURN new_id;
 END $$;
 

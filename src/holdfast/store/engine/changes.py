@@ -1,0 +1,54 @@
+"""Changes in the store that workers are notified of, and the text of a notification."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import StrEnum
+
+#: The longest text of a notification in bytes; PostgreSQL allows 8,000.
+MAX_TEXT_BYTES = 2000
+_IN_QUEUE = "jobs:"
+
+
+class Change(StrEnum):
+    """A sort of change. ``jobs:QUEUE`` is a change of one queue."""
+
+    JOBS = "jobs"  # jobs may be ready, in any queue
+    DELAYED = "delayed"  # a job is due at a later time
+    SCHEDULES = "schedules"  # schedules were created or changed
+    QUEUES = "queues"  # the settings of queues
+    REQUESTS = "requests"  # a person requests something of running jobs or of workers
+
+
+Changes = frozenset[str]
+
+NO_CHANGES: Changes = frozenset()
+EVERYTHING: Changes = frozenset(Change)
+#: Jobs of any queue may be ready now or later.
+JOBS: Changes = frozenset({Change.JOBS, Change.DELAYED})
+SCHEDULES: Changes = frozenset({Change.SCHEDULES})
+QUEUES: Changes = frozenset({Change.QUEUES})
+REQUESTS: Changes = frozenset({Change.REQUESTS})
+
+
+def jobs_in(queues: Iterable[str]) -> Changes:
+    """Jobs may be ready in these queues."""
+    return frozenset(Change.JOBS if "\n" in queue else f"{_IN_QUEUE}{queue}" for queue in queues)
+
+
+def may_be_ready(changes: Changes, queues: Collection[str]) -> bool:
+    """Whether a worker of these *queues* may find a job to claim."""
+    return bool(changes & {Change.JOBS, Change.QUEUES}) or not changes.isdisjoint(jobs_in(queues))
+
+
+def encode(changes: Changes) -> str:
+    """The text of a notification, one change per line. Too many queues become "any queue"."""
+    text = "\n".join(sorted(changes))
+    if len(text.encode()) <= MAX_TEXT_BYTES:
+        return text
+    return "\n".join(sorted(changes & EVERYTHING | {Change.JOBS}))
+
+
+def decode(text: str) -> Changes:
+    """The changes of a notification; an empty text means that anything may have changed."""
+    return frozenset(text.split("\n")) if text else EVERYTHING

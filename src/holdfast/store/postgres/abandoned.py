@@ -1,0 +1,80 @@
+"""Connections that were given up here while the server may still work for them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import psycopg
+from msgspec import Struct
+
+from holdfast.errors import HoldfastError
+from holdfast.store.postgres.connections import Connection
+
+log = logging.getLogger("holdfast")
+
+#: Waits before each look at the server; the last one repeats.
+DELAYS_S = (0.05, 0.5, 1.0, 2.0, 5.0)
+#: List the backends that still exist, and terminate them. A pid may belong to a newer backend. A backend that waits for
+#: a synchronous standby has committed: to end its wait would show the transaction before the standby has it.
+TERMINATE = """
+SELECT pid, CASE WHEN wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(pid) END
+FROM unnest(%s::integer[], %s::double precision[]) AS abandoned (pid, age) JOIN pg_stat_activity USING (pid)
+WHERE backend_start < clock_timestamp() - make_interval(secs => age)
+"""
+
+
+class _Entry(Struct):
+    pid: int
+    since: float
+    closed: Callable[[], None]
+
+
+class Abandoned:
+    """Ends abandoned connections on the server, and reports each that is gone. Its thread runs while there are any."""
+
+    def __init__(self, connect: Callable[[], AbstractContextManager[Connection]], closed: threading.Event) -> None:
+        self._connect = connect
+        self._closed = closed
+        self._lock = threading.Lock()
+        self._entries: list[_Entry] = []
+        self._running = False
+        self._looks = 0
+
+    def add(self, pid: int, *, closed: Callable[[], None]) -> None:
+        """Watch the backend *pid*; *closed* is called when the server no longer has it."""
+        with self._lock:
+            self._entries.append(_Entry(pid, time.monotonic(), closed))
+            self._looks = 0
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._work, name="holdfast-abandoned", daemon=True).start()
+
+    def _work(self) -> None:
+        more = True
+        while more and not self._closed.wait(DELAYS_S[min(self._looks, len(DELAYS_S) - 1)]):
+            with self._lock:
+                self._looks += 1
+                entries = list(self._entries)
+            gone = self._find_gone(entries)
+            with self._lock:
+                self._entries = [entry for entry in self._entries if entry not in gone]
+                more = self._running = bool(self._entries)
+            for entry in gone:
+                entry.closed()
+            if more and self._looks == len(DELAYS_S):
+                log.warning("%d connections got no answer, and the database still has them", len(entries))
+
+    def _find_gone(self, entries: list[_Entry]) -> list[_Entry]:
+        """The entries that the server no longer has; none while it cannot be reached."""
+        now = time.monotonic()
+        parameters = ([entry.pid for entry in entries], [now - entry.since for entry in entries])
+        try:
+            with self._connect() as connection:
+                known = {row[0] for row in connection.execute(TERMINATE, parameters)}
+        except (psycopg.Error, HoldfastError):
+            return []
+        return [entry for entry in entries if entry.pid not in known]

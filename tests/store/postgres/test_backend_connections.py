@@ -1,0 +1,118 @@
+"""The connections of a process to PostgreSQL: their number, and those that are reserved."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast.domain.jobs.new_job import NewJob, Unique
+from holdfast.errors import ConfigurationError, JobLocked, StoreUnavailable
+from holdfast.store import open_store
+from holdfast.store.postgres.backend import MIN_CONNECTIONS, RESERVED
+from tests.support.backends import open_database
+from tests.support.jobs import take_one
+from tests.support.processes import wait_until
+
+
+@pytest.fixture
+def database(tmp_path):
+    with open_database("postgres", tmp_path, real_time=True) as database:
+        yield database
+
+
+def connections_of(database, name) -> int:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    return database.execute(query, (name,))[0][0]
+
+
+def test_an_idle_worker_has_three_connections(database, monkeypatch):
+    """K64: one listens, one renews, one does the rest."""
+    monkeypatch.setattr("holdfast.store.postgres.pool.IDLE_TIMEOUT_S", 0.5)
+    with holdfast.Holdfast(f"{database.url}&application_name=idle") as app:
+
+        @app.job()
+        def mail() -> None: ...
+
+        with app.worker(slots=8):
+            mail.enqueue().wait(60)
+            assert connections_of(database, "idle") >= 2
+            wait_until(lambda: connections_of(database, "idle") <= 3)
+
+
+def test_a_process_opens_no_more_connections_than_allowed(database):
+    """K84: whatever it does at the same time."""
+    most, over = 0, threading.Event()
+    with holdfast.Holdfast(f"{database.url}&application_name=busy&connections={MIN_CONNECTIONS}") as app:
+
+        @app.job()
+        def mail(n: int) -> None: ...
+
+        def enqueue():
+            for n in range(20):
+                mail.enqueue_many([{"n": n}])
+            over.set()
+
+        with app.worker(slots=8):
+            threads = [threading.Thread(target=enqueue) for _ in range(12)]
+            for thread in threads:
+                thread.start()
+            while not over.is_set():
+                most = max(most, connections_of(database, "busy"))
+            for thread in threads:
+                thread.join()
+    assert 3 < most <= MIN_CONNECTIONS
+
+
+@pytest.mark.parametrize("number", ["0", "5", "many", ""])
+def test_too_few_connections_are_refused(number):
+    """K64: a process needs some."""
+    with pytest.raises(ConfigurationError, match="connections is a number from 6"):
+        open_store(f"postgresql://h/d?connections={number}")
+
+
+def test_a_schema_name_that_postgres_would_cut_is_refused():
+    with pytest.raises(ConfigurationError, match="not a valid name"):
+        open_store(f"postgresql://h/d?schema={'s' * 51}")
+
+
+def test_enqueues_that_wait_for_a_key_cost_no_lease(database):
+    """K8: they give up in time with an error that says so; heartbeat and settler have connections of their own."""
+    store = open_store(f"{database.url}&connections={MIN_CONNECTIONS}")
+    keyed, refusals = NewJob(kind="child", unique=Unique("same")), []
+    store.jobs.enqueue(NewJob(kind="mail"))
+    lease = take_one(store, lease_duration=timedelta(minutes=1))
+
+    def enqueue():
+        try:
+            store.jobs.enqueue(keyed)
+        except JobLocked as error:
+            refusals.append(error.retryable)
+
+    general = MIN_CONNECTIONS - RESERVED - 2
+    waiting = [threading.Thread(target=enqueue) for _ in range(general)]
+    with psycopg.connect(database.url) as user:
+        store.jobs.enqueue_on(user, [keyed])  # and keeps its transaction open
+        for thread in waiting:
+            thread.start()
+        locks = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        wait_until(lambda: database.execute(locks) == [(general,)])
+        assert [renewal.job_id for renewal in store.reserved_store().leases.renew([lease])] == [lease.job_id]
+        for thread in waiting:
+            thread.join()
+    assert refusals == [True] * general
+    store.close()
+
+
+def test_a_pool_in_use_is_named_with_a_way_out(database):
+    """K64: the setting is in the hint."""
+    store = open_store(f"{database.url}&connections={MIN_CONNECTIONS}")
+    pool = store.backend._pool
+    with pool.connection(limit=5), pool.connection(limit=5):
+        with pytest.raises(StoreUnavailable) as refused, pool.connection(limit=0.05):
+            pass
+    assert "connections=N" in refused.value.hint
+    store.close()
