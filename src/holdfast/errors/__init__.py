@@ -31,7 +31,8 @@
     │   ├── NetworkFileSystem
     │   └── OtherDatabase
     ├── StoreUnavailable        5
-    │   └── StoreFull
+    │   ├── StoreFull
+    │   └── StoreLocked
     ├── Conflict                9
     │   ├── DuplicateJob
     │   ├── DuplicateSchedule
@@ -67,6 +68,7 @@ from holdfast.errors.store import Refused as Refused
 from holdfast.errors.store import SchemaMissing as SchemaMissing
 from holdfast.errors.store import SchemaTooNew as SchemaTooNew
 from holdfast.errors.store import StoreFull as StoreFull
+from holdfast.errors.store import StoreLocked as StoreLocked
 from holdfast.errors.store import StoreMoved as StoreMoved
 from holdfast.errors.store import StoreReadOnly as StoreReadOnly
 from holdfast.errors.store import StoreUnavailable as StoreUnavailable

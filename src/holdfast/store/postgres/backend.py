@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from psycopg.rows import tuple_row
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NoTransaction, OtherDatabase
 from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.forks import survive_forks
 from holdfast.store.engine.operation import (
     Operation,
     OperationFunction,
@@ -32,6 +34,7 @@ from holdfast.store.postgres.commits import Commits
 from holdfast.store.postgres.connections import (
     Connection,
     Pool,
+    connect,
     connect_options,
     is_temporary,
     prepared_options,
@@ -74,20 +77,42 @@ class PostgresBackend:
         self._prepared = prepare
         self._patience = patience or Timeouts.statement
         self.statements = Statements(schema)
-        self._ids = _IdSource(self._draw)
         self._channel = self.statements.in_schema(CHANNEL)
+        self._size = connections
+        self._make_connections()
+        survive_forks(self)
+        # A connection of its own fails at once, with the reason, where a pool would wait.
+        with translated(), psycopg.connect(url, **connect_options(url)) as connection:
+            self.installation = check_or_migrate(connection, self.statements, create=create)
+
+    def _make_connections(self) -> None:
+        url = self.url
+        self._ids = _IdSource(self._draw)
         self._notifier = PostgresNotifier(self._notify)
         self._closed = threading.Event()
         self._commits = Commits(lambda: self.connect(autocommit=True), self.statements, self._closed)
         self._pool = Pool(
             url,
-            prepared_options(url, self._patience) if prepare else {"prepare_threshold": None, **connect_options(url)},
-            size=connections,
+            prepared_options(url, self._patience)
+            if self._prepared
+            else {"prepare_threshold": None, **connect_options(url)},
+            size=self._size,
             patience=Timeouts.statement.total_seconds(),
         )
-        # A connection of its own fails at once, with the reason, where a pool would wait.
-        with translated(), psycopg.connect(url, **connect_options(url)) as connection:
-            self.installation = check_or_migrate(connection, self.statements, create=create)
+
+    def before_fork(self) -> None:
+        """Nothing: the parent keeps its connections."""
+
+    def after_fork_in_parent(self) -> None:
+        """Nothing: the parent keeps its connections."""
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: connections, ids, threads and locks belong to the parent."""
+        closed = self._closed.is_set()
+        atexit.unregister(self._notifier.close)
+        self._make_connections()
+        if closed:
+            self.close()
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: Connection) -> list[Any]:
@@ -165,7 +190,7 @@ class PostgresBackend:
 
     def connect(self, *, autocommit: bool = False) -> Connection:
         """A connection outside the pool, for rare work."""
-        return psycopg.connect(self.url, **{**connect_options(self.url), "autocommit": autocommit})
+        return connect(self.url, **{**connect_options(self.url), "autocommit": autocommit})
 
     def close(self) -> None:
         self._notifier.close()

@@ -7,6 +7,7 @@ import select
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,32 @@ Connection = psycopg.Connection[Any]
 _DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
 #: A server refuses writes for a short time around its promotion.
 _TEMPORARY = (errors.DeadlockDetected, errors.SerializationFailure, errors.ReadOnlySqlTransaction)
+
+
+#: All connections of this process.
+_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def connect(url: str, **options: Any) -> Connection:
+    """Open a connection, of which a forked child keeps no copy."""
+    connection = psycopg.connect(url, **options)
+    _OPEN.add(connection)
+    return connection
+
+
+def _cut_inherited() -> None:
+    """In a forked child: replace the sockets, which the parent uses. The end of a session would be the parent's end.
+
+    Without the copies here, the server notices when the parent dies.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for connection in list(_OPEN):
+        with suppress(OSError, psycopg.Error):
+            os.dup2(nowhere, connection.fileno(), inheritable=False)
+    os.close(nowhere)
+
+
+os.register_at_fork(after_in_child=_cut_inherited)
 
 
 class Pool:
@@ -79,7 +106,7 @@ class Pool:
                 if not connection.closed and _is_silent(connection):
                     return connection
                 connection.close()
-        return psycopg.connect(self._url, **self._options)
+        return connect(self._url, **self._options)
 
     def _put(self, connection: Connection) -> None:
         usable = not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.errors import NetworkFileSystem, NotAStore, StoreFull, StoreMoved, StoreReadOnly, StoreUnavailable
+from holdfast.errors import (
+    NetworkFileSystem,
+    NotAStore,
+    StoreFull,
+    StoreLocked,
+    StoreMoved,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 
 _REMOTE_TYPES = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "glusterfs", "ceph", "lustre"}
@@ -74,6 +82,11 @@ def translated() -> Iterator[None]:
         raise _translate(error) from error
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection holds the lock of the file."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def _translate(error: sqlite3.Error) -> Exception:
     code = getattr(error, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
@@ -85,7 +98,7 @@ def _translate(error: sqlite3.Error) -> Exception:
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
             return NotAStore(f"the file is not a SQLite database, or it is damaged: {error}")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StoreUnavailable(f"another process kept the store locked for too long: {error}")
+            return StoreLocked(f"another program keeps the store locked: {error}")
         case sqlite3.SQLITE_INTERRUPT:
             return StoreUnavailable("a look took too long and was given up", hint="Ask for less: narrow the filter.")
         case sqlite3.SQLITE_CANTOPEN:
