@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
 import psycopg
 import pytest
 
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import StoreUnavailable
 from holdfast.store.postgres.connections import Pool
-from tests.support.backends import postgres_url
+from tests.support.backends import open_database, postgres_url
+from tests.support.forks import Fork
 
 
 @pytest.fixture
@@ -83,3 +87,22 @@ def test_a_closed_pool_says_so(pool):
     pool.close()
     with pytest.raises(StoreUnavailable, match="closed"), pool.connection(limit=5):
         pass
+
+
+def test_a_forked_child_shares_neither_sessions_nor_ids(tmp_path):
+    """K1: an inherited store begins anew in the child, and the parent keeps its sessions."""
+    with open_database("postgres", tmp_path, real_time=True) as database:
+        store = database.open()
+        store.jobs.enqueue(NewJob(kind="mail"))
+        session = store.backend._once(lambda connection: connection.info.backend_pid)
+
+        def work(_):
+            for _ in range(5):
+                store.jobs.enqueue(NewJob(kind="mail"))
+            store.close()
+            gc.collect()
+
+        assert Fork(work).code() == 0
+        assert database.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (session,)) == [(1,)]
+        assert len({store.jobs.enqueue(NewJob(kind="mail")).id for _ in range(5)}) == 5
+        assert store.views.count(Selector()).count == 11
