@@ -118,14 +118,18 @@ def test_a_fork_inside_a_transaction_is_told_that_it_cannot_use_the_file(store, 
 def test_a_fork_does_not_wait_for_a_writer_that_waits_itself(store, path, monkeypatch):
     """K1: after a time limit the child goes on without the store."""
     monkeypatch.setattr(connections, "FORK_TIMEOUT_S", 0.05)
+
+    def refused(_):
+        with pytest.raises(StoreUnavailable, match="forked"):
+            store.jobs.enqueue(JOB)
+
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         thread = threading.Thread(target=store.jobs.enqueue, args=(JOB,))
         thread.start()
         while not store.backend._gate._users:
             threading.Event().wait(0.01)
-        child = Fork(lambda _: pytest.raises(StoreUnavailable, store.jobs.enqueue, JOB))
-        assert child.code() == 0
+        assert Fork(refused).code() == 0
         other.execute("COMMIT")
     thread.join()
     assert ids(path) == [1, 2]

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.jobs.history import EventName
-from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, WorkerId
+from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token, WorkerId
 from holdfast.domain.jobs.json_values import MAX_RESULT, is_json
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Done, Outcome
@@ -136,7 +136,7 @@ class Leases(Noun):
     release_unknown = delegate(settlement.release_unknown, wakes=True)
 
     @transaction(wakes=True)
-    def take_over(self, *, limit: int = 100) -> Operation[list[TakenOver]]:
+    def take_over(self, *, limit: int = 100, proceed: Callable[[], bool] = lambda: True) -> Operation[list[TakenOver]]:
         """Finish up to *limit* expired leases, and decide the next states of their jobs.
 
         - Queue by queue, the longest expired first.
@@ -144,8 +144,15 @@ class Leases(Noun):
         - A recorded start costs an attempt and counts as a crash. Without one the run costs
           nothing, and the job becomes a poison suspect.
         - No lease is granted, and no kind has to be registered.
+        - *proceed* is called in the transaction; if it returns false, nothing happens.
         """
-        return settlement.take_over(limit, self._chance)
+        if not proceed():
+            return []
+        return (yield from settlement.take_over(limit, self._chance))
+
+    def current_tokens(self, job_ids: Sequence[JobId]) -> dict[JobId, Token]:
+        """The tokens of those jobs that run, read without waiting for any writer."""
+        return dict(self._fetch("list_current_tokens", ids=list(job_ids)))
 
     def next_due(self) -> timedelta | None:
         """The time until the next scheduled job is due, negative if one is overdue; None without one."""

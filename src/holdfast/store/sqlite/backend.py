@@ -71,10 +71,14 @@ class SqliteBackend:
                 create_private(self.path)
             elif not holds_store(self.path):
                 raise SchemaMissing(f"there is no store at {self.path}", hint=NO_STORE)
-            with closing(self.connect()) as connection:
+            connection = self.connect()
+            try:
                 self._inode = self.path.stat().st_ino
                 self.installation = check_or_migrate(connection)
-                self._writer.open()  # before the first connection closes: the last one to close would checkpoint
+            except BaseException:
+                connection.close()
+                raise
+            self._writer.use(connection)
 
     def _make_connections(self) -> None:
         self._gate = ForkGate()

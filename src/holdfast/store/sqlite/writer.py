@@ -55,10 +55,10 @@ class Writer:
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
 
-    def open(self) -> None:
-        """Open the connection now."""
-        with self._lock:
-            self._connected()
+    def use(self, connection: sqlite3.Connection) -> None:
+        """Write on this connection from now on."""
+        connection.execute(f"PRAGMA busy_timeout = {int(min(LOCK_WAIT_S, self._timeout) * 1000)}")
+        self.connection = connection
 
     def write(self, operation: Callable[[], Operation[T]], *, timeout: float | None = None) -> T:
         """Run an operation in a transaction, together with those of other threads.
@@ -94,9 +94,8 @@ class Writer:
 
     def _connected(self) -> sqlite3.Connection:
         if self.connection is None:
-            connection = self._connect()
-            connection.execute(f"PRAGMA busy_timeout = {int(min(LOCK_WAIT_S, self._timeout) * 1000)}")
-            self.connection = connection
+            self.use(self._connect())
+        assert self.connection is not None
         return self.connection
 
     def _serve(self, own: _Request) -> None:
