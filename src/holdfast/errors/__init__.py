@@ -33,7 +33,8 @@
     ├── StoreUnavailable        5
     │   ├── FormerPrimary           another server has the store since a failover
     │   ├── StatementTimeout        a list took too long
-    │   └── StoreFull
+    │   ├── StoreFull
+    │   └── StoreLocked
     ├── Conflict                9
     │   ├── DuplicateJob
     │   ├── DuplicateSchedule
@@ -74,6 +75,7 @@ from holdfast.errors.store import SchemaMissing as SchemaMissing
 from holdfast.errors.store import SchemaTooNew as SchemaTooNew
 from holdfast.errors.store import StatementTimeout as StatementTimeout
 from holdfast.errors.store import StoreFull as StoreFull
+from holdfast.errors.store import StoreLocked as StoreLocked
 from holdfast.errors.store import StoreMoved as StoreMoved
 from holdfast.errors.store import StoreReadOnly as StoreReadOnly
 from holdfast.errors.store import StoreUnavailable as StoreUnavailable

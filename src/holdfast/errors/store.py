@@ -111,3 +111,10 @@ class StoreFull(StoreUnavailable):
 
     code = "E_STORE_FULL"
     hint = "Free some space, then try again; nothing was half-written."
+
+
+class StoreLocked(StoreUnavailable):
+    """Another program keeps the SQLite file locked by a write transaction."""
+
+    code = "E_STORE_LOCKED"
+    hint = "Look for a program with an open write transaction on the file, and commit it. Keep such transactions short."

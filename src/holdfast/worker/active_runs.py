@@ -13,6 +13,8 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.store.jobs.leases import Renewal
 from holdfast.worker import clock
 
+#: Shares of a lease after which, without a renewal, handlers are asked to stop, and killed.
+STOP_SHARE, KILL_SHARE = 0.60, 0.85
 #: All runs share one lock, since stops and attachments are rare.
 _stop_lock = threading.Lock()
 
@@ -139,6 +141,11 @@ class Run:
     def lease_expires_at(self) -> float:
         """When another worker may take the job over, by this worker's clock."""
         return self.renewed_at + self.lease_duration
+
+    @property
+    def fenced_at(self) -> float:
+        """When the handler is asked to stop, unless the lease is renewed."""
+        return self.renewed_at + STOP_SHARE * self.lease_duration
 
     @property
     def resident(self) -> int:

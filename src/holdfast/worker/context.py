@@ -20,7 +20,7 @@ from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.domain.quantities import Duration, as_duration, checked_count
-from holdfast.errors import InvalidInput, LeaseLost
+from holdfast.errors import HoldfastError, InvalidInput, JobLocked, LeaseLost, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.jobs.leases import MAX_MESSAGE
 from holdfast.store.jobs.steps import StoredStep
@@ -68,6 +68,19 @@ ANSWERS: dict[type[Message], Any] = {
 }
 
 
+#: Seconds between two tries while the store does not answer.
+RETRY_S = 0.5
+
+
+def _on_event_loop() -> bool:
+    """Whether this thread runs an event loop: a wait here would stop all its coroutines."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 class Reporter:
     """Answers the messages of one run; the store checks its token."""
 
@@ -77,24 +90,54 @@ class Reporter:
         self._enqueued = enqueued
 
     def answer(self, message: Message) -> Any:
-        """Carry out *message*. A lost lease stops the run, even if the handler catches the error."""
+        """Carry out *message*; during an outage, wait for the store until the lease fences the run.
+
+        A lost lease stops the run, even if the handler catches the error.
+
+        Raises:
+            LeaseLost: Another worker has the job, or could have it soon.
+            StoreUnavailable: The run was stopped meanwhile, or the call would block an event loop.
+        """
+        while True:
+            try:
+                return self._carry_out(message)
+            except LeaseLost:
+                self._run.stop(StopReason.LEASE_LOST)
+                raise
+            except (StoreUnavailable, JobLocked) as error:
+                if _on_event_loop():
+                    if isinstance(message, ReportProgress) and message.checkpoint is None:
+                        logger.warning("a progress report of job %d is lost: %s", self._run.lease.job_id, error)
+                        return None
+                    raise
+                self._wait(error)
+
+    def _wait(self, error: HoldfastError) -> None:
+        """Wait before the next try; raises when the run has to stop."""
+        run = self._run
+        if clock.now() >= run.fenced_at:
+            run.stop(StopReason.LEASE_LOST)
+        if run.stopping.wait(RETRY_S):
+            if run.stop_reason is StopReason.LEASE_LOST:
+                text = f"the store did not answer within the lease of job {run.lease.job_id}: {error.message}"
+                raise LeaseLost(text, job_id=run.lease.job_id, token=run.lease.token) from error
+            raise StoreUnavailable(f"the run stops, and the store does not answer: {error.message}") from error
+
+    def _carry_out(self, message: Message) -> Any:
         lease = self._run.lease
-        try:
-            match message:
-                case ReportProgress():
-                    return self._store.leases.report(lease, **msgspec.structs.asdict(message))
-                case EnqueueJob():
-                    self._enqueued()
-                    return self._store.jobs.enqueue(message.request, holder=lease)
-                case RenewLease():
-                    return self._renew()
-                case RecallSteps():
-                    return self._store.steps.kept(lease)
-                case KeepStep():
-                    return self._store.steps.keep(lease, message.name, message.result, delay=message.delay)
-        except LeaseLost:
-            self._run.stop(StopReason.LEASE_LOST)
-            raise
+        match message:
+            case ReportProgress():
+                return self._store.leases.report(lease, **msgspec.structs.asdict(message))
+            case EnqueueJob():
+                enqueued = self._store.jobs.enqueue(message.request, holder=lease)
+                self._enqueued()
+                return enqueued
+            case RenewLease():
+                return self._renew()
+            case RecallSteps():
+                return self._store.steps.kept(lease)
+            case KeepStep():
+                return self._store.steps.keep(lease, message.name, message.result, delay=message.delay)
 
     def _renew(self) -> None:
         sent_at = clock.now()

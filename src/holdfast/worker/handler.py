@@ -6,6 +6,7 @@ import asyncio
 import json
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from holdfast.domain.jobs.json_values import storable_result, to_json
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.domain.names import clean_text
-from holdfast.errors import InvalidPayload
+from holdfast.errors import InvalidPayload, LeaseLost, StoreUnavailable
 from holdfast.worker.active_runs import Run, StopReason
 
 #: Longest first line of an error in the log, in characters; the attempt has the full text.
 MAX_LINE = 300
+#: Delay of a job whose handler could not reach the store: another run would probably fail in the same way.
+OUTAGE_DELAY = timedelta(seconds=5)
 _PACKAGE = str(Path(__file__).parents[1])
 
 #: The label of each outcome in metrics.
@@ -118,6 +121,8 @@ def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
             return Failed(error=describe_error(error), after=error.after)
         case Fail():
             return Failed(error=describe_error(error), permanent=error.permanent)
+        case StoreUnavailable() | LeaseLost() if stop_reason is not StopReason.RUN_TIMEOUT:
+            return Released(delay=OUTAGE_DELAY)  # the store failed, not the handler
         case _ if stop_reason is StopReason.RUN_TIMEOUT:
             return Failed(error=describe_error(error), reason=EndReason.RUN_TIMEOUT)
         case _:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from holdfast.domain.jobs.job import JobId, WorkerId, WorkerRequest
-from holdfast.errors import StoreBusy, StoreUnavailable
+from holdfast.errors import StoreBusy, StoreLocked, StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
@@ -73,11 +73,24 @@ class Heartbeat:
             seen = self._store.workers.heartbeat(self._worker)
         except (StoreUnavailable, StoreBusy) as error:
             log.warning("a heartbeat failed: %s", error)
+            if isinstance(error, StoreLocked):
+                self._spare(runs)
             return TickResult(min(RETRY_S, self._interval), considered=len(runs))
         self.last_beat_at = clock.now()
         if seen is not None:
             self._on_request(seen.requested)
         return TickResult(self._interval, considered=len(runs), processed=len(runs))
+
+    def _spare(self, runs: list[Run]) -> None:
+        """Another program writes to a SQLite file for long. A take-over needs the same lock, so it waits as well.
+
+        Leases that this worker has now stay its own until the lock is free, and its renewal is next in line then.
+        """
+        checked_at = clock.now()
+        tokens = self._store.leases.current_tokens([run.lease.job_id for run in runs])
+        for run in runs:
+            if tokens.get(run.lease.job_id) == run.lease.token:
+                run.renewed(checked_at)
 
     def _warn_if_late(self, runs: list[Run]) -> None:
         """Name the running kinds: code that holds the interpreter's lock starves this thread."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from holdfast.worker import clock
-from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
+from holdfast.worker.active_runs import KILL_SHARE, STOP_SHARE, ActiveRuns, Run, StopReason
 from holdfast.worker.service import TickResult
 
-#: Shares of a lease after which, without a renewal, handlers are asked to stop, and killed.
-STOP_SHARE, KILL_SHARE = 0.60, 0.85
 #: Seconds between a stop request and the kill, where the executor can kill.
 KILL_AFTER_S = 5.0
 CHECK_INTERVAL_S, IDLE_INTERVAL_S = 0.1, 60.0

@@ -106,7 +106,7 @@ def test_a_full_disk_writes_nothing_by_halves(tmp_path):
     backend = SqliteBackend(tmp_path / "jobs.db")
     store = Store(backend)
     put(store)
-    writer = backend._writer._connection
+    writer = backend._writer.connection
     pages = writer.execute("PRAGMA page_count").fetchone()[0]
     writer.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(StoreFull) as caught:

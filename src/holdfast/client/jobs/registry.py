@@ -111,25 +111,20 @@ class KindRegistry:
                 self._store.close()
                 self._store = None
 
-    def abandon_store(self) -> None:
-        """Detach from the store in a forked child: its connections belong to the parent."""
-        self.lock = threading.RLock()  # another thread may have held the old lock at the fork
-        if self._store is not None:
-            _INHERITED_STORES.append(self._store)
-            self._store = None
+    def unlock(self) -> None:
+        """Replace the lock in a forked child: a thread that does not exist here may hold it."""
+        self.lock = threading.RLock()
 
 
 _REGISTRIES: weakref.WeakSet[KindRegistry] = weakref.WeakSet()
-#: Keeps inherited stores alive: their finalizers would close the parent's connections.
-_INHERITED_STORES: list[Store] = []
 
 
-def _abandon_stores() -> None:
+def _unlock_registries() -> None:
     for registry in list(_REGISTRIES):
-        registry.abandon_store()
+        registry.unlock()
 
 
-os.register_at_fork(after_in_child=_abandon_stores)
+os.register_at_fork(after_in_child=_unlock_registries)
 
 
 def retry_curve(retry: Curve | Sequence[Duration] | None, default: Curve = DEFAULT_CURVE) -> Curve:

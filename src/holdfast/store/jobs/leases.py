@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.jobs.history import EventName
-from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, WorkerId
+from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token, WorkerId
 from holdfast.domain.jobs.json_values import is_json
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Done, Outcome
@@ -32,6 +32,7 @@ from holdfast.store.jobs.settlement import (
     Settlement,
     SettleResult,
     TakenOver,
+    TakeOverResult,
 )
 
 DEFAULT_LEASE = timedelta(seconds=60)
@@ -181,7 +182,7 @@ class Leases(Noun):
         self._judge(dependencies.judge_waiting, result.unjudged)
         return self._wake(result.released)
 
-    def take_over(self, *, limit: int = 100) -> list[TakenOver]:
+    def take_over(self, *, limit: int = 100, proceed: Callable[[], bool] = lambda: True) -> list[TakenOver]:
         """Finish up to *limit* expired leases, and decide the next states of their jobs.
 
         - Queue by queue, the longest expired first.
@@ -190,12 +191,21 @@ class Leases(Noun):
           nothing, and the job becomes a poison suspect.
         - No lease is granted, and no kind has to be registered.
         - A locked job is left for later, and so are the holders of a locked batch.
+        - *proceed* is called in the transaction; if it returns false, nothing happens.
         """
-        result = _unless_locked(
-            lambda where: self._backend.write(settlement.take_over, limit, self._chance, where), ("without_units",)
-        )
+
+        def take_over(where: tuple[str, ...]) -> Operation[TakeOverResult]:
+            if not proceed():
+                return TakeOverResult([], ())
+            return (yield from settlement.take_over(limit, self._chance, where))
+
+        result = _unless_locked(lambda where: self._backend.write(take_over, where), ("without_units",))
         self._judge(dependencies.judge_waiting, result.unjudged)
         return self._wake(result.leases)
+
+    def current_tokens(self, job_ids: Sequence[JobId]) -> dict[JobId, Token]:
+        """The tokens of those jobs that run, read without waiting for any writer."""
+        return dict(self._fetch("list_current_tokens", ids=list(job_ids)))
 
     def next_due(self, *, overdue: bool = True) -> timedelta | None:
         """The time until the next scheduled job is due, negative if one is overdue; None without one."""

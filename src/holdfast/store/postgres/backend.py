@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import threading
 import time
@@ -20,6 +21,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.errors import OtherDatabase
 from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.changes import NO_CHANGES, Changes, encode
+from holdfast.store.engine.forks import survive_forks
 from holdfast.store.engine.operation import (
     Operation,
     OperationFunction,
@@ -85,22 +87,43 @@ class PostgresBackend:
         self._prepared = prepare
         self._patience = patience or Timeouts.statement
         self.statements = Statements(schema)
-        self._ids = IdSource(self._draw)
         self._channel = self.statements.in_schema(CHANNEL)
-        self._notifier = PostgresNotifier(self._send_notification)
-        self._closed = threading.Event()
-        self._hosts = Hosts(url)
-        self._spare = threading.BoundedSemaphore()
-        self._commits = Commits(self._spare_connection, self.statements, self._closed)
+        self._size = connections
         self._pool_options = (
             prepared_options(url, self._patience) if prepare else {"prepare_threshold": None, **connect_options(url)}
         )
-        self._calls, self._abandoned = Calls(), Abandoned(self._spare_connection, self._closed)
-        self._pool = self._make_pool(connections - RESERVED - OTHERS)
-        self._reserved_pool = self._make_pool(RESERVED)
+        self._hosts = Hosts(url)
+        self._make_connections()
+        survive_forks(self)
         # A connection of its own fails at once, with the reason, where a pool would wait.
         with translated(), self.connect(autocommit=True) as connection:
             self.installation = check_or_migrate(connection, self.statements, create=create)
+
+    def _make_connections(self) -> None:
+        self._ids = IdSource(self._draw)
+        self._notifier = PostgresNotifier(self._send_notification)
+        self._closed = threading.Event()
+        self._spare = threading.BoundedSemaphore()
+        self._commits = Commits(self._spare_connection, self.statements, self._closed)
+        self._calls, self._abandoned = Calls(), Abandoned(self._spare_connection, self._closed)
+        self._pool = self._make_pool(self._size - RESERVED - OTHERS)
+        self._reserved_pool = self._make_pool(RESERVED)
+
+    def before_fork(self) -> None:
+        """Nothing: the parent keeps its connections."""
+
+    def after_fork_in_parent(self) -> None:
+        """Nothing: the parent keeps its connections."""
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: connections, ids, threads and locks belong to the parent."""
+        closed = self._closed.is_set()
+        atexit.unregister(self._notifier.close)
+        self.__dict__.pop("reserved", None)
+        self._hosts = Hosts(self.url)
+        self._make_connections()
+        if closed:
+            self.close()
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: Connection) -> list[Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +14,7 @@ from psycopg import errors
 
 from holdfast.errors import (
     FormerPrimary,
+    HoldfastError,
     InvalidInput,
     JobLocked,
     SchemaMissing,
@@ -34,6 +37,32 @@ _TEMPORARY = (*_CONFLICTS, errors.ReadOnlySqlTransaction)
 
 class FormerPrimaryError(psycopg.OperationalError):
     """Only a server is reachable that was the primary before a failover which this process has seen."""
+
+
+#: All connections of this process.
+_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def connect(url: str, **options: Any) -> Connection:
+    """Open a connection, of which a forked child keeps no copy."""
+    connection = psycopg.connect(url, **options)
+    _OPEN.add(connection)
+    return connection
+
+
+def _cut_inherited() -> None:
+    """In a forked child: replace the sockets, which the parent uses. The end of a session would be the parent's end.
+
+    Without the copies here, the server notices when the parent dies.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for connection in list(_OPEN):
+        with suppress(OSError, psycopg.Error):
+            os.dup2(nowhere, connection.fileno(), inheritable=False)
+    os.close(nowhere)
+
+
+os.register_at_fork(after_in_child=_cut_inherited)
 
 
 def connect_options(url: str) -> dict[str, Any]:
@@ -95,32 +124,33 @@ def is_temporary(error: BaseException) -> bool:
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
 
+#: Holdfast's error for an error of the driver, and the beginning of its text. The first match counts.
+_TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[HoldfastError], str], ...] = (
+    ((errors.LockNotAvailable,), JobLocked, "another transaction holds a lock on a job or a key"),
+    (_CONFLICTS, StoreBusy, "another transaction got in the way"),
+    ((errors.QueryCanceled,), StatementTimeout, "a statement took too long and was given up"),
+    ((errors.DiskFull,), StoreFull, "the disk of the database is full"),
+    ((errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege), StoreReadOnly, "the database cannot be written"),
+    (
+        (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedFunction),
+        SchemaMissing,
+        "the schema is missing or older than this code",
+    ),
+    ((psycopg.DataError,), InvalidInput, "the database cannot keep this"),
+    ((FormerPrimaryError,), FormerPrimary, "this server no longer has the store"),
+    ((psycopg.OperationalError, psycopg.InterfaceError), StoreUnavailable, "the database does not answer"),
+)
+
+
 def translate(error: BaseException) -> BaseException:
     """The error to raise in place of the driver's error."""
+    if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "job_pkey":
+        return IdsTaken(f"a job's id is taken: {error.diag.message_detail}")
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    match error:
-        case errors.LockNotAvailable():
-            return JobLocked(f"another transaction holds a lock on a job or a key: {text}")
-        case errors.DeadlockDetected() | errors.SerializationFailure():
-            return StoreBusy(f"another transaction got in the way: {text}")
-        case errors.QueryCanceled():
-            return StatementTimeout("a statement took too long and was given up")
-        case errors.DiskFull():
-            return StoreFull(f"the disk of the database is full: {text}")
-        case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
-            return StoreReadOnly(f"the database cannot be written: {text}")
-        case errors.UndefinedTable() | errors.InvalidSchemaName() | errors.UndefinedFunction():
-            return SchemaMissing(f"the schema is missing or older than this code: {text}")
-        case errors.UniqueViolation() if error.diag.constraint_name == "job_pkey":
-            return IdsTaken(f"a job's id is taken: {error.diag.message_detail}")
-        case psycopg.DataError():
-            return InvalidInput(f"the database cannot keep this: {text}")
-        case FormerPrimaryError():
-            return FormerPrimary(f"this server no longer has the store: {text}")
-        case psycopg.OperationalError() | psycopg.InterfaceError():
-            return StoreUnavailable(f"the database does not answer: {text}")
-        case _:
-            return error
+    for types, translation, beginning in _TRANSLATIONS:
+        if isinstance(error, types):
+            return translation(f"{beginning}: {text}")
+    return error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from msgspec import Struct
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.store.postgres.connections import Connection, FormerPrimaryError
+from holdfast.store.postgres.connections import Connection, FormerPrimaryError, connect
 
 #: The timeline of a primary rises with each promotion. The system identifier is common to a primary and its standbys.
 MARK = """
@@ -52,7 +52,7 @@ class Hosts:
             psycopg.OperationalError: No server can be used; the text names the error of each.
         """
         if len(self._hosts) < 2:
-            return psycopg.connect(self._url, **options)
+            return connect(self._url, **options)
         current, failures = self._current, {}
         if current is not None:
             try:
@@ -85,7 +85,7 @@ class Hosts:
         raise (FormerPrimaryError if former else psycopg.OperationalError)(f"no host can be used: {texts}")
 
     def _open(self, host: str, options: dict[str, Any]) -> Connection:
-        return psycopg.connect(host, **{"target_session_attrs": "read-write", **options})
+        return connect(host, **{"target_session_attrs": "read-write", **options})
 
     def _accepted(self, host: str, connection: Connection) -> Connection:
         """The connection, unless its server is older than one on which this process has worked."""

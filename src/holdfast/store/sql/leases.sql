@@ -18,6 +18,10 @@ UPDATE holdfast.live SET attempts = attempts + CASE WHEN started_at IS NULL THEN
 WHERE id = :id AND token = :token AND state = 'running'
 RETURNING attempts
 
+-- name: list_current_tokens
+-- The tokens of running jobs, for a holder that cannot write at the moment.
+SELECT id, token FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state = 'running'
+
 -- name: find_expired_lease
 -- Find out whether any lease has expired.
 SELECT id FROM holdfast.live WHERE lease_expires_at < (SELECT holdfast.now()) LIMIT 1

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -17,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
 from holdfast.store.engine.changes import NO_CHANGES, Changes
+from holdfast.store.engine.forks import survive_forks
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
-from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
+from holdfast.store.sqlite.callers import autocommits, lock_for_caller
+from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited
+from holdfast.store.sqlite.files import create_private, is_busy, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
 from holdfast.store.sqlite.schema import check_or_migrate, holds_store, migrate
 from holdfast.store.sqlite.statements import perform, plain_cursor
@@ -60,36 +62,50 @@ class SqliteBackend:
         self._synchronous = "NORMAL" if durability == "fast" else "FULL"
         self._busy_timeout = busy_timeout
         self._patience = None if patience is None else patience.total_seconds()
-        self._idle_readers: deque[sqlite3.Connection] = deque()
         self._closed = False
-        self._notifier = SqliteNotifier(self.path)
         self._checkpoints = Checkpoints(self.path)
+        self._make_connections()
         refuse_network_file_system(self.path)
-        if create:
-            create_private(self.path)
-        elif not holds_store(self.path):
-            raise SchemaMissing(f"there is no store at {self.path}", hint=NO_STORE)
-        connection = self.connect()
-        self._inode = self.path.stat().st_ino
-        try:
-            self.installation = check_or_migrate(connection)
-        except BaseException:
-            connection.close()
-            raise
+        survive_forks(self)
+        with self._gate.use():
+            if create:
+                create_private(self.path)
+            elif not holds_store(self.path):
+                raise SchemaMissing(f"there is no store at {self.path}", hint=NO_STORE)
+            connection = self.connect()
+            try:
+                self._inode = self.path.stat().st_ino
+                self.installation = check_or_migrate(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._writer.use(connection)
+
+    def _make_connections(self) -> None:
+        self._gate = ForkGate()
+        self._notifier = SqliteNotifier(self.path)
+        self._readers = Readers(self.connect)
         self._writer = Writer(
-            connection, performer=self._performer, check=self._refuse_closed, committed=self._after_commit
+            self._connect_writer,
+            timeout=self._busy_timeout,
+            performer=self._performer,
+            check=self._refuse_closed,
+            committed=self._after_commit,
         )
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
-        del repeatable, timeout  # a local commit always answers; the busy timeout limits every wait
-        return self.write(single, statement)
+        del repeatable  # a local commit always answers
+        limit = None if timeout is None else min(self._busy_timeout, timeout.total_seconds())
+        with self._gate.use():
+            return self._writer.write(lambda: single(statement), timeout=limit)
 
     def fetch(self, statement: Query) -> list[Any]:
         with self._reader() as connection, translated():
             return perform(connection, statement, now=self.clock())
 
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._writer.write(lambda: operation(*args, **kwargs))
+        with self._gate.use():
+            return self._writer.write(lambda: operation(*args, **kwargs))
 
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._reader() as connection, translated():
@@ -110,13 +126,14 @@ class SqliteBackend:
             raise OtherDatabase(
                 f"this store is a SQLite file, and {type(connection).__name__} is no sqlite3 connection"
             )
-        self._check_installation(connection)
-        if not connection.in_transaction and _autocommits(connection):
-            raise NoTransaction("the connection is in autocommit mode and no transaction is open")
+        if not connection.in_transaction:
+            self._check_installation(connection)
+            if autocommits(connection):
+                raise NoTransaction("the connection is in autocommit mode and no transaction is open")
         with translated():
-            if not connection.in_transaction:
-                # Not a plain BEGIN: a transaction that reads first could not become a writer later.
-                connection.execute("BEGIN IMMEDIATE")
+            lock_for_caller(connection)
+            self._check_installation(connection)
+            self._checkpoints.disable(connection)
             return self._run_in_savepoint(connection, operation)
 
     def _run_in_savepoint(self, connection: sqlite3.Connection, operation: Operation[T]) -> T:
@@ -138,7 +155,7 @@ class SqliteBackend:
 
     @contextmanager
     def transaction(self, *, limit: timedelta | None = None) -> Iterator[sqlite3.Connection]:  # noqa: ARG002 - the busy timeout limits every wait
-        with translated(), closing(self.connect()) as connection:
+        with self.own_connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -161,7 +178,7 @@ class SqliteBackend:
         return {}
 
     def migrate(self) -> list[int]:
-        with self._writer.exclusive() as connection, translated():
+        with self._gate.use(), self._writer.exclusive(), translated(), closing(self.connect()) as connection:
             return migrate(connection)
 
     @cached_property
@@ -173,20 +190,46 @@ class SqliteBackend:
     @contextmanager
     def checkpointing(self) -> Iterator[None]:
         """Keep other threads from writing, and other processes from checkpoints."""
-        with self._writer.exclusive(), self._checkpoints.lock(wait=True):
+        with self._gate.guest(), self._writer.exclusive(), self._checkpoints.lock(wait=True):
             yield
 
     def close(self) -> None:
-        with self._writer.exclusive() as connection, self._checkpoints.lock(wait=True):
-            if not self._closed:
-                self._checkpoints.before_close(connection)
+        with self._gate.use(), self._writer.exclusive(), self._checkpoints.lock(wait=True):
+            if self._writer.connection is not None and not self._closed:
+                self._checkpoints.before_close(self._writer.connection)
             self._closed = True
             self._notifier.close()
-            self._close_readers()
-            connection.close()
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        self._readers.close()
+        self._writer.close()
+
+    def before_fork(self) -> None:
+        """Close all connections, unless one stays in use."""
+        self._forkable = self._gate.shut()
+        if self._forkable:
+            with self._checkpoints.lock(wait=False), suppress(sqlite3.Error):
+                self._disconnect()
+
+    def after_fork_in_parent(self) -> None:
+        self._gate.open()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: no thread that used the connections or held the locks exists here."""
+        if not self._forkable:
+            abandon(str(self.path), self._readers, self._writer)
+        self._make_connections()
+
+    @contextmanager
+    def own_connection(self) -> Iterator[sqlite3.Connection]:
+        """A connection of the caller's own, for work that may last."""
+        with self._gate.guest(), translated(), closing(self.connect()) as connection:
+            yield connection
 
     def connect(self) -> sqlite3.Connection:
         """A new connection, outside a transaction."""
+        refuse_inherited(str(self.path))
         with translated():
             connection = sqlite3.connect(
                 self.path,
@@ -206,6 +249,10 @@ class SqliteBackend:
                 raise
             return connection
 
+    def _connect_writer(self) -> sqlite3.Connection:
+        self._checkpoints.opened()
+        return self.connect()
+
     def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
         """Switch to WAL; the busy timeout does not cover this when processes open a new file at the same time."""
         deadline, pause = time.monotonic() + self._busy_timeout, threading.Event()
@@ -213,8 +260,7 @@ class SqliteBackend:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
             except sqlite3.OperationalError as error:
-                locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-                if not locked or time.monotonic() > deadline:
+                if not is_busy(error) or time.monotonic() > deadline:
                     raise
                 pause.wait(WAL_RETRY_S)
             else:
@@ -223,24 +269,14 @@ class SqliteBackend:
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
         self._refuse_closed()
-        try:
-            connection = self._idle_readers.pop()
-        except IndexError:
-            connection = self.connect()
-        if self._patience is not None:
-            until = time.monotonic() + self._patience
-            connection.set_progress_handler(lambda: time.monotonic() > until, STEPS_PER_CHECK)
-        try:
-            yield connection
-        finally:
-            self._idle_readers.append(connection)
+        with self._gate.use():
+            with self._readers.connection() as connection:
+                if self._patience is not None:
+                    until = time.monotonic() + self._patience
+                    connection.set_progress_handler(lambda: time.monotonic() > until, STEPS_PER_CHECK)
+                yield connection
             if self._closed:
-                self._close_readers()
-
-    def _close_readers(self) -> None:
-        with suppress(IndexError):
-            while True:
-                self._idle_readers.pop().close()
+                self._readers.close()
 
     def _performer(self, connection: sqlite3.Connection) -> Performer:
         now = self.clock()
@@ -271,11 +307,3 @@ class SqliteBackend:
             installation = None
         if installation not in (self.installation, self.installation.encode()):
             raise OtherDatabase("the connection does not lead to the database of this app", url=str(self.path))
-
-
-def _autocommits(connection: sqlite3.Connection) -> bool:
-    """Whether a statement outside a transaction would be committed at once."""
-    autocommit = getattr(connection, "autocommit", None)
-    if autocommit is True or autocommit is False:
-        return autocommit
-    return connection.isolation_level is None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
-from holdfast.store.sqlite.files import create_private, translated
+from holdfast.store.sqlite.files import create_private
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.backend import SqliteBackend
@@ -142,7 +142,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        with translated(), closing(self._backend.connect()) as connection:
+        with self._backend.own_connection() as connection:
             yield connection
 
 

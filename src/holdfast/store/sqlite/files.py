@@ -13,6 +13,7 @@ from holdfast.errors import (
     NotAStore,
     StatementTimeout,
     StoreFull,
+    StoreLocked,
     StoreMoved,
     StoreReadOnly,
     StoreUnavailable,
@@ -82,6 +83,11 @@ def translated() -> Iterator[None]:
         raise _translate(error) from error
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection holds the lock of the file."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def _translate(error: sqlite3.Error) -> Exception:
     code = getattr(error, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
@@ -93,7 +99,7 @@ def _translate(error: sqlite3.Error) -> Exception:
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
             return NotAStore(f"the file is not a SQLite database, or it is damaged: {error}")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StoreUnavailable(f"another process kept the store locked for too long: {error}")
+            return StoreLocked(f"another program keeps the store locked: {error}")
         case sqlite3.SQLITE_INTERRUPT:
             return StatementTimeout("a statement took too long and was given up")
         case sqlite3.SQLITE_CANTOPEN:

@@ -6,18 +6,22 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreLocked, StoreUnavailable
 from holdfast.store.engine.operation import Operation, Statement, T, run_operation
-from holdfast.store.sqlite.files import size_of, translated
+from holdfast.store.sqlite.files import is_busy, size_of, translated
+from holdfast.store.sqlite.statements import plain_cursor
 
 #: Operations that one transaction commits.
 GROUP_SIZE = 1000
+#: Seconds of one wait for the file's lock; between two waits the writer checks its time limit.
+LOCK_WAIT_S = 0.5
 
 Performer = Callable[[Statement], list[Any]]
 #: Before this version, connections that checkpoint at the same time can lose frames of a reset WAL.
@@ -28,100 +32,191 @@ LARGE_LOG_BYTES = 8 * 1024 * 1024
 
 
 class Writer:
-    """The one connection that writes. The thread that gets the lock commits for all threads that wait."""
+    """The one connection that writes. The thread that gets the lock commits for all threads that wait.
+
+    The connection opens on first use, and again after :meth:`close`.
+    """
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connect: Callable[[], sqlite3.Connection],
         *,
+        timeout: float,
         performer: Callable[[sqlite3.Connection], Performer],
         check: Callable[[], None],
         committed: Callable[[sqlite3.Connection], None],
     ) -> None:
-        self._connection = connection
+        self.connection: sqlite3.Connection | None = None
+        self._connect = connect
+        self._timeout = timeout
         self._performer = performer
         self._check = check
         self._committed = committed
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
 
-    def write(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation in a transaction, together with those of other threads."""
-        request = _Request(operation)
+    def use(self, connection: sqlite3.Connection) -> None:
+        """Write on this connection from now on."""
+        connection.execute(f"PRAGMA busy_timeout = {int(min(LOCK_WAIT_S, self._timeout) * 1000)}")
+        self.connection = connection
+
+    def write(self, operation: Callable[[], Operation[T]], *, timeout: float | None = None) -> T:
+        """Run an operation in a transaction, together with those of other threads.
+
+        Raises:
+            StoreLocked: Another program kept the file locked for *timeout* seconds; nothing was written.
+        """
+        request = _Request(operation, time.monotonic() + (self._timeout if timeout is None else timeout))
         self._waiting.append(request)
-        with self._lock:
-            while not request.finished:
-                self._commit_group()
+        if timeout is None:
+            with self._lock:
+                self._serve(request)
+        elif self._lock.acquire(timeout=timeout) or (not self._withdraw(request) and self._lock.acquire()):
+            try:
+                self._serve(request)
+            finally:
+                self._lock.release()
+        else:
+            request.error = _locked()
         return cast("T", request.outcome())
 
     @contextmanager
-    def exclusive(self) -> Iterator[sqlite3.Connection]:
-        """The connection, while no thread of this process writes."""
+    def exclusive(self) -> Iterator[None]:
+        """Keep the threads of this process from writing."""
         with self._lock:
-            yield self._connection
+            yield
 
-    def _commit_group(self) -> None:
-        group: list[_Request] = []
-        while self._waiting and len(group) < GROUP_SIZE:
-            group.append(self._waiting.popleft())
+    def close(self) -> None:
+        """Close the connection. The caller keeps other threads from writing."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def _connected(self) -> sqlite3.Connection:
+        if self.connection is None:
+            self.use(self._connect())
+        assert self.connection is not None
+        return self.connection
+
+    def _serve(self, own: _Request) -> None:
+        while not own.finished:
+            self._commit_group(own)
+
+    def _withdraw(self, request: _Request) -> bool:
+        """Take a request back; false if a transaction runs it already."""
+        try:
+            self._waiting.remove(request)
+        except ValueError:
+            return False
+        return True
+
+    def _commit_group(self, own: _Request) -> None:
+        """Run the waiting requests. If no transaction can begin, only *own* fails: others wait as long as they like."""
+        group = _Group()
         try:
             with translated():
-                self._run_group(group)
+                self._check()
+                self._run_group(self._connected(), group, own)
         except Exception as error:  # noqa: BLE001 - each request raises it in its own thread
-            for request in group:
-                request.error = error
+            group.fail(error)
+            if not group.requests:
+                self._withdraw(own)
+                own.fail(error)
         except BaseException:
-            for request in group:
-                request.error = StoreUnavailable("the thread that wrote for all was interrupted; nothing was written")
+            if not group.committed:
+                group.fail(StoreUnavailable("the thread that wrote for all was interrupted; nothing was written"))
             raise
         finally:
-            for request in group:
-                request.finished = True
-        self._committed(self._connection)
+            group.finish()
+        if group.committed:
+            self._committed(self._connected())
 
-    def _run_group(self, group: list[_Request]) -> None:
-        self._check()
-        self._connection.execute("BEGIN IMMEDIATE")
+    def _run_group(self, connection: sqlite3.Connection, group: _Group, own: _Request) -> None:
         try:
-            performer = self._performer(self._connection)  # reads its clock after the wait for the lock
-            if len(group) == 1:  # needs no savepoint of its own
-                group[0].result = run_operation(group[0].operation(), performer)
+            self._begin(connection, own)
+            # Taken after the wait for the lock: requests that came meanwhile join.
+            while self._waiting and len(group.requests) < GROUP_SIZE:
+                group.requests.append(self._waiting.popleft())
+            if not group.requests:  # a thread that took the request was interrupted
+                group.requests.append(own)
+            performer = self._performer(connection)  # reads its clock after the wait for the lock
+            if len(group.requests) == 1:  # needs no savepoint of its own
+                request = group.requests[0]
+                request.result = run_operation(request.operation(), performer)
             else:
-                for request in group:
-                    self._run_request(request, performer)
-            self._connection.execute("COMMIT")
-        except BaseException:
-            # After a full disk SQLite may have rolled back already.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+                for request in group.requests:
+                    self._run_request(connection, request, performer)
+            group.committed = True
+            connection.execute("COMMIT")
+        except BaseException as error:
+            # An interrupt after the COMMIT changes nothing. After a full disk SQLite may have rolled back already.
+            group.committed = group.committed and not isinstance(error, Exception) and not connection.in_transaction
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
 
-    def _run_request(self, request: _Request, performer: Performer) -> None:
-        self._connection.execute("SAVEPOINT request")
+    def _begin(self, connection: sqlite3.Connection, own: _Request) -> None:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() >= own.deadline:
+                    raise
+            else:
+                return
+
+    def _run_request(self, connection: sqlite3.Connection, request: _Request, performer: Performer) -> None:
+        connection.execute("SAVEPOINT request")
         try:
             request.result = run_operation(request.operation(), performer)
         except Exception as error:
-            if not self._connection.in_transaction:  # after a full disk SQLite has rolled everything back
+            if not connection.in_transaction:  # after a full disk SQLite has rolled everything back
                 raise
             request.error = error
-            self._connection.execute("ROLLBACK TO request")
-        self._connection.execute("RELEASE request")
+            connection.execute("ROLLBACK TO request")
+        connection.execute("RELEASE request")
 
 
 class _Request:
-    __slots__ = ("error", "finished", "operation", "result")
+    __slots__ = ("deadline", "error", "finished", "operation", "result")
 
-    def __init__(self, operation: Callable[[], Operation[Any]]) -> None:
+    def __init__(self, operation: Callable[[], Operation[Any]], deadline: float) -> None:
         self.operation = operation
+        #: When to give up waiting for the file's lock.
+        self.deadline = deadline
         self.result: Any = None
         self.error: BaseException | None = None
         self.finished = False
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+        self.finished = True
 
     def outcome(self) -> Any:
         if self.error is not None:
             with translated():
                 raise self.error
         return self.result
+
+
+class _Group:
+    """The requests of one transaction, and whether it was committed."""
+
+    def __init__(self) -> None:
+        self.requests: list[_Request] = []
+        self.committed = False
+
+    def fail(self, error: BaseException) -> None:
+        for request in self.requests:
+            request.error = error
+
+    def finish(self) -> None:
+        for request in self.requests:
+            request.finished = True
+
+
+def _locked() -> StoreLocked:
+    return StoreLocked("another program keeps the store locked")
 
 
 class Checkpoints:
@@ -132,9 +227,18 @@ class Checkpoints:
         self._manual = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
         self._checkpointed_changes = 0
 
-    def configure(self, connection: sqlite3.Connection) -> None:
+    def opened(self) -> None:
+        """The writer has a new connection, which has changed nothing yet."""
+        self._checkpointed_changes = 0
+
+    def disable(self, connection: sqlite3.Connection) -> None:
+        """Switch off automatic checkpoints of a connection, where they are not safe."""
         if self._manual:
-            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            plain_cursor(connection).execute("PRAGMA wal_autocheckpoint = 0")
+
+    def configure(self, connection: sqlite3.Connection) -> None:
+        self.disable(connection)
+        if self._manual:
             # A reset log is cut to this size, so a larger log is one without a recent checkpoint.
             connection.execute(f"PRAGMA journal_size_limit = {LARGE_LOG_BYTES // 2}")
 

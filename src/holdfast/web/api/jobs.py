@@ -78,8 +78,9 @@ class LogSearch(Struct, frozen=True):
 
 
 class EnqueueBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job to be made. *on_conflict*: what to do if the key is taken; *after*: jobs that must be done before; *dry_run*:
-    only check it.
+    """A job to be made. *on_conflict*: what to do if the key is taken; *after*: jobs that must be done before.
+
+    *dry_run*: only check it.
     """
 
     kind: Name

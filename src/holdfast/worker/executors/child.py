@@ -34,7 +34,7 @@ from holdfast.worker.commands.kernel import resident
 from holdfast.worker.context import ANSWERS, Message, RunContext
 from holdfast.worker.executors import children
 from holdfast.worker.executors.channel import Channel
-from holdfast.worker.handler import await_handler, describe_error, run_handler
+from holdfast.worker.handler import await_handler, describe_error, outcome_of, run_handler
 
 #: The name under which a child loads the main script.
 MAIN = "__holdfast_main__"
@@ -79,7 +79,12 @@ class ChildProcess:
             send = partial(self._send, run.lease)
             return RunContext(run, send, WorkerId(self._setup.worker), application.request)
 
-        return asyncio.run(await_handler(run, context)) if kind.is_async else run_handler(run, context)
+        if not kind.is_async:
+            return run_handler(run, context)
+        try:
+            return asyncio.run(await_handler(run, context))
+        except BaseException as error:  # noqa: BLE001 - sys.exit in a task ends its loop
+            return outcome_of(error, run.stop_reason)
 
     def _find(self, name: str) -> tuple[Kind, Application]:
         """Find a kind by importing the module that registers it."""

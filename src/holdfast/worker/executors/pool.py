@@ -74,6 +74,11 @@ class ExecutorPool:
         )
 
     @property
+    def alive(self) -> bool:
+        """Whether all executors can run handlers."""
+        return all(executor.alive for executor in self._all)
+
+    @property
     def waiting(self) -> int:
         return sum(len(executor.waiting) for executor in self._all)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,6 +17,11 @@ from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.handler import await_handler, outcome_of, run_handler
 from holdfast.worker.run_lifecycle import RunLifecycle
+
+log = logging.getLogger("holdfast")
+
+#: Threads for blocking calls of coroutines, besides one for each slot.
+SPARE_THREADS = 32
 
 Perform = Callable[[Run], Outcome]
 #: Creates a slot: the function that performs its runs, and the function that closes it.
@@ -82,6 +89,10 @@ class SlotExecutor:
                 name = f"holdfast-{self._name}-{slot}"
                 threading.Thread(target=self._work, args=(slot,), name=name, daemon=True).start()
             self._submitted.notify(len(runs))
+
+    @property
+    def alive(self) -> bool:
+        return True
 
     @property
     def running(self) -> int:
@@ -154,8 +165,11 @@ class LoopExecutor:
         self.running = 0
         self._slots = slots
         self._lifecycle = lifecycle
+        self._closed = False
         self._tasks: set[asyncio.Future[None]] = set()
         self._loop = asyncio.new_event_loop()
+        # Calls of the context wait in threads during an outage; the handlers' own threads must not wait for them.
+        self._loop.set_default_executor(ThreadPoolExecutor(slots + SPARE_THREADS, "holdfast-loop-call"))
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         self._thread.start()
 
@@ -163,12 +177,23 @@ class LoopExecutor:
         self.waiting.put(runs)
         self._loop.call_soon_threadsafe(self._begin_waiting)
 
+    @property
+    def alive(self) -> bool:
+        """Whether coroutines can run."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
+        self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=1)
 
     def _serve(self) -> None:
-        self._loop.run_forever()
+        """Run the loop until it is closed. ``sys.exit`` in any task, and ``loop.stop()``, end only one turn of it."""
+        while not self._closed:
+            try:
+                self._loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - the task has the error too, and its handler fails
+                log.warning("a task of a coroutine handler raised %r; the loop continues", error)
         self._loop.close()
 
     def _begin_waiting(self) -> None:

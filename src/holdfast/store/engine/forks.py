@@ -1,0 +1,43 @@
+"""Forks of this process: each backend prepares for them, and both sides continue on connections of their own."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+
+class ForkSafe(Protocol):
+    """Is called in the thread that forks. Other threads exist before the fork and in the parent, not in the child."""
+
+    def before_fork(self) -> None: ...
+
+    def after_fork_in_parent(self) -> None: ...
+
+    def after_fork_in_child(self) -> None: ...
+
+
+_MEMBERS: weakref.WeakSet[ForkSafe] = weakref.WeakSet()
+
+
+def survive_forks(member: ForkSafe) -> None:
+    """Call the methods of *member* at every fork, as long as it exists."""
+    _MEMBERS.add(member)
+
+
+def _before() -> None:
+    for member in list(_MEMBERS):
+        member.before_fork()
+
+
+def _after_in_parent() -> None:
+    for member in list(_MEMBERS):
+        member.after_fork_in_parent()
+
+
+def _after_in_child() -> None:
+    for member in list(_MEMBERS):
+        member.after_fork_in_child()
+
+
+os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

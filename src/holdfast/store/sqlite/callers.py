@@ -1,0 +1,60 @@
+"""The caller's own connection: Holdfast writes in its transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+
+from holdfast.errors import OtherDatabase, StoreLocked
+from holdfast.store.sqlite.files import is_busy
+from holdfast.store.sqlite.statements import plain_cursor
+
+#: Takes the write lock and changes nothing. It must come before any read: see :func:`lock_for_caller`.
+TAKE_LOCK = "DELETE FROM holdfast_meta WHERE false"
+RETRY_S = 0.01
+
+
+def lock_for_caller(connection: sqlite3.Connection) -> None:
+    """Make the caller's transaction a writer, and wait for other writers as long as its busy timeout.
+
+    SQLite waits only for a transaction that has not read yet. One that has read fails at once while another
+    connection writes; when that one has committed, it can never write: its snapshot is outdated.
+
+    Raises:
+        StoreLocked: Another writer did not finish in time, or the transaction has read an outdated snapshot.
+        OtherDatabase: The connection leads to a file without a store.
+    """
+    if not connection.in_transaction:
+        connection.execute("BEGIN IMMEDIATE")
+    cursor = plain_cursor(connection)
+    deadline, pause = time.monotonic() + _busy_timeout_s(cursor), threading.Event()
+    while True:
+        try:
+            cursor.execute(TAKE_LOCK)
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY_SNAPSHOT:
+                raise StoreLocked(
+                    "this transaction has read the file, and another program has written to it since",
+                    hint="Roll back and try again. Enqueue before you read, or begin with BEGIN IMMEDIATE.",
+                ) from error
+            if "no such table" in str(error):
+                raise OtherDatabase("the connection does not lead to the database of this app") from error
+            if not is_busy(error) or time.monotonic() >= deadline:
+                raise
+            pause.wait(RETRY_S)
+        else:
+            return
+
+
+def autocommits(connection: sqlite3.Connection) -> bool:
+    """Whether a statement outside a transaction would be committed at once."""
+    autocommit = getattr(connection, "autocommit", None)
+    if autocommit is True or autocommit is False:
+        return autocommit
+    return connection.isolation_level is None
+
+
+def _busy_timeout_s(cursor: sqlite3.Cursor) -> float:
+    (milliseconds,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+    return float(milliseconds) / 1000

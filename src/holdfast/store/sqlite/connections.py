@@ -1,0 +1,116 @@
+"""The connections of a process to one SQLite file, and what a fork means for them.
+
+SQLite keeps the locks of a file in the memory of the process. A child that inherits an open connection inherits
+that memory, but not the locks: another process could delete the log under it. So all connections are closed
+before a fork.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from holdfast.errors import StoreUnavailable
+
+#: Longest time that a fork waits for statements of other threads, in seconds.
+FORK_TIMEOUT_S = 10.0
+#: Files that this process, a forked child, cannot use: it has inherited an open connection to them.
+_INHERITED_FILES: set[str] = set()
+#: Keeps inherited connections alive: closing one would change the log that the parent uses.
+_INHERITED: list[Any] = []
+
+
+def refuse_inherited(file: str) -> None:
+    """Raise StoreUnavailable if this process was forked while a connection to *file* was in use."""
+    if file in _INHERITED_FILES:
+        raise StoreUnavailable(
+            f"this process was forked while a transaction on {file} was open, and SQLite cannot be used in it",
+            hint="Fork outside of transactions, or start the process with the method spawn.",
+        )
+
+
+class ForkGate:
+    """Counts the threads that use connections. A fork waits until no other thread does, and keeps new ones out."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._users: Counter[int] = Counter()
+        self._guests = 0
+        self._shut = False
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """A short use of a connection, which a fork waits for."""
+        me = threading.get_ident()
+        with self._changed:
+            while self._shut and not self._users[me]:
+                self._changed.wait()
+            self._users[me] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._users[me] -= 1
+                if not self._users[me]:
+                    del self._users[me]
+                    if self._shut:
+                        self._changed.notify_all()
+
+    @contextmanager
+    def guest(self) -> Iterator[None]:
+        """A use that may last: no fork waits for it, and its children cannot use the file."""
+        with self.use():
+            self._guests += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._guests -= 1
+
+    def shut(self) -> bool:
+        """Keep other threads out; false if a connection stays in use."""
+        me = threading.get_ident()
+        with self._changed:
+            self._shut = True
+            if self._guests or self._users.get(me):
+                return False
+            return self._changed.wait_for(lambda: not self._users, FORK_TIMEOUT_S)
+
+    def open(self) -> None:
+        with self._changed:
+            self._shut = False
+            self._changed.notify_all()
+
+
+class Readers:
+    """Connections that read; each serves one thread at a time."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._idle: deque[sqlite3.Connection] = deque()
+
+    @contextmanager
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            yield connection
+        finally:
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+
+def abandon(file: str, *connections: object) -> None:
+    """In a forked child: never use *file*, and never close these *connections*."""
+    _INHERITED_FILES.add(file)
+    _INHERITED.extend(connections)

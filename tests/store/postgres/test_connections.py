@@ -1,0 +1,29 @@
+"""Connections to PostgreSQL."""
+
+from __future__ import annotations
+
+import gc
+
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
+from tests.support.backends import open_database
+from tests.support.forks import Fork
+
+
+def test_a_forked_child_shares_neither_sessions_nor_ids(tmp_path):
+    """K1: an inherited store begins anew in the child, and the parent keeps its sessions."""
+    with open_database("postgres", tmp_path, real_time=True) as database:
+        store = database.open()
+        store.jobs.enqueue(NewJob(kind="mail"))
+        session = store.backend._once(lambda connection: connection.info.backend_pid)
+
+        def work(_):
+            for _ in range(5):
+                store.jobs.enqueue(NewJob(kind="mail"))
+            store.close()
+            gc.collect()
+
+        assert Fork(work).code() == 0
+        assert database.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (session,)) == [(1,)]
+        assert len({store.jobs.enqueue(NewJob(kind="mail")).id for _ in range(5)}) == 5
+        assert store.views.count(Selector()).count == 11

@@ -1,0 +1,82 @@
+"""The writer of a process: interrupts, time limits, groups."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
+from holdfast.errors import StoreLocked, StoreUnavailable
+from holdfast.store import Store
+from holdfast.store.engine.operation import query
+from holdfast.store.sqlite.backend import SqliteBackend
+from tests.support.processes import wait_until
+
+
+class Interrupted(sqlite3.Connection):
+    """Raises KeyboardInterrupt before or after a COMMIT, once."""
+
+    when: str | None = None
+
+    def execute(self, sql, *parameters):
+        when, Interrupted.when = (Interrupted.when, None) if sql == "COMMIT" else (None, Interrupted.when)
+        if when == "before":
+            raise KeyboardInterrupt
+        cursor = super().execute(sql, *parameters)
+        if when == "after":
+            raise KeyboardInterrupt
+        return cursor
+
+
+class InterruptedBackend(SqliteBackend):
+    connection_class = Interrupted
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_interrupt_of_the_writing_thread_reports_the_truth_to_the_others(tmp_path, when):
+    """An interrupt right after COMMIT has written everything, one before it nothing."""
+    backend = InterruptedBackend(tmp_path / "jobs.db", durability="fast")
+    store, answers = Store(backend), {}
+
+    def put(name):
+        try:
+            answers[name] = store.jobs.enqueue(NewJob(kind=name)).id
+        except BaseException as error:  # noqa: BLE001 - the interrupt belongs to this thread
+            answers[name] = type(error)
+
+    with closing(store), closing(sqlite3.connect(backend.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        threads = [threading.Thread(target=put, args=(name,)) for name in ("leader", "other")]
+        for number, thread in enumerate(threads):
+            thread.start()
+            wait_until(lambda number=number: len(backend._writer._waiting) == number + 1)
+        Interrupted.when = when
+        other.execute("COMMIT")
+        for thread in threads:
+            thread.join()
+        assert answers["leader"] is KeyboardInterrupt
+        assert store.views.count(Selector()).count == (2 if when == "after" else 0)
+        assert answers["other"] == (2 if when == "after" else StoreUnavailable)
+        assert store.jobs.enqueue(NewJob(kind="later")).created
+
+
+def test_a_time_limit_holds_behind_a_thread_that_waits_longer(tmp_path):
+    """K37: the heartbeat learns soon that the file is locked, and others go on waiting."""
+    backend = SqliteBackend(tmp_path / "jobs.db", durability="fast")
+    store = Store(backend)
+    with closing(store), closing(sqlite3.connect(backend.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        patient = threading.Thread(target=store.jobs.enqueue, args=(NewJob(kind="mail"),))
+        patient.start()
+        wait_until(lambda: backend._writer._waiting)
+        with pytest.raises(StoreLocked):
+            backend.run(query("allocate_job_ids", count=1), timeout=timedelta(seconds=0.01))
+        assert patient.is_alive()
+        other.execute("COMMIT")
+        patient.join()
+        assert store.views.count(Selector()).count == 1

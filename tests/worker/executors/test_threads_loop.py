@@ -1,0 +1,83 @@
+"""The loop of coroutine handlers: no handler can end it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+
+import pytest
+
+import holdfast
+from holdfast import State
+from tests.support.processes import wait_until
+from tests.support.workers import working
+
+pytestmark = pytest.mark.one_backend
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+async def library() -> None:
+    await asyncio.sleep(0)
+    sys.exit("a library that exits")
+
+
+@pytest.mark.parametrize("how", ["gather", "group", "left behind", "stop"])
+def test_an_exit_in_a_task_fails_its_own_job_only(app, how):
+    """K5: the loop continues, and so do the other coroutines."""
+    begun, free = threading.Event(), threading.Event()
+    left = set()
+
+    @app.job(max_attempts=1)
+    async def bad() -> None:
+        if how == "gather":
+            await asyncio.gather(library())
+        elif how == "group":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(library())
+        elif how == "left behind":
+            left.add(asyncio.create_task(library()))
+            await asyncio.sleep(0.01)
+        else:
+            asyncio.get_running_loop().stop()
+            await asyncio.sleep(0.01)
+
+    @app.job()
+    async def good() -> str:
+        begun.set()
+        while not free.is_set():
+            await asyncio.sleep(0.01)
+        return "good"
+
+    with working(app, slots=2) as worker:
+        neighbour = good.enqueue()
+        assert begun.wait(60)
+        job = bad.enqueue().wait(60)
+        free.set()
+        assert neighbour.result(60) == "good"
+        assert good.enqueue().result(60) == "good"
+        assert (worker.alive, worker.ready) == (True, True)
+    if how in ("gather", "group"):
+        assert (job.state, "a library that exits" in job.error) == (State.DEAD, True)
+    else:
+        assert job.state is State.DONE
+
+
+def test_a_worker_whose_loop_has_ended_is_not_alive(app):
+    """K5: liveness probes replace it."""
+
+    @app.job()
+    async def good() -> str:
+        return "good"
+
+    with working(app) as worker:
+        assert good.enqueue().result(60) == "good"
+        (executor,) = worker._pool._all
+        executor.close()
+        wait_until(lambda: not worker.alive)
+        assert not worker.ready
