@@ -74,7 +74,7 @@ def test_a_marked_start_costs_an_attempt(store, clock):
     assert (job.state, job.attempts, job.crashes) == (State.SCHEDULED, 1, 1)
     (attempt,) = store.views.attempts(job_id)
     assert (attempt.reason, attempt.worker) == ("lease_lost", "worker-1")
-    assert [event.name for event in store.views.events(job_id)] == ["enqueued", "taken_over"]
+    assert [event.name for event in store.views.events(job_id)] == ["enqueued", "started", "taken_over"]
 
 
 def test_a_job_that_kills_its_worker_becomes_dead(store, clock):

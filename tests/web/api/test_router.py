@@ -43,7 +43,7 @@ def test_a_job_is_enqueued_and_read(operator, drained):
     assert (answer["status"], answer["schema_version"], answer["error"]) == ("success", 1, None)
     detail = answer["data"]
     assert (detail["job"]["state"], detail["job"]["result"], detail["job"]["actor"]) == ("done", "hello 1", "operator")
-    assert [event["name"] for event in detail["events"]] == ["enqueued", "started", "done"]
+    assert [event["name"] for event in detail["events"]] == ["enqueued", "replaced", "started", "done"]
 
 
 def test_lists_come_in_pages(operator):

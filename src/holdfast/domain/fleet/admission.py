@@ -5,6 +5,7 @@ Free memory alone does not decide: a command grows after its start. Earlier runs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -14,6 +15,7 @@ from msgspec import Struct
 
 from holdfast.domain.commands.command import HOST_SHARE
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.names import MAX_NAME
 from holdfast.domain.quantities import as_bytes, format_size
 from holdfast.errors import InvalidInput
 
@@ -25,6 +27,8 @@ MAX_SAMPLES = 100
 MAX_FORECAST_SHARE = 0.95
 #: The expected peak of an unknown command, as a share of the limit.
 DEFAULT_PEAK_SHARE = 1 / 8
+#: Executables whose memory depends on the script that they run.
+_INTERPRETER = re.compile(r"(python|pypy|perl|ruby|node|deno|bun|php|lua|julia|Rscript|java|sh|bash|dash|zsh|ksh)[\d.]*")
 #: Later commands may overtake the first one for this time.
 MAX_OVERTAKEN_S = 1800.0
 
@@ -54,8 +58,32 @@ def add_sample(profile: Profile, peak: int) -> Profile:
 
 
 def profile_name(label: str | None, argv: Sequence[str]) -> str:
-    """The name of a command's profile: its label without parameters, or the name of its executable."""
-    return (label or "").partition("/")[0] or argv[0].rpartition("/")[2] or argv[0]
+    """The name of a command's profile: its label without parameters, or its executable.
+
+    An interpreter runs anything, so the name of its script belongs to it.
+    """
+    labelled = (label or "").partition("/")[0]
+    return labelled or " ".join(_program(list(argv)))[:MAX_NAME]
+
+
+def _program(argv: list[str]) -> list[str]:
+    name = argv[0].rpartition("/")[2] or argv[0]
+    if name == "env":
+        rest = [word for word in argv[1:] if not word.startswith("-") and "=" not in word]
+        return _program(argv[argv.index(rest[0]) :]) if rest else [name]
+    if _INTERPRETER.fullmatch(name) is None:
+        return [name]
+    words = iter(argv[1:])
+    for word in words:
+        if word in ("-m", "-jar"):
+            return [name, word, *list(words)[:1]]
+        if word in ("-c", "-e"):
+            return [name, word, *next(words, "").split()[:1]]
+        if word in ("-W", "-X"):
+            next(words, None)
+        elif not word.startswith("-"):
+            return [name, word.rpartition("/")[2] or word]
+    return [name]
 
 
 class ExpectedMemory(Struct, frozen=True):

@@ -102,12 +102,29 @@ def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerIdentity) -> l
     return [*known, last]
 
 
-def all_events(job: Job, rows: Sequence[Event]) -> list[Event]:
-    """The recorded events and those in the job's own columns, in order of time."""
-    events = [Event(job.created_at, EventName.ENQUEUED, job.actor), *rows]
-    started_at = job.started_at or job.claimed_at
-    if started_at is not None and job.state in (State.RUNNING, State.DONE):
-        events.append(Event(started_at, EventName.STARTED, Actor.WORKER))
+#: Events that end an attempt.
+_ENDS = frozenset(
+    {EventName.DONE, EventName.FAILED, EventName.RELEASED, EventName.TAKEN_OVER, EventName.CANCELLED}
+)
+
+
+def all_events(job: Job, rows: Sequence[Event], attempts: Sequence[Attempt]) -> list[Event]:
+    """The recorded events, those in the job's own columns, and the starts of all *attempts*, in order of time.
+
+    Of events of the same time, a start comes right before the end of its attempt.
+    """
+    placed = [(job.created_at, -1, Event(job.created_at, EventName.ENQUEUED, job.actor))]
+    placed += [(event.at, 2 * index + 1, event) for index, event in enumerate(rows)]
+    ends = [(index, event) for index, event in enumerate(rows) if event.name in _ENDS]
+    for attempt in attempts:
+        place = 2 * len(rows)
+        if attempt.finished_at is not None:
+            end = next((each for each in ends if each[1].at == attempt.finished_at), None)
+            if end is not None:
+                ends.remove(end)
+                place = 2 * end[0]
+        if attempt.started_at is not None:
+            placed.append((attempt.started_at, place, Event(attempt.started_at, EventName.STARTED, Actor.WORKER)))
     if job.state is State.DONE and job.finished_at is not None:
-        events.append(Event(job.finished_at, EventName.DONE, Actor.WORKER))
-    return sorted(events, key=lambda event: event.at)
+        placed.append((job.finished_at, 2 * len(rows) + 1, Event(job.finished_at, EventName.DONE, Actor.WORKER)))
+    return [event for _, _, event in sorted(placed, key=lambda each: each[:2])]

@@ -239,7 +239,9 @@ class DashboardQueries(Noun):
         seen_at = next((row.at for row in rows if row.category == "worker"), None)
         switches: list[StopSwitch] = yield query("read_stop_switch", StopSwitch)
         why = explain(_situation(job, edges, situations[0], switches[0] if switches else None))
-        return JobRecord(job, _attempts(job, rows), _events(job, rows), edges, why, situations[0].now, seen_at)
+        attempts = _attempts(job, rows)
+        events = _events(job, rows, attempts)
+        return JobRecord(job, attempts, events, edges, why, situations[0].now, seen_at)
 
 
 def _attempts(job: Job, rows: list[_HistoryRow]) -> list[Attempt]:
@@ -253,9 +255,10 @@ def _attempts(job: Job, rows: list[_HistoryRow]) -> list[Attempt]:
     return all_attempts(job, attempts, workers[0] if workers else WorkerIdentity())
 
 
-def _events(job: Job, rows: list[_HistoryRow]) -> list[Event]:
+def _events(job: Job, rows: list[_HistoryRow], attempts: list[Attempt]) -> list[Event]:
     events = sorted((row for row in rows if row.category == "event"), key=lambda row: row.token)
-    return all_events(job, [Event(row.at, row.name or "", row.actor or "", row.detail) for row in events])
+    recorded = [Event(row.at, row.name or "", row.actor or "", row.detail) for row in events]
+    return all_events(job, recorded, attempts)
 
 
 def _situation(job: Job, edges: list[DependencyEdge], row: _QueueSituation, switch: StopSwitch | None) -> JobSituation:

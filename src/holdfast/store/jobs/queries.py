@@ -124,16 +124,15 @@ class JobQueries(Noun):
     def attempts(self, job_id: JobId) -> Operation[list[Attempt]]:
         """Every attempt of a job, the running one included."""
         job = yield from get_job(job_id)
-        rows: list[Attempt] = yield query("list_attempts", Attempt, id=job_id)
         workers: list[WorkerIdentity] = yield query("get_worker_host", WorkerIdentity, id=job.worker)
-        return all_attempts(job, rows, workers[0] if workers else WorkerIdentity())
+        return (yield from _attempts(job, workers[0] if workers else WorkerIdentity()))
 
     @read
     def events(self, job_id: JobId) -> Operation[list[Event]]:
         """The history of a job, oldest first: it explains the job's state."""
         job = yield from get_job(job_id)
         rows: list[Event] = yield query("list_events", Event, id=job_id)
-        return all_events(job, rows)
+        return all_events(job, rows, (yield from _attempts(job, WorkerIdentity())))
 
     def dependencies(self, job_id: JobId) -> list[DependencyState]:
         """The dependencies of a job and their states."""
@@ -185,6 +184,11 @@ def get_job(job_id: JobId) -> Operation[Job]:
     if kept:
         raise JobPruned(f"job {job_id} has been pruned; its key {kept[0][0]!r} is kept", job_id=job_id)
     raise NoSuchJob(f"there is no job {job_id}", job_id=job_id)
+
+
+def _attempts(job: Job, worker: WorkerIdentity) -> Operation[list[Attempt]]:
+    rows: list[Attempt] = yield query("list_attempts", Attempt, id=job.id)
+    return all_attempts(job, rows, worker)
 
 
 def _refusals(job: Job) -> Operation[list[str]]:

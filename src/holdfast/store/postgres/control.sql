@@ -51,11 +51,7 @@ WITH deleted AS (
     SELECT id, token, attempts, worker, started_at, finished_at, 'done' FROM deleted ON CONFLICT DO NOTHING
 ), recorded_events AS (
     INSERT INTO holdfast.event (job_id, at, name, actor)
-    SELECT deleted.id, event.at, event.name, 'holdfast:worker'
-    FROM deleted CROSS JOIN LATERAL (
-        VALUES (1, coalesce(deleted.started_at, deleted.finished_at), 'started'), (2, deleted.finished_at, 'done'))
-        AS event (ordinal, at, name)
-    ORDER BY deleted.id, event.ordinal
+    SELECT id, finished_at, 'done', 'holdfast:worker' FROM deleted ORDER BY id
 ), deleted_progress AS (
     DELETE FROM holdfast.progress WHERE job_id = ANY(ARRAY(SELECT id FROM deleted))
 ), deleted_steps AS (

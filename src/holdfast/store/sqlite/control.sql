@@ -49,9 +49,6 @@ SELECT id, token, attempts, worker, started_at, finished_at, 'done' FROM holdfas
 WHERE {these_done_jobs}
 ON CONFLICT DO NOTHING;
 INSERT INTO holdfast_event (job_id, at, name, actor)
-SELECT id, coalesce(started_at, finished_at), 'started', 'holdfast:worker' FROM holdfast_finished
-WHERE {these_done_jobs};
-INSERT INTO holdfast_event (job_id, at, name, actor)
 SELECT id, finished_at, 'done', 'holdfast:worker' FROM holdfast_finished WHERE {these_done_jobs};
 DELETE FROM holdfast_progress WHERE job_id IN (SELECT id FROM holdfast_finished WHERE {these_done_jobs});
 DELETE FROM holdfast_step WHERE job_id IN (SELECT id FROM holdfast_finished WHERE {these_done_jobs});

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import shutil
@@ -27,12 +28,12 @@ from holdfast.domain.jobs.context import Cancelled
 from holdfast.domain.jobs.job import EndReason, JobId, Lease, State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
-from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Unreadable
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Unreadable
 from holdfast.domain.names import clean_text, path_part
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.store import Store
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Handle, Run
+from holdfast.worker.active_runs import Handle, Run, StopReason
 from holdfast.worker.commands.caps import WATCH, enforcer_here
 from holdfast.worker.commands.output import MAX_BYTES, TAIL_BYTES, AttemptLog
 from holdfast.worker.executors.channel import CANNOT_START, ProcessExited, StartProcess
@@ -41,6 +42,8 @@ from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
+
+log = logging.getLogger("holdfast")
 
 LEASE = timedelta(seconds=60)
 #: Longest wait for output between two checks whether the command has ended.
@@ -122,11 +125,11 @@ class CommandExecutor(SlotExecutor):
             command = structs.replace(command, argv=argv)
         run.timeout = None if command.timeout is None else command.timeout.total_seconds()
         path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
-        log = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo)
+        output = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo)
         try:
-            return _refusal(command) or self._run(run, command, log)
+            return _refusal(command) or self._run(run, command, output)
         finally:
-            log.close()
+            output.close()
 
     def _callback_values(self, job_id: JobId) -> dict[str, str]:
         """The values that a callback's arguments may name, about the job that it follows."""
@@ -148,7 +151,24 @@ class CommandExecutor(SlotExecutor):
             return len(self._store.views.attempts(lease.job_id))
         return lease.attempt
 
-    def _run(self, run: Run, command: Command, log: AttemptLog) -> Outcome:
+    def _record_start(self, run: Run) -> Released | None:
+        """Record the start before the command can have an effect; without the record, it is not started."""
+        if run.lease.started:
+            return None
+        try:
+            self._store.leases.record_start(run.lease)
+        except LeaseLost:
+            run.stop(StopReason.LEASE_LOST)
+            return Released()
+        except HoldfastError as error:
+            log.warning("job %d was not started: its start could not be recorded: %s", run.lease.job_id, error)
+            return Released()
+        return None
+
+    def _run(self, run: Run, command: Command, output: AttemptLog) -> Outcome:
+        unrecorded = self._record_start(run)
+        if unrecorded is not None:
+            return unrecorded
         lease, number = run.lease, self._attempt_number(run.lease)
         env = environment(command, os.environ, job_id=lease.job_id, attempt=number, queue=lease.queue)
         message = StartProcess(list(command.argv), command=True, cwd=command.cwd, env=env, measured=run.measured)
@@ -166,14 +186,14 @@ class CommandExecutor(SlotExecutor):
         handle.renewed()
         run.attach(handle)
         try:
-            exited = self._follow(name, reading, log)
+            exited = self._follow(name, reading, output)
         finally:
             os.close(reading)
             run.detach()
         run.peak = None if exited is None else exited.peak
-        return _outcome(run, command, exited, log)
+        return _outcome(run, command, exited, output)
 
-    def _follow(self, name: str, reading: int, log: AttemptLog) -> ProcessExited | None:
+    def _follow(self, name: str, reading: int, output: AttemptLog) -> ProcessExited | None:
         """Copy the output to the log until the command has ended; None: its supervisor is gone."""
         poll = select.poll()
         poll.register(reading, select.POLLIN)
@@ -182,14 +202,14 @@ class CommandExecutor(SlotExecutor):
             if not poll.poll(POLL_INTERVAL_MS):
                 exited = self._supervisor.exit_of(name, timeout=0.0)
             elif data := os.read(reading, READ_BYTES):
-                log.write(data)
+                output.write(data)
                 continue
             else:
                 exited = self._supervisor.exit_of(name)
             if exited is None and self._supervisor.gone:
                 return None
         while poll.poll(0) and (data := os.read(reading, READ_BYTES)):
-            log.write(data)
+            output.write(data)
         return exited
 
 
@@ -220,7 +240,7 @@ def _refusal(command: Command) -> Failed | None:
     return None
 
 
-def _outcome(run: Run, command: Command, exited: ProcessExited | None, log: AttemptLog) -> Outcome:
+def _outcome(run: Run, command: Command, exited: ProcessExited | None, output: AttemptLog) -> Outcome:
     if run.stop_reason is not None:
         return outcome_of(Cancelled(), run.stop_reason)
     if exited is None:
@@ -231,15 +251,15 @@ def _outcome(run: Run, command: Command, exited: ProcessExited | None, log: Atte
         cap, peak = command.memory or 0, exited.peak or 0
         error = f"it took more than its cap of {cap:,} bytes (peak {peak:,}) and was killed by {exited.enforcer}"
         error += f"\nRun it again with a larger one: holdfast restart {run.lease.job_id} --memory SIZE"
-        return _failed(EndReason.OOM, error, exited, log)
+        return _failed(EndReason.OOM, error, exited, output)
     if exited.status == 0:
         result = {"exit_code": 0, "cpu_seconds": exited.cpu, "peak_bytes": exited.peak}
-        return Done(encode_outcome({**result, "enforcer": exited.enforcer, "log": str(log.path)}))
+        return Done(encode_outcome({**result, "enforcer": exited.enforcer, "log": str(output.path)}))
     if exited.status < 0:
-        return _failed(f"signal_{-exited.status}", f"it was ended by signal {-exited.status}", exited, log)
-    return _failed(f"exit_{exited.status}", f"it ended with exit code {exited.status}", exited, log)
+        return _failed(f"signal_{-exited.status}", f"it was ended by signal {-exited.status}", exited, output)
+    return _failed(f"exit_{exited.status}", f"it ended with exit code {exited.status}", exited, output)
 
 
-def _failed(reason: str, text: str, exited: ProcessExited, log: AttemptLog) -> Failed:
-    error = clean_text(f"{text}\n\n{log.tail().strip()}".rstrip())
+def _failed(reason: str, text: str, exited: ProcessExited, output: AttemptLog) -> Failed:
+    error = clean_text(f"{text}\n\n{output.tail().strip()}".rstrip())
     return Failed(error=error, reason=reason, exit_code=exited.status)
