@@ -8,12 +8,6 @@
 -- The state of a job that is no longer held.
 CASE WHEN due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
 
--- name: list_builds
--- List the builds of live workers and what they serve, the newest first.
-SELECT build, {queues_and_kinds} FROM holdfast.worker
-WHERE build <> '' AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
-ORDER BY started_at DESC, id
-
 -- name: list_refused_lanes
 -- List the lanes of refused jobs that are held or ready.
 SELECT DISTINCT state, reader, queue, kind FROM holdfast.live
