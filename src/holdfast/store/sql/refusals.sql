@@ -24,11 +24,11 @@ RETURNING id
 
 -- name: offer_jobs
 -- Release jobs of a lane that no worker could read to a build that has not refused them.
--- planner: without ORDER BY; with it, PostgreSQL may walk live_held, which has all held jobs in the order of their ids.
+-- planner: state || '' hides the state, so that PostgreSQL uses live_refused and does not walk all held jobs.
 UPDATE holdfast.live SET state = {state_when_due}, reader = :build, note = NULL
 WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.live
-    WHERE refusals IS NOT NULL AND state = 'held' AND reader = '' AND queue = :queue AND kind = :kind
+    WHERE refusals IS NOT NULL AND state || '' = 'held' AND reader = '' AND queue = :queue AND kind = :kind
         AND strpos(refusals::text, :build) = 0
     LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
 RETURNING id
