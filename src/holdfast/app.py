@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from holdfast.client.batches.registry import BatchRegistry
@@ -16,7 +16,6 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import APPLICATIONS, Kind
 from holdfast.domain.jobs.new_job import EnqueueOutcome, NewJob
-from holdfast.domain.jobs.verdict import Curve
 from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import InvalidKind
 from holdfast.settings import log_folder
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from holdfast.client.batches.report import BatchResult
     from holdfast.client.batches.session import BatchSession
     from holdfast.client.fleet.workers import WorkerArguments
+    from holdfast.client.jobs.registry import JobArguments
     from holdfast.client.schedules.api import Schedules
     from holdfast.domain.batches.batch import Batch
-    from holdfast.domain.jobs.upgrade import Upgrade
     from holdfast.domain.schedules.definition import DeclarationResult
     from holdfast.worker.options import WorkerOptions
     from holdfast.worker.schedules.scopes import Provider
@@ -105,32 +104,15 @@ class Holdfast:
         return self.store.views
 
     def job(
-        self,
-        name: str | None = None,
-        *,
-        queue: str = "default",
-        priority: int = 0,
-        max_attempts: int | None = 3,
-        max_crashes: int | None = 3,
-        retry: Curve | Sequence[Duration] | None = None,
-        on_lost: str = "retry",
-        timeout: Duration | None = "1h",
-        lease: Duration = "60s",
-        unique: Sequence[str] = (),
-        unique_for: Duration | None = None,
-        version: int = 1,
-        upgrade: Mapping[int, Upgrade] | None = None,
-        aliases: Sequence[str] = (),
-        executor: str | None = None,
-        memory: int | str | None = None,
-        secrets: Sequence[str] = (),
+        self, name: str | None = None, **options: Unpack[JobArguments]
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register a function as the handler of a kind of job.
 
-        - *name* defaults to the name of the function.
+        - *name* defaults to the name of the function, *queue* to ``default``, *priority* to 0.
+        - *max_attempts* and *max_crashes* default to 3; None means no limit.
         - *retry* is a curve, or a list of delays whose last one repeats.
         - *on_lost* decides what happens to a job whose worker died while it ran: ``retry``, ``dead`` or ``hold``.
-        - *timeout* limits a run; *lease* is how long a silent worker keeps its job.
+        - *timeout* limits a run (1 h); *lease* is how long a silent worker keeps its job (60 s).
         - *unique* names the parameters that form the unique key. The key is taken while the job is live, for the
           duration *unique_for*, or always with ``unique_for="ever"``.
         - *version* is that of the payload: raise it when you change the parameters. *upgrade* maps a version to a
@@ -146,26 +128,11 @@ class Holdfast:
         """
         if callable(name):  # without parentheses, Python passes the function as the name
             raise InvalidKind("@app.job needs parentheses", hint="Write @app.job() above the function.")
-        options = handler_options(
-            queue=queue,
-            priority=priority,
-            max_attempts=max_attempts,
-            max_crashes=max_crashes,
-            retry=retry,
-            on_lost=on_lost,
-            timeout=timeout,
-            lease=lease,
-            unique=tuple(unique),
-            unique_for=unique_for,
-            version=version,
-            executor=executor,
-            memory=memory,
-            secrets=secrets,
-            aliases=aliases,
-        )
+        upgrades = options.pop("upgrade", None)
+        checked = handler_options(**options)
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
-            kind = Kind(name or function.__name__, function, options, upgrade)
+            kind = Kind(name or function.__name__, function, checked, upgrades)
             return Handler(function, Enqueuer(self._registry, self._registry.add(kind)))
 
         return register

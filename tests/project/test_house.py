@@ -72,7 +72,7 @@ ALIKE: dict[str, tuple[str, ...]] = {
         "NewJob EnqueueBody",
     ),
     "one has the words that people write, the other the values that they mean": (
-        *("UnitOptions UnitArguments", "ScheduleOptions Timing", "ScheduleOptions Definition", "Command Edit"),
+        *("UnitOptions UnitArguments", "ScheduleOptions Timing", "Command Edit"),
         "Edit PresetValues",
     ),
     "a hot statement reads only the columns that it needs": (

@@ -10,7 +10,7 @@ from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, State, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.verdict import Done, Failed
+from holdfast.domain.jobs.verdict import Done, Failed, Unreadable
 from holdfast.errors import NoSuchJob
 from holdfast.store import Store
 from holdfast.store.engine import sql
@@ -58,6 +58,23 @@ def claim(**options):
         assert len(store.leases.claim(WORKER, **{**MINE, **options}, limit=100)) == 100
 
     return operation
+
+
+def offer(store: Store, layout: Layout) -> None:
+    """Refuse a hundred payloads; offer them to a new build, and withdraw them when it is gone."""
+    settle(Unreadable(error="no field", build="old"))(store, layout)
+    worker = WorkerId("w3")
+    store.workers.announce(worker, host="h", pid=1, queues=["mine", "narrow"], kinds=["mail"], build="new")
+    assert store.leases.offer_refused(limit=100) == 100
+    store.workers.record_stop(worker)
+    assert store.leases.offer_refused(limit=100) == 100
+
+
+def claim_refused(store: Store, layout: Layout) -> None:
+    """Claim jobs that only this build may claim, beside those that every build may."""
+    store.workers.announce(WorkerId("w3"), host="h", pid=1, queues=["mine"], kinds=["mail"], build="new")
+    settle(Unreadable(error="no field", build="old"))(store, layout)
+    assert {lease.kind for lease in store.leases.claim(WORKER, **MINE, limit=100, build="new")} == {"mail"}
 
 
 def enqueue(make):
@@ -118,6 +135,9 @@ OPERATIONS = {
     "settle failed unlocked": settle(Failed(error="boom"), wait=False),
     "settle failed": settle(Failed(error="boom")),
     "settle dead": settle(Failed(error="boom", permanent=True)),
+    "settle unreadable": settle(Unreadable(error="no field", build="old")),
+    "offer refused": offer,
+    "claim refused": claim_refused,
     "give back": lambda store, layout: store.leases.release(leases(layout)),
     "take over": lambda store, layout: store.leases.take_over(limit=100),
     "forsake": lambda store, layout: store.leases.release_unknown(

@@ -81,9 +81,10 @@ SELECT 2 * n, CASE n % 100 WHEN 10 THEN 'dead' WHEN 2 THEN 'cancelled' ELSE 'don
     at(9 * (n - $finished)), 1, 0, 1, 'w1', at(9 * (n - $finished)), at(9 * (n - $finished)), 'done',
     CASE n % 1000 WHEN 10 THEN 'boom' END
 FROM series WHERE n <= $finished;
-INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, has_dependents, worker, claimed_at, started_at, lease_expires_at)
+INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, has_dependents, worker, claimed_at, attempts,
+    started_at, lease_expires_at)
 SELECT 2 * n - 1, 'running', CASE WHEN n % 3 = 0 THEN 'narrow' ELSE 'mine' END, 'mail', 0, at(0), 1, n > 0, 'w1', at(0),
-    CASE WHEN n % 2 = 0 THEN at(0) END, at(3600 * (n - $running / 2))
+    1 - n % 2, CASE WHEN n % 2 = 0 THEN at(0) END, at(3600 * (n - $running / 2))
 FROM series WHERE n <= $running;
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at)
 SELECT 2 * n - 1,

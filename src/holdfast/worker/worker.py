@@ -63,10 +63,9 @@ class Worker:
             if kind.executor is ExecutorName.PROCESS:
                 module_of(kind)  # raises if no child could import it
         setup = WorkerSetup(store, self.id, dict(kinds), options)
-        self._store, self._options, self._build = store, options, setup.build
-        self._stopping = threading.Event()
+        self._store, self._options, self.build = store, options, setup.build
+        self._stopping, self._started = threading.Event(), threading.Lock()
         self._remote_control = RemoteControl(self.stop)
-        self._started = threading.Lock()
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
         self._autoscaler: Autoscaler | None = None
@@ -81,8 +80,8 @@ class Worker:
         self._lifecycle.slot_freed = self.services.claimer.service.slot_freed
 
     def _make_services(self, setup: WorkerSetup, providers: ScopeProviders) -> Services:
-        store, options, counts, lifecycle = setup.store, setup.options, self.counts, self._lifecycle
-        remote = self._remote_control
+        store, options, counts = setup.store, setup.options, self.counts
+        lifecycle, remote = self._lifecycle, self._remote_control
         # Even the shortest lease survives several failed heartbeats.
         interval = min([options.heartbeat, *(kind.options.lease.total_seconds() / 5 for kind in setup.kinds.values())])
         watchdog = Watchdog(self._active_runs)
@@ -133,7 +132,7 @@ class Worker:
             pid=os.getpid(),
             queues=self.queues,
             kinds=self.kinds,
-            build=self._build,
+            build=self.build,
             version=self._options.version,
             slots=self._options.slots if self.kinds else None,
         )

@@ -18,11 +18,21 @@ def published(name="mail", **options):
 def test_kinds_are_published_for_all(make_store):
     """Another process knows their defaults; a second publication renews them."""
     make_store().kinds.publish([published(queue="a"), published("import")])
-    make_store().kinds.publish([published(queue="b", version="2")])
+    make_store().kinds.publish([published(queue="b", version=2)])
     kinds = make_store().kinds
     assert kinds.names() == ["import", "mail"]
-    assert kinds.options("mail") == KindOptions(queue="b", version="2")
+    assert kinds.options("mail") == KindOptions(queue="b", version=2)
     assert '"n"' in kinds.get("mail").payload_schema
+
+
+def test_an_older_version_never_replaces_a_newer_one(make_store):
+    """K13: of two versions that run side by side, the newer one is published; of equal ones the later."""
+    new, old = make_store().kinds, make_store().kinds
+    new.publish([published(queue="new", version=2)])
+    old.publish([published(queue="old", version=1)])
+    assert new.options("mail") == KindOptions(queue="new", version=2)
+    old.publish([published(queue="later", version=2)])
+    assert new.options("mail").queue == "later"
 
 
 def test_an_unknown_kind_is_an_error_with_a_suggestion(store):

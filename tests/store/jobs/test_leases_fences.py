@@ -190,7 +190,15 @@ FOR_IDLE_JOBS = {
     "rerun_done_jobs": lambda job_id: query("rerun_done_jobs", ids=[job_id]),
     "set_payloads": lambda job_id: query("set_payloads", changed=ById(id=[job_id], payload=['{"forged":1}'])),
     "replace_job": lambda job_id: query(
-        "replace_job", id=job_id, payload="{}", label=None, tags=None, priority=9, delay=None, run_at=None
+        "replace_job",
+        id=job_id,
+        kind_version=1,
+        payload="{}",
+        label=None,
+        tags=None,
+        priority=9,
+        delay=None,
+        run_at=None,
     ),
 }
 

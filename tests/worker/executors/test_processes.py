@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Selector, State
+from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import InvalidKind
 from tests.support.processes import gone, wait_until
 from tests.support.programs.process_jobs import register
@@ -50,6 +51,14 @@ def test_a_child_has_the_whole_context(app, jobs):
     assert app.get(child).job().parent_id == ref.id
     job = ref.job()
     assert (job.progress_done, job.progress_total, job.progress_message) == (1, 2, "half")
+
+
+def test_a_child_refuses_a_payload_like_a_thread(app, jobs):
+    """K13: a payload that its code cannot read costs no attempt, and the job is held with the reason."""
+    job_id = app.store.jobs.enqueue(NewJob(kind="double", payload='{"n": 1, "unit": "m"}')).id
+    drain(app)
+    job = app.get(job_id).job()
+    assert (job.state, job.attempts, "unknown field `unit`" in job.note) == (State.HELD, 0, True)
 
 
 def test_coroutines_can_run_in_children(app, jobs):

@@ -24,7 +24,7 @@ from holdfast.store.fleet.dashboard import JobRecord
 T = TypeVar("T", Attempt, Event)
 
 #: Fields that hold JSON in the store, and are decoded in a view.
-JSON_FIELDS = ("payload", "result", "checkpoint", "tags", "retry")
+JSON_FIELDS = ("payload", "result", "checkpoint", "tags", "retry", "refusals")
 
 _VIEW_FIELDS = [(field.name, Any if field.name in JSON_FIELDS else field.type) for field in structs.fields(Job)]
 JobView = msgspec.defstruct("JobView", _VIEW_FIELDS, frozen=True)
@@ -72,10 +72,10 @@ def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> di
 def list_views(jobs: Sequence[Job], masks: Masks, store: Store) -> list[dict[str, Any]]:
     """The rows of a list, without payloads.
 
-    Masking needs the payload: notes and progress messages may contain a secret of it. A list has the payloads of
-    failed jobs only, so the payloads of jobs with a note or message are read again.
+    Masking needs the payload: notes, progress messages and refusals may contain a secret of it. A list has the payloads
+    of failed jobs only, so the payloads of jobs with such texts are read again.
     """
-    ids = tuple(job.id for job in jobs if job.note or job.progress_message)
+    ids = tuple(job.id for job in jobs if job.note or job.progress_message or job.refusals)
     complete = store.views.page(Selector(ids=ids), limit=len(ids)).jobs if ids else []
     payloads = {job.id: job.payload for job in complete}
     return [

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import Kind, suggest_kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind
 from holdfast.domain.jobs.new_job import KeyScope
+from holdfast.domain.jobs.upgrade import Upgrade
 from holdfast.domain.jobs.verdict import DEFAULT_CURVE, Curve, steps
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidKind, UnknownKind
@@ -136,17 +137,39 @@ def retry_curve(retry: Curve | Sequence[Duration] | None, default: Curve = DEFAU
     return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
 
 
+class JobArguments(TypedDict, total=False):
+    """The options of :meth:`holdfast.Holdfast.job`, which explains them."""
+
+    queue: str
+    priority: int
+    max_attempts: int | None
+    max_crashes: int | None
+    retry: Curve | Sequence[Duration] | None
+    on_lost: str
+    timeout: Duration | None
+    lease: Duration
+    unique: Sequence[str]
+    unique_for: Duration | None
+    version: int
+    upgrade: Mapping[int, Upgrade] | None
+    aliases: Sequence[str]
+    executor: str | None
+    memory: int | str | None
+    secrets: Sequence[str]
+
+
 def handler_options(
     *,
-    retry: Curve | Sequence[Duration] | None,
-    on_lost: str,
-    timeout: Duration | None,
-    lease: Duration,
-    unique_for: Duration | None,
-    executor: str | None,
-    memory: int | str | None,
-    secrets: Sequence[str],
-    aliases: Sequence[str],
+    retry: Curve | Sequence[Duration] | None = None,
+    on_lost: str = "retry",
+    timeout: Duration | None = "1h",
+    lease: Duration = "60s",
+    unique: Sequence[str] = (),
+    unique_for: Duration | None = None,
+    aliases: Sequence[str] = (),
+    executor: str | None = None,
+    memory: int | str | None = None,
+    secrets: Sequence[str] = (),
     **options: Any,
 ) -> KindOptions:
     """Convert the arguments of ``app.job``; :class:`KindOptions` takes the other *options* as they are."""
@@ -165,6 +188,7 @@ def handler_options(
         on_lost=OnLost(on_lost),
         timeout=None if timeout is None else as_duration(timeout),
         lease=as_duration(lease),
+        unique=tuple(unique),
         unique_scope=unending if period is None else KeyScope.PERIOD,
         unique_period=period,
         executor=None if executor is None else ExecutorName(executor),

@@ -59,8 +59,9 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         checked_name(self.queue, label="the queue")
-        if checked_number(self.version, label="a version") < 1:
-            raise InvalidKind(f"a version is 1 or higher, not {self.version}")
+        if not isinstance(self.version, int) or not 1 <= self.version < 2**31:
+            hint = "It is the version of the payload; Holdfast(version=...) names the code."
+            raise InvalidKind(f"the version of a kind is a whole number from 1, not {self.version!r}", hint=hint)
         for alias in self.aliases:
             checked_name(alias, label="an alias")
         for name in ("max_attempts", "max_crashes"):

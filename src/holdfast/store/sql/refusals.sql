@@ -8,12 +8,6 @@
 -- The state of a job that is no longer held.
 CASE WHEN due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
 
--- name: list_builds
--- List the builds of live workers and what they serve, the newest first.
-SELECT build, {queues_and_kinds} FROM holdfast.worker
-WHERE build <> '' AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
-ORDER BY started_at DESC, id
-
 -- name: list_refused_lanes
 -- List the lanes of refused jobs that are held or ready.
 SELECT DISTINCT state, reader, queue, kind FROM holdfast.live
@@ -25,15 +19,16 @@ UPDATE holdfast.live SET state = 'held', reader = '', note = :note
 WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.live
     WHERE refusals IS NOT NULL AND state = 'ready' AND reader = :reader AND queue = :queue AND kind = :kind
-    ORDER BY id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+    LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
 RETURNING id
 
 -- name: offer_jobs
 -- Release jobs of a lane that no worker could read to a build that has not refused them.
+-- planner: state || '' hides the state, so that PostgreSQL uses live_refused and does not walk all held jobs.
 UPDATE holdfast.live SET state = {state_when_due}, reader = :build, note = NULL
 WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.live
-    WHERE refusals IS NOT NULL AND state = 'held' AND reader = '' AND queue = :queue AND kind = :kind
+    WHERE refusals IS NOT NULL AND state || '' = 'held' AND reader = '' AND queue = :queue AND kind = :kind
         AND strpos(refusals::text, :build) = 0
-    ORDER BY id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+    LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
 RETURNING id

@@ -30,6 +30,12 @@ SELECT id, host, pid, version, {queues_and_kinds}, started_at, seen_at, autoscal
 FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
 ORDER BY started_at, id
 
+-- name: list_builds
+-- List the builds of live workers and what they serve, the newest first.
+SELECT build, {queues_and_kinds} FROM holdfast.worker
+WHERE build <> '' AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
+ORDER BY started_at DESC, id
+
 -- name: count_workers
 -- Count live workers that serve a kind on a queue.
 SELECT count(*) FROM holdfast.worker

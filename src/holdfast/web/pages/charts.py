@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from msgspec import Struct, structs
 
 from holdfast.domain.jobs.history import Attempt, Event, EventName
-from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.domain.jobs.job import EndReason, Job, JobId, State
 from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.web.pages.format import STATES, tone, visible
 
@@ -42,12 +42,17 @@ _AFTER = {
     EventName.DUE: ("ready", "waited for a worker"),
     EventName.WOKEN: ("ready", "waited for a worker, its needs were met"),
     EventName.RELEASED: ("ready", "waited, after it was given back"),
+    EventName.UNREADABLE: ("held", "waited for a worker that can read it"),
+    EventName.OFFERED: ("ready", "waited for a worker that can read it"),
     EventName.FAILED: ("scheduled", "waited for its retry"),
     EventName.TAKEN_OVER: ("scheduled", "waited, after its worker was lost"),
 }
 
 #: Events of the first attempt, or later.
-_TRIED = (EventName.STARTED, EventName.FAILED, EventName.RELEASED, EventName.TAKEN_OVER, EventName.DONE)
+_TRIED = (
+    *(EventName.STARTED, EventName.FAILED, EventName.RELEASED, EventName.UNREADABLE, EventName.TAKEN_OVER),
+    EventName.DONE,
+)
 
 
 def timeline(job: Job, attempts: Sequence[Attempt], events: Sequence[Event], now: datetime) -> list[Stretch]:
@@ -75,7 +80,7 @@ def _first(job: Job, events: Sequence[Event]) -> tuple[str, str]:
         return "waiting", "waited for other jobs"
     if EventName.DUE in names or (job.state is State.SCHEDULED and not job.attempts):
         return "scheduled", "waited for its time"
-    if job.state is State.HELD and EventName.HELD not in names and not job.attempts:
+    if job.state is State.HELD and EventName.HELD not in names and not job.attempts and job.refusals is None:
         return "held", "held since it was added"
     return "ready", "waited for a worker"
 
@@ -83,7 +88,7 @@ def _first(job: Job, events: Sequence[Event]) -> tuple[str, str]:
 def _run(attempt: Attempt) -> Stretch:
     assert attempt.started_at is not None
     name = "running" if attempt.finished_at is None else "done" if attempt.reason == "done" else "failed"
-    if attempt.reason in ("released", "cancelled"):
+    if attempt.reason in (EndReason.RELEASED, EndReason.CANCELLED, EndReason.UNREADABLE):
         name = "cancelled"
     finished = "runs" if attempt.finished_at is None else attempt.reason or "finished"
     return Stretch(name, f"attempt {attempt.number}: {finished}", attempt.started_at, attempt.finished_at)

@@ -159,7 +159,7 @@ CREATE TABLE holdfast.live (
 -- a worker never passes over jobs that its code cannot read.
 CREATE INDEX live_ready ON holdfast.live (queue, kind, reader, priority DESC, due_at, id) WHERE state = 'ready';
 -- Jobs that some build could not read. Held ones without a reader wait for a new build.
-CREATE INDEX live_refused ON holdfast.live (state, reader, queue, kind, id) WHERE refusals IS NOT NULL;
+CREATE INDEX live_refused ON holdfast.live (reader, state, queue, kind, id) WHERE refusals IS NOT NULL;
 CREATE INDEX live_scheduled ON holdfast.live (id) WHERE state = 'scheduled';
 CREATE INDEX live_due ON holdfast.live (due_at, id) WHERE state = 'scheduled';
 CREATE INDEX live_waiting ON holdfast.live (id) WHERE state = 'waiting';

@@ -145,7 +145,7 @@ CREATE TABLE holdfast_live (
 CREATE INDEX holdfast_live_ready ON holdfast_live (queue, kind, reader, priority DESC, due_at, id)
     WHERE state = 'ready';
 -- Jobs that some build could not read. Held ones without a reader wait for a new build.
-CREATE INDEX holdfast_live_refused ON holdfast_live (state, reader, queue, kind, id) WHERE refusals IS NOT NULL;
+CREATE INDEX holdfast_live_refused ON holdfast_live (reader, state, queue, kind, id) WHERE refusals IS NOT NULL;
 CREATE INDEX holdfast_live_scheduled ON holdfast_live (id) WHERE state = 'scheduled';
 CREATE INDEX holdfast_live_due ON holdfast_live (due_at, id) WHERE state = 'scheduled';
 CREATE INDEX holdfast_live_waiting ON holdfast_live (id) WHERE state = 'waiting';

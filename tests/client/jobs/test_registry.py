@@ -1,0 +1,69 @@
+"""The kinds of an application: names and aliases."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast
+from holdfast.errors import InvalidKind
+from holdfast.testing import drain
+
+
+@pytest.fixture
+def app(real_database):
+    app = holdfast.Holdfast(real_database.url)
+    yield app
+    app.close()
+
+
+def test_jobs_of_an_old_name_run_on_the_handler_that_lists_it(app):
+    """K13: jobs, retries and the command line keep the old name; the new code runs them."""
+    old = holdfast.Holdfast(app.url)
+
+    @old.job()
+    def mail(n: int) -> int:
+        return -n
+
+    ref = mail.enqueue(7)
+
+    @app.job(aliases=["mail"], retry=["0s"])
+    def send_mail(n: int) -> int:
+        return n
+
+    assert drain(app) == 1
+    assert (ref.result(), ref.job().kind) == (7, "mail")
+    assert app.enqueue("mail", {"n": 8}).job().kind == "send_mail"
+    assert app.store.kinds.get("mail").payload_schema == app.store.kinds.get("send_mail").payload_schema
+    old.close()
+
+
+def test_a_name_belongs_to_one_kind(app):
+    """K13: a name that is a kind and an alias, or an alias twice, is refused at registration."""
+    app.job(name="mail")(lambda: None)
+    app.job(name="send", aliases=["post"])(lambda: None)
+    refused = [("other", ["mail"]), ("post", []), ("third", ["post"]), ("same", ["same"]), ("twice", ["a", "a"])]
+    for name, aliases in refused:
+        with pytest.raises(InvalidKind):
+            app.job(name=name, aliases=aliases)(lambda: None)
+    with pytest.raises(InvalidKind, match="aliases is a list"):
+        app.job(name="text", aliases="old")
+
+
+def test_a_schedule_of_an_old_name_fires_jobs_for_the_new_handler(app):
+    """K13: a renamed kind keeps the schedules that people created for its old name."""
+
+    @app.job(name="mail")
+    def mail(n: int) -> int:
+        return n
+
+    app.schedules.create("daily", "mail", "@daily", payload={"n": 3})
+    renamed = holdfast.Holdfast(app.url)
+
+    @renamed.job(aliases=["mail"], version=2, upgrade={1: lambda payload: {"number": payload["n"]}})
+    def send_mail(number: int) -> int:
+        return number * 2
+
+    (job_id,) = renamed.schedules.trigger("daily")
+    assert drain(renamed) == 1
+    assert renamed.get(job_id).result() == 6
+    renamed.close()
