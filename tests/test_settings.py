@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import holdfast
+from holdfast.cli.ops.up import PidFile
 from holdfast.errors import ConfigurationError
-from holdfast.settings import flatten, load_settings, read_settings, setting_fields
+from holdfast.settings import flatten, load_settings, log_folder, read_settings, setting_fields
 
 
 def url(directory, **environ):
@@ -17,9 +20,9 @@ def url(directory, **environ):
 def test_weak_and_strong(tmp_path):
     """holdfast.toml, then [tool.holdfast], then the environment; each overrules those before."""
     (tmp_path / "holdfast.toml").write_text('url = "sqlite:///own.db"\nslots = 3')
-    assert url(tmp_path) == ("sqlite:///own.db", str(tmp_path / "holdfast.toml"))
+    assert url(tmp_path) == (f"sqlite:///{tmp_path}/own.db", str(tmp_path / "holdfast.toml"))
     (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nurl = "sqlite:///pyproject.db"')
-    assert url(tmp_path) == ("sqlite:///pyproject.db", str(tmp_path / "pyproject.toml"))
+    assert url(tmp_path) == (f"sqlite:///{tmp_path}/pyproject.db", str(tmp_path / "pyproject.toml"))
     assert load_settings(environ={}, directory=tmp_path).slots == 3
     assert url(tmp_path, HOLDFAST_URL="sqlite:///env.db") == ("sqlite:///env.db", "HOLDFAST_URL")
 
@@ -30,9 +33,39 @@ def test_the_nearest_folder_counts(tmp_path):
     below.mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nurl = "sqlite:///above.db"\nslots = 3')
     (below / "pyproject.toml").write_text('[project]\nname = "other"')
-    assert url(below)[0] == "sqlite:///above.db"
+    assert url(below)[0] == f"sqlite:///{tmp_path}/above.db"
     (below / "holdfast.toml").write_text("slots = 5")
     assert url(below)[1] == "default"
+
+
+def test_a_relative_url_of_a_file_is_the_same_store_everywhere(tmp_path, monkeypatch):
+    """K77: also below the folder of the file, and when the file is named."""
+    below = tmp_path / "below"
+    below.mkdir()
+    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///jobs.db?durability=fast"')
+    expected = f"sqlite:///{tmp_path}/jobs.db?durability=fast"
+    assert url(tmp_path)[0] == url(below)[0] == expected
+    monkeypatch.chdir(tmp_path)
+    named = read_settings(environ={}, directory=below, file=Path("holdfast.toml"))
+    assert named.settings.url == named.values["url"].value == expected
+    assert url(below, HOLDFAST_URL="sqlite:///jobs.db")[0] == "sqlite:///jobs.db"
+
+
+def test_all_names_of_a_store_lead_to_the_same_logs(tmp_path, monkeypatch):
+    """K82: links, home directories and relative paths."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "jobs.db").touch()
+    (tmp_path / "link.db").symlink_to(tmp_path / "real" / "jobs.db")
+    (tmp_path / "folder").symlink_to(tmp_path / "real")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = ["sqlite:///link.db", "sqlite:link.db", "sqlite:///folder/jobs.db", "sqlite:///~/link.db"]
+    assert {log_folder(name) for name in [*names, f"sqlite:///{tmp_path}/link.db?durability=fast"]} == {
+        tmp_path / "real" / "jobs.db-logs"
+    }
+    assert {PidFile.of(name).path for name in names} == {PidFile.of(names[0]).path}
+    with pytest.raises(ConfigurationError, match="cannot be found"):
+        log_folder("sqlite:///~nobody-of-this-name/jobs.db")
 
 
 def test_then_a_file_of_the_user(tmp_path):

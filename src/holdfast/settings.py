@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
-from urllib.parse import unquote
 
 import msgspec
 from msgspec import Meta, Struct
@@ -20,6 +19,7 @@ from holdfast.domain.commands.preset import PRESET_HINTS, Preset, Words
 from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.names import nearest_name
 from holdfast.domain.quantities import as_bytes
+from holdfast.domain.store_url import HINT, SCHEME, SqliteUrl, anchored, sqlite_url
 from holdfast.errors import ConfigurationError, InvalidInput
 
 FILES = ("holdfast.toml", "pyproject.toml")
@@ -47,7 +47,7 @@ def _doc(description: str, **limits: Any) -> Meta:
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every setting with its type and its default. The descriptions are the reference and the hints of errors."""
 
-    url: Annotated[str, _doc("The store.")]
+    url: Annotated[str, _doc("The store. In a file, a relative path of SQLite begins in the folder of that file.")]
     app: Annotated[str | None, _doc("The application whose kinds a worker runs, as MODULE:APP.")] = None
     queues: Annotated[list[str], _doc("The queues a worker serves; none means those of its kinds.")] = []
     slots: Annotated[int, _doc("Jobs that a worker runs at a time: 1 to 10,000.", ge=1, le=10_000)] = 8
@@ -145,7 +145,7 @@ def read_settings(
     The files are those of the nearest folder that has any, here or above; where both set a value,
     ``[tool.holdfast]`` of ``pyproject.toml`` wins. *file* replaces them.
     """
-    url = f"sqlite:///{user_data(environ) / 'holdfast.db'}"
+    url = sqlite_url(user_data(environ) / "holdfast.db")
     values = {field.name: SettingValue(field.name, field.default, "default") for field in setting_fields().values()}
     values["url"] = SettingValue("url", url, "default")
     typed: dict[str, Any] = {"url": url}
@@ -178,10 +178,23 @@ def user_data(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "holdfast"
 
 
+def sqlite_file(url: str) -> Path:
+    """The file of a SQLite store. All links are followed, so that its logs and sockets are the same by every name.
+
+    Raises:
+        ConfigurationError: The URL names no file, or a home directory that does not exist.
+    """
+    path = Path(SqliteUrl.parse(url).path)
+    try:
+        return path.expanduser().resolve()
+    except (OSError, RuntimeError) as error:  # a loop of links; no such user
+        raise ConfigurationError(f"{path} cannot be found: {error}", hint=HINT) from None
+
+
 def log_folder(url: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of command logs on this host: beside a SQLite file, or in the user's data."""
-    if url.startswith("sqlite:"):
-        return Path(f"{unquote(url.removeprefix('sqlite:///').partition('?')[0])}-logs").absolute()
+    if url.startswith(SCHEME):
+        return Path(f"{sqlite_file(url)}-logs")
     digest = hashlib.sha256(mask_store_url(url).encode()).hexdigest()[:16]
     return user_data(environ) / "logs" / digest
 
@@ -195,7 +208,7 @@ def _nearest_layers(directory: Path) -> list[Layer]:
 
 
 def _file_layer(file: Path) -> Layer:
-    """The settings of one file; ``pyproject.toml`` has them in ``[tool.holdfast]``."""
+    """The settings of one file; ``pyproject.toml`` has them in ``[tool.holdfast]``. A relative URL begins beside it."""
     values = _load(file)
     if file.name == "pyproject.toml":
         tools = values.get("tool", {})
@@ -206,6 +219,8 @@ def _file_layer(file: Path) -> Layer:
         near = nearest_name(name, setting_fields())
         hint = f"Did you mean {near!r}?" if near else f"The settings are: {', '.join(setting_fields())}."
         raise ConfigurationError(f"{file}: there is no setting {name!r}", hint=hint)
+    if isinstance(url := values.get("url"), str):
+        values = {**values, "url": anchored(url, file.absolute().parent)}
     return str(file), values
 
 

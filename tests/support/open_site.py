@@ -42,8 +42,8 @@ class OpenSite:
     def is_current(self, _: Request) -> bool:
         return True
 
-    def actions(self, caller: Caller, via: Via) -> Actions:
-        return Actions(self.store, actor=caller.name, via=via)
+    def actions(self, caller: Caller, via: Via, *, store: Store | None = None) -> Actions:
+        return Actions(store or self.store, actor=caller.name, via=via)
 
     def diagnose(self) -> tuple[list[HealthCheck], datetime]:
         return list(examine(lambda: self.store)), datetime.now(UTC)

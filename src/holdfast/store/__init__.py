@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl
 
+from holdfast.domain.store_url import SqliteUrl
 from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
+from holdfast.settings import sqlite_file
 
 if TYPE_CHECKING:
     from holdfast.store.access.audit import AuditedAction, AuditLog
@@ -149,19 +151,13 @@ def open_store(url: str, *, create: bool = True, patience: timedelta | None = No
 def _open_sqlite(url: str, *, create: bool, patience: timedelta | None) -> Store:
     from holdfast.store.sqlite.backend import SqliteBackend
 
-    split = urlsplit(url)
-    path = unquote(split.path.removeprefix("/"))
-    options = dict(parse_qsl(split.query))
+    options = dict(SqliteUrl.parse(url).options)
     durability = options.pop("durability", "full")
-    if split.netloc or split.fragment or "\0" in path or path in ("", ":memory:"):
-        raise ConfigurationError(
-            f"{url!r} names no file", hint="Use sqlite:///relative.db or sqlite:////absolute/path.db."
-        )
     if durability not in ("full", "fast"):
         raise ConfigurationError(f"durability is 'full' or 'fast', not {durability!r}")
     if options:
         raise ConfigurationError(f"the URL has an unknown option {min(options)!r}")
-    return Store(SqliteBackend(path, durability=durability, create=create, patience=patience))
+    return Store(SqliteBackend(sqlite_file(url), durability=durability, create=create, patience=patience))
 
 
 def _open_postgres(url: str, *, create: bool, patience: timedelta | None) -> Store:

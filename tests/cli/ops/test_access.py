@@ -85,7 +85,8 @@ def test_new_work_and_whole_store_actions_are_recorded(run, app, entries, own_st
     recorded = entries()
     assert [(action, count, note) for action, _, count, note in recorded] == [
         ("add", 1, "one"),
-        ("add", 2, "true"),  # with its callback
+        ("add", 1, "true"),
+        ("add", 1, "callback"),
         ("add", 2, None),
         ("enqueue", 1, "mail"),
         ("run", 1, "true"),
@@ -95,8 +96,8 @@ def test_new_work_and_whole_store_actions_are_recorded(run, app, entries, own_st
         ("db vacuum", None, None),
     ]
     targets = [target for _, target, *_ in recorded]
-    assert targets[:2] == ["id=1", "id=2 to 3"]
-    assert targets[5:8] == ["batch=1", "token=ci", f"file={file}"]
+    assert targets[:2] == ["id=1", "id=2"]
+    assert targets[6:9] == ["batch=1", "token=ci", f"file={file}"]
 
 
 def test_entries_can_be_narrowed(run, app):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 import psycopg
@@ -21,7 +22,7 @@ from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly,
 from holdfast.store import open_store
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest
-from holdfast.store.engine.database import CHECKS, TABLES
+from holdfast.store.engine.database import CHECKS, TABLES, Database
 from tests.store.schedules.test_plans import fire, step
 from tests.support.backends import START, open_database
 from tests.support.jobs import put, state, take_one
@@ -112,6 +113,27 @@ def test_what_is_broken_is_named(store, database, broken):
     (finding,) = [finding for finding in store.database.check() if not finding.ok]
     assert finding.check == CHECKS[broken]
     assert str(jobs["waiting" if broken == "find_waiting_without_dependencies" else "held"]) in finding.detail
+
+
+def test_a_backup_needs_no_hard_links(store, tmp_path, monkeypatch):
+    """K82: and it never replaces a file that appears while it is written."""
+    monkeypatch.setattr(os, "link", None)
+    put(store)
+    file = tmp_path / "backup.db"
+    assert store.database.backup(file) == file.stat().st_size > 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    late = tmp_path / "late.db"
+    real = Database._write_backup
+
+    def write(self, draft):
+        real(self, draft)
+        late.write_text("mine")
+
+    monkeypatch.setattr(Database, "_write_backup", write)
+    with pytest.raises(InvalidInput, match="there already"):
+        store.database.backup(late)
+    assert late.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir() if "backup-" in path.name) == []
 
 
 def test_a_damaged_file_is_found(tmp_path):

@@ -23,7 +23,6 @@ from holdfast.domain.quantities import as_bytes, checked_number, checked_timesta
 from holdfast.errors import InvalidInput, NoSuchJob, NotFound
 from holdfast.store import Store
 from holdfast.store.jobs.control import JobControl
-from holdfast.store.jobs.enqueue import Jobs
 
 #: Number of jobs that are read to explain why an action left some of them unchanged.
 MAX_EXPLAINED_JOBS = 10_000
@@ -231,11 +230,8 @@ class JobActions:
 
     def enqueue_all(self, action: str, requests: Sequence[NewJob], *, note: str | None = None) -> list[Enqueued]:
         """Enqueue jobs under the name of an action: ``enqueue``, ``add``, ``run``."""
-        return self.audited_jobs(action, note=note).enqueue_many(requests)
-
-    def audited_jobs(self, action: str, *, note: str | None = None) -> Jobs:
-        """The jobs of a store whose audit entry names the ids of all jobs that one action creates."""
-        return self._actions.audited(action, _format_ids, note=note, changes=_created_ids).jobs
+        audited = self._actions.audited(action, _format_ids, note=note, changes=_created_ids)
+        return audited.jobs.enqueue_many(requests)
 
     def save_filter(self, name: str, text: str) -> None:
         """Save a filter of jobs under a name that all users of the store share."""

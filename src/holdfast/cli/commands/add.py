@@ -95,8 +95,8 @@ def _enqueue(session: CliSession, requests: Sequence[NewJob], options: Mapping[s
     """Enqueue jobs, each new one with its callback, and warn about queues that no live worker serves."""
     callback = _parse_callback(options["callback"])
     labels = {request.label for request in requests}
-    store = session.actions.jobs.audited_jobs("add", note=labels.pop() if len(labels) == 1 else None)
-    jobs = store.enqueue_many(requests)
+    actions = session.actions.jobs
+    jobs = actions.enqueue_all("add", requests, note=labels.pop() if len(labels) == 1 else None)
     if callback:
         builder = JobBuilder(session, {**options, **CALLBACK_OPTIONS}, presets=Presets())
         callbacks = []
@@ -105,7 +105,7 @@ def _enqueue(session: CliSession, requests: Sequence[NewJob], options: Mapping[s
                 built = builder.build(callback, about=job.id)
                 after = After(ids=(job.id,), when=When.FINISHED)
                 callbacks.append(structs.replace(built, after=after, queue=request.queue, priority=request.priority))
-        store.enqueue_many(callbacks)
+        actions.enqueue_all("add", callbacks, note="callback")
     served = {name for worker in session.store.workers.list() for name in msgspec.json.decode(worker.queues)}
     for queue in sorted({request.queue for request in requests} - served) if served else ():
         session.output.note(f"no worker that is alive serves the queue {queue!r}: start one with --queue {queue}")

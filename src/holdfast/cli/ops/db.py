@@ -117,14 +117,17 @@ def vacuum(session: CliSession) -> None:
 @command("roles", group=db, answers=RolesAnswer, changes=True)
 @click.option("--apply", is_flag=True, help="Run the statements, which needs a user that may create roles.")
 def roles(session: CliSession, *, apply: bool) -> None:
-    """Print the SQL that makes three roles of least privilege on PostgreSQL.
+    """Print the SQL that creates the roles of least privilege on PostgreSQL.
 
     \b
-    SCHEMA_reader    looks
-    SCHEMA_producer  enqueues
-    SCHEMA_worker    claims, settles, controls and forgets jobs
+    SCHEMA_reader    reads everything except secrets
+    SCHEMA_producer  enqueues jobs and adds commands, waits for them, and reads their results
+    SCHEMA_worker    runs jobs, batches and schedules, and prunes old rows; no tokens, no audit entries
+    SCHEMA_operator  all that a worker does, and all actions of the command line, each with its audit entry
+    SCHEMA_admin     also tokens, backups and the dashboard
 
-    None of them may log in or change the schema: grant them to your users.
+    None of them may log in or change the schema: grant them to your users. Migrations keep their privileges up to
+    date.
     """
     tools = session.store.database.tools
     if not hasattr(tools, "roles"):

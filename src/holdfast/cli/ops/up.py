@@ -16,7 +16,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import click
 import msgspec
@@ -29,9 +28,10 @@ from holdfast.cli.session import CliSession, load_app
 from holdfast.cli.text import age, table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.quantities import as_duration
+from holdfast.domain.store_url import SCHEME
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
 from holdfast.output.printer import Line
-from holdfast.settings import user_data
+from holdfast.settings import sqlite_file, user_data
 from holdfast.worker.worker import Worker
 
 POLL_INTERVAL_S = 0.05
@@ -64,10 +64,9 @@ class PidFile:
 
     @classmethod
     def of(cls, url: str) -> PidFile:
-        """The pid file of a store; relative paths of one SQLite file share it."""
-        split = urlsplit(url)
-        if split.scheme == "sqlite":
-            url = f"sqlite:///{Path(unquote(split.path.removeprefix('/'))).expanduser().absolute()}"
+        """The pid file of a store; all names of one SQLite file share it."""
+        if url.startswith(SCHEME):
+            url = f"sqlite:///{sqlite_file(url)}"
         return cls(_folder() / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.json")
 
     @property

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
-from urllib.parse import quote
 
 from msgspec import Struct
 
 from holdfast.domain.fleet.queue import WORKER_SILENCE
 from holdfast.domain.health_check import HealthCheck
+from holdfast.domain.store_url import sqlite_url
 from holdfast.errors import InvalidInput, NotAStore, StoreInUse
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import query, single
@@ -129,8 +129,7 @@ class Database:
         with TemporaryDirectory(dir=file.absolute().parent, prefix=".holdfast-backup-") as folder:
             draft = Path(folder) / file.name
             self._write_backup(draft)
-            # A link, not a rename: it fails if the file has appeared meanwhile.
-            os.link(draft, file)
+            _publish(draft, file)
         return file.stat().st_size
 
     def _write_backup(self, file: Path) -> None:
@@ -139,7 +138,7 @@ class Database:
             return
         from holdfast.store import open_store
 
-        copy = open_store(f"sqlite:///{quote(str(file))}")
+        copy = open_store(sqlite_url(file))
         try:
             copy_rows(self.tools, copy.database.tools, report=lambda *_: None)
         finally:
@@ -178,6 +177,18 @@ class Database:
             raise StoreInUse(
                 f"worker {rows[0][0]} is alive", hint="Stop all workers (see holdfast workers), then try again."
             )
+
+
+def _publish(draft: Path, file: Path) -> None:
+    """Move a finished file to its name. A file that has appeared there meanwhile is never replaced.
+
+    Not a link: some file systems have none. The empty file reserves the name.
+    """
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        raise InvalidInput(f"{file} is there already", hint="Name a file that does not exist yet.") from None
+    draft.replace(file)
 
 
 def copy_rows(source: DatabaseTools, target: DatabaseTools, *, report: Callable[[str, int], None]) -> dict[str, int]:

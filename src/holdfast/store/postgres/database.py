@@ -1,4 +1,4 @@
-"""Work on a whole PostgreSQL store: health, size, roles, and copies of its rows."""
+"""Work on a whole PostgreSQL store: health, size, and copies of its rows."""
 
 from __future__ import annotations
 
@@ -15,24 +15,12 @@ from psycopg.sql import Identifier
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.store.engine.operation import from_micros
 from holdfast.store.postgres.connections import Connection, translated
+from holdfast.store.postgres.roles import GUARDED, list_tables, role_statements
 from holdfast.store.postgres.statements import quoted
 
 if TYPE_CHECKING:
     from holdfast.store.postgres.backend import PostgresBackend
 
-#: The privileges of each role by table; all roles may read ``meta``.
-ROLES: dict[str, dict[str, tuple[str, ...]]] = {
-    "reader": {"SELECT": ("*",)},  # except PRIVATE
-    "producer": {
-        "SELECT": ("kind", "queue", "job", "live", "finished", "key", "dependency", "epoch"),
-        "INSERT": ("kind", "job", "live", "key", "dependency", "event", "epoch", "trace"),
-        "UPDATE": ("kind", "job", "live", "key"),
-        "UPDATE (priority)": ("finished",),  # to lock a finished dependency, and no more
-    },
-    "worker": {"SELECT, INSERT, UPDATE, DELETE": ("*",)},
-}
-#: Tables that only the role of a worker may read: token hashes, session secrets, stored responses.
-PRIVATE = ("credential", "secret", "idempotency_key")
 OLDEST_SERVER = 140000
 MAX_CLOCK_OFFSET_S = 2.0
 #: The share of max_connections that may be in use.
@@ -108,11 +96,11 @@ class PostgresDatabase:
     def _privileges(self, connection: Connection) -> HealthCheck:
         query = (
             "SELECT tablename FROM pg_tables, format('%%I.%%I', schemaname, tablename) AS name"
-            " WHERE schemaname = %s AND tablename <> 'meta' AND NOT (has_table_privilege(name, 'SELECT') AND"
+            " WHERE schemaname = %s AND tablename <> ALL(%s) AND NOT (has_table_privilege(name, 'SELECT') AND"
             " has_table_privilege(name, 'INSERT') AND has_table_privilege(name, 'UPDATE') AND"
             " has_table_privilege(name, 'DELETE')) ORDER BY tablename"
         )
-        missing = [name for (name,) in connection.execute(query, (self._schema,))]
+        missing = [name for (name,) in connection.execute(query, (self._schema, list(GUARDED)))]
         if missing:
             text = f"this user may not change {', '.join(missing)}"
             return warn("privileges", text, "Grant it the role of its work: see holdfast db roles.")
@@ -149,38 +137,19 @@ class PostgresDatabase:
     def vacuum(self) -> None:
         """Vacuum and analyse every table. No other process waits."""
         with self._connection(autocommit=True) as connection:
-            for table in self._tables(connection):
+            for table in list_tables(connection, self._schema):
                 connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(Identifier(self._schema, table)))
 
     def roles(self) -> list[str]:
-        """The statements that create the roles of least privilege: reader, producer, worker."""
+        """The statements that create the roles of least privilege."""
         with self._connection() as connection:
-            tables = self._tables(connection)
-            statements = [each for role, grants in ROLES.items() for each in self._role(role, grants, tables)]
-            return [statement.as_string(connection) for statement in statements]
+            tables = list_tables(connection, self._schema)
+            return [statement.as_string(connection) for statement in role_statements(self._schema, tables)]
 
     def apply(self, statements: list[str]) -> None:
         with self._connection() as connection:
             for statement in statements:
                 connection.execute(statement.encode())
-
-    def _role(self, role: str, grants: dict[str, tuple[str, ...]], tables: list[str]) -> Iterator[sql.Composed]:
-        schema, name = Identifier(self._schema), Identifier(f"{self._schema}_{role}")
-        words = {"schema": schema, "role": name}
-        missing = sql.SQL("DO $$ BEGIN CREATE ROLE {role} NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
-        yield missing.format(**words)
-        yield sql.SQL("GRANT USAGE ON SCHEMA {schema} TO {role}").format(**words)
-        yield sql.SQL("GRANT SELECT ON {schema}.meta TO {role}").format(**words)
-        for privileges, names in grants.items():
-            hidden = ("meta", *PRIVATE) if role == "reader" else ("meta",)
-            chosen = [table for table in tables if table not in hidden] if names == ("*",) else list(names)
-            listed = sql.SQL(", ").join(Identifier(self._schema, table) for table in chosen)
-            yield sql.SQL("GRANT {privileges} ON {tables} TO {role}").format(
-                privileges=sql.SQL(privileges), tables=listed, **words
-            )
-        yield sql.SQL("GRANT SELECT ON {schema}.live_view, {schema}.finished_view TO {role}").format(**words)
-        if role != "reader":
-            yield sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**words)
 
     @contextmanager
     def snapshot(self) -> Iterator[Callable[[str], tuple[list[str], Iterator[Any]]]]:
@@ -253,10 +222,6 @@ class PostgresDatabase:
         if table == "event":
             del types["id"]  # events get new ids in the target of a copy
         return types
-
-    def _tables(self, connection: Connection) -> list[str]:
-        query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename"
-        return [name for (name,) in connection.execute(query, (self._schema,))]
 
     @contextmanager
     def _connection(self, *, autocommit: bool = False) -> Iterator[Connection]:

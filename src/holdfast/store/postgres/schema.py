@@ -10,6 +10,7 @@ from psycopg import errors
 from holdfast.errors import NO_STORE, SchemaMissing, SchemaTooNew
 from holdfast.store.engine import sql
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
+from holdfast.store.postgres.roles import renew_grants
 from holdfast.store.postgres.statements import Statements, quoted
 
 #: The advisory lock that serialises migrations over all processes.
@@ -46,7 +47,10 @@ def check_or_migrate(connection: psycopg.Connection[Any], statements: Statements
 
 
 def migrate(connection: psycopg.Connection[Any], statements: Statements) -> list[int]:
-    """Apply the missing migrations, each in its own transaction, and return their numbers."""
+    """Apply the missing migrations, each in its own transaction, and return their numbers.
+
+    Roles that exist get their privileges on new tables in the same transaction.
+    """
     applied = []
     for number, text in enumerate(sql.migrations("postgres"), start=1):
         with connection.transaction():
@@ -58,6 +62,7 @@ def migrate(connection: psycopg.Connection[Any], statements: Statements) -> list
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(statements.schema)}".encode())
             connection.execute(statements.in_schema(text).encode())
             _write_version(connection, statements, number)
+            renew_grants(connection, statements.schema)
             applied.append(number)
     return applied
 

@@ -57,7 +57,7 @@ class SqliteBackend:
         create: bool = True,
         patience: timedelta | None = None,
     ) -> None:
-        self.path = Path(path).expanduser().absolute()
+        self.path = Path(path).expanduser().resolve()
         self.clock = clock
         self._synchronous = "NORMAL" if durability == "fast" else "FULL"
         self._busy_timeout = busy_timeout

@@ -1,0 +1,56 @@
+"""The URL of a SQLite store: its file and its options."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from holdfast.errors import ConfigurationError
+
+SCHEME = "sqlite:"
+HINT = "Use sqlite:///relative.db or sqlite:////absolute/path.db; write ? # and % in a path as %3F %23 and %25."
+
+
+class SqliteUrl(NamedTuple):
+    """The path as it was written, relative or not, and the options after it."""
+
+    path: str
+    options: dict[str, str]
+
+    @classmethod
+    def parse(cls, url: str) -> SqliteUrl:
+        """Read a URL: ``sqlite:///PATH`` or ``sqlite:PATH``, then ``?NAME=VALUE&…``.
+
+        Raises:
+            ConfigurationError: It names no file, or its options cannot be read.
+        """
+        place, _, query = url.removeprefix(SCHEME).partition("?")
+        path = unquote(place.removeprefix("///"))
+        pairs = [pair.partition("=") for pair in query.split("&") if pair]
+        odd = [name for name, assigned, _ in pairs if not assigned]
+        no_host = not place.startswith("//") or place.startswith("///")
+        if odd or not no_host or "#" in url or "\0" in path or path in ("", ":memory:") or path.endswith("/"):
+            raise ConfigurationError(f"{url!r} names no file", hint=HINT)
+        return cls(path, {unquote(name): unquote(value) for name, _, value in pairs})
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the path begins in the current directory; ``~`` is a home directory."""
+        return not self.path.startswith(("/", "~"))
+
+
+def sqlite_url(path: PurePath | str) -> str:
+    """The URL of a SQLite file."""
+    return f"{SCHEME}///{quote(str(path))}"
+
+
+def anchored(url: str, folder: PurePath) -> str:
+    """The same URL; the relative path of a SQLite file begins in *folder*."""
+    if not url.startswith(SCHEME):
+        return url
+    parsed = SqliteUrl.parse(url)
+    if not parsed.is_relative:
+        return url
+    _, mark, query = url.partition("?")
+    return f"{sqlite_url(folder / parsed.path)}{mark}{query}"

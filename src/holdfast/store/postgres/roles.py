@@ -1,0 +1,110 @@
+"""The database roles of least privilege: which tables each of them may read and change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from psycopg import sql
+from psycopg.sql import Identifier
+
+from holdfast.store.postgres.connections import Connection
+
+#: Tables that hold secrets: hashes of tokens, the key of sessions, answers to requests.
+PRIVATE = ("credential", "secret", "idempotency_key")
+#: Tables that a worker does not write.
+GUARDED = ("meta", "audit_entry", *PRIVATE)
+CHANGE = "SELECT, INSERT, UPDATE, DELETE"
+
+
+class Grant(NamedTuple):
+    """Privileges on some tables, or on all tables but some."""
+
+    privileges: str
+    tables: tuple[str, ...] = ()
+    all_but: tuple[str, ...] | None = None
+
+    def on(self, tables: Sequence[str]) -> list[str]:
+        """The tables of the grant, among those of the schema."""
+        if self.all_but is None:
+            return [table for table in tables if table in self.tables]
+        return [table for table in tables if table not in self.all_but]
+
+
+_WORKER = (
+    Grant(CHANGE, all_but=GUARDED),
+    # Workers prune old rows: FOR UPDATE needs the right to update a column.
+    Grant("SELECT, UPDATE (target, count), DELETE", ("audit_entry",)),
+    Grant("SELECT, UPDATE (at), DELETE", ("idempotency_key",)),
+)
+#: What each role may do, besides reading ``meta`` and the views. The comments are the documentation of the roles.
+ROLES: dict[str, tuple[Grant, ...]] = {
+    # Reads everything except secrets.
+    "reader": (Grant("SELECT", all_but=PRIVATE),),
+    # Enqueues, also with keys, replacements and dependencies; adds commands; waits for jobs and reads their results.
+    "producer": (
+        Grant("SELECT", ("kind", "queue", "worker", "job", "live", "finished", "key", "dependency", "progress")),
+        Grant("INSERT", ("kind", "job", "live", "finished", "key", "dependency", "event", "trace")),
+        Grant("UPDATE", ("kind", "job", "live", "key")),
+        # To lock a finished dependency, and no more.
+        Grant("UPDATE (priority)", ("finished",)),
+        # A job whose dependency has failed is cancelled by its enqueue; a replaced job loses its progress and steps.
+        Grant("DELETE", ("live", "progress", "step")),
+        Grant("SELECT (job_id)", ("step",)),
+        Grant("SELECT, INSERT", ("epoch",)),
+        Grant("SELECT (id), INSERT", ("audit_entry",)),
+    ),
+    # Runs jobs, batches, schedules and retention. It cannot read or create tokens, nor write audit entries.
+    "worker": _WORKER,
+    # All actions of people at the command line, each with its audit entry; and all that a worker does.
+    "operator": (*_WORKER, Grant("INSERT", ("audit_entry",))),
+    # Also tokens, backups and the dashboard.
+    "admin": (Grant(CHANGE, all_but=("meta",)),),
+}
+
+
+def role_statements(schema: str, tables: Sequence[str]) -> Iterator[sql.Composed]:
+    """The statements that create all roles and give them their privileges."""
+    missing = sql.SQL("DO $$ BEGIN CREATE ROLE {role} NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    yield from (missing.format(role=Identifier(f"{schema}_{role}")) for role in ROLES)
+    yield from _grants(schema, tables, ROLES)
+
+
+def _grants(schema: str, tables: Sequence[str], roles: Iterable[str]) -> Iterator[sql.Composed]:
+    """The statements that give roles exactly their privileges, whatever they had before."""
+    for role in roles:
+        words = {"schema": Identifier(schema), "role": Identifier(f"{schema}_{role}")}
+        yield from (text.format(**words) for text in map(sql.SQL, _USAGE))
+        for grant in ROLES[role]:
+            if chosen := grant.on(tables):
+                listed = sql.SQL(", ").join(Identifier(schema, table) for table in chosen)
+                privileges = sql.SQL(grant.privileges)
+                yield sql.SQL("GRANT {privileges} ON {tables} TO {role}").format(
+                    privileges=privileges, tables=listed, **words
+                )
+        if role != "reader":
+            yield sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**words)
+
+
+_USAGE = (
+    "REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}",
+    "GRANT USAGE ON SCHEMA {schema} TO {role}",
+    "GRANT SELECT ON {schema}.meta, {schema}.live_view, {schema}.finished_view TO {role}",
+)
+
+
+def renew_grants(connection: Connection, schema: str) -> None:
+    """Give the roles that exist their privileges on all tables of this version of the schema.
+
+    Runs in the transaction of a migration: a role never lacks a new table.
+    """
+    query = "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)"
+    names = {f"{schema}_{role}": role for role in ROLES}
+    found = [names[name] for (name,) in connection.execute(query, (list(names),))]
+    for statement in _grants(schema, list_tables(connection, schema), found):
+        connection.execute(statement)
+
+
+def list_tables(connection: Connection, schema: str) -> list[str]:
+    query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename"
+    return [name for (name,) in connection.execute(query, (schema,))]

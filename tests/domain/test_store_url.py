@@ -1,0 +1,54 @@
+"""The URL of a SQLite store."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import pytest
+
+from holdfast.domain.store_url import SqliteUrl, anchored, sqlite_url
+from holdfast.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///jobs.db", "jobs.db"),
+        ("sqlite:////srv/jobs.db", "/srv/jobs.db"),
+        ("sqlite:jobs.db", "jobs.db"),
+        ("sqlite:/srv/jobs.db", "/srv/jobs.db"),
+        ("sqlite:///~/jobs.db", "~/jobs.db"),
+        ("sqlite:///a%3Fb%23c%25d.db", "a?b#c%d.db"),
+        ("sqlite:///a b/ü.db", "a b/ü.db"),
+    ],
+)
+def test_every_spelling_names_its_file(url, path):
+    """K82."""
+    assert SqliteUrl.parse(url) == (path, {})
+    assert SqliteUrl.parse(f"{url}?durability=fast") == (path, {"durability": "fast"})
+    assert SqliteUrl.parse(sqlite_url(path)).path == path
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:", "sqlite:///", "sqlite://host/a.db", "sqlite:///a?.db", "sqlite:///a#b", "sqlite:///a/"]
+)
+def test_a_url_that_names_no_file_is_refused(url):
+    """K82: a question mark in a path never selects another file."""
+    with pytest.raises(ConfigurationError, match="names no file") as caught:
+        SqliteUrl.parse(url)
+    assert "%3F" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("sqlite:///jobs.db", "sqlite:////srv/a%3Fb/jobs.db"),
+        ("sqlite:///../jobs.db?durability=fast", "sqlite:////srv/a%3Fb/../jobs.db?durability=fast"),
+        ("sqlite:////abs.db", "sqlite:////abs.db"),
+        ("sqlite:///~/jobs.db", "sqlite:///~/jobs.db"),
+        ("postgresql://host/db", "postgresql://host/db"),
+    ],
+)
+def test_a_relative_path_begins_in_a_folder(url, expected):
+    """K77."""
+    assert anchored(url, PurePosixPath("/srv/a?b")) == expected

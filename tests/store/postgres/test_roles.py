@@ -1,0 +1,196 @@
+"""The database roles, one by one: what each of them may do, and what it may not."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+import psycopg
+import pytest
+from psycopg import errors
+
+import holdfast
+from holdfast.admin.actions.actions import Actions
+from holdfast.domain.access.roles import Role, Via
+from holdfast.domain.jobs.dependencies import After, IfNot
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
+from holdfast.domain.jobs.selector import Selector
+from holdfast.errors import HoldfastError
+from holdfast.store import open_store
+from holdfast.store.jobs.retention import Retention
+from holdfast.store.postgres.roles import ROLES
+from tests.store.batches.test_batches import begin, finish, leave
+from tests.support.backends import open_database
+from tests.support.jobs import BOOM, only, put, state, take_one
+
+KEY = Unique("k")
+
+
+def enqueue(store, **options):
+    return store.jobs.enqueue(NewJob(kind="mail", **options))
+
+
+def replace(store):
+    enqueue(store, unique=KEY)
+    assert enqueue(store, unique=KEY, on_conflict=OnConflict.REPLACE, payload="[1]").replaced
+
+
+def depend_on_failed(store):
+    """K32: the new job is cancelled, or held, at once."""
+    (failed,) = [job.id for job in store.views.all(Selector(states=(State.CANCELLED,), labels=("failed",)))]
+    assert state(store, enqueue(store, after=After(ids=(failed,))).id) is State.CANCELLED
+    assert state(store, enqueue(store, after=After(ids=(failed,), if_not=IfNot.HOLD)).id) is State.HELD
+    enqueue(store, after=After(ids=(enqueue(store).id,)))
+
+
+def run_jobs(store):
+    put(store, queue="own", max_attempts=1)
+    lease = take_one(store, queues=("own",))
+    store.leases.settle(lease, BOOM)
+
+
+def run_batch(store):
+    run = begin(store)
+    finish(store, run, 1)
+    leave(store, run, total=1)
+
+
+def prune(store):
+    """K32: retention works with the role of a worker."""
+    ages = Retention(done=timedelta(microseconds=1), cancelled=timedelta(microseconds=1))
+    store.pruner.prune(ages)
+    store.pruner.prune_audit()
+    store.pruner.prune_keys()
+    store.pruner.prune_plans()
+    store.pruner.prune_workers()
+
+
+def add_token(store):
+    store.credentials.add(secrets.token_hex(4), Role.ADMIN, actor="ada")
+
+
+def act(store):
+    actions = Actions(store, actor="ada", via=Via.CLI)
+    actions.jobs.perform("hold", Selector(ids=(put(store),)))
+    actions.fleet.set_queue("q", limit=secrets.randbelow(10**6) + 1)
+
+
+def serve(store):
+    """What the dashboard does with each request, and an answer under an idempotency key."""
+    store.credentials.session_secret("drawn")
+    store.credentials.access_state("none")
+    assert store.idempotency_keys.claim("ci", secrets.token_hex(4), "digest") is None
+
+
+ACTIONS = {
+    "read jobs": lambda store: [store.views.page(Selector()), store.dashboard.lanes()],
+    "read the audit log": lambda store: store.audit_log.page(),
+    "read tokens": lambda store: store.credentials.list(),
+    "enqueue": enqueue,
+    "enqueue many": lambda store: store.jobs.enqueue_many([NewJob(kind="mail")] * 2),
+    "replace": replace,
+    "depend on a failed job": depend_on_failed,
+    "enqueue as a person": lambda store: Actions(store, actor="ada", via=Via.CLI).jobs.enqueue("mail", {}),
+    "run jobs": run_jobs,
+    "run a batch": run_batch,
+    "prune": prune,
+    "act": act,
+    "add a token": add_token,
+    "serve": serve,
+}
+PRODUCER = {"read jobs", "enqueue", "enqueue many", "replace", "depend on a failed job", "enqueue as a person"}
+WORKER = {"read jobs", "run jobs", "run a batch", "prune", *PRODUCER} - {"enqueue as a person"}
+OPERATOR = {*WORKER, "read the audit log", "enqueue as a person", "act"}
+MATRIX = {
+    "reader": {"read jobs", "read the audit log"},
+    "producer": PRODUCER,
+    "worker": {*WORKER, "read the audit log"},
+    "operator": OPERATOR,
+    "admin": set(ACTIONS),
+}
+
+
+@pytest.fixture
+def database(tmp_path):
+    with open_database("postgres", tmp_path, real_time=True) as database:
+        yield database
+
+
+@pytest.fixture
+def login(database):
+    """Opens the store as a user who has one role."""
+    owner = database.open()
+    names, stores = [], []
+
+    def open_as(role, schema="holdfast"):
+        name = f"test_{secrets.token_hex(4)}"
+        names.append(name)
+        database.execute(f"CREATE ROLE {name} LOGIN IN ROLE {schema}_{role}")
+        stores.append(open_store(f"{database.url}&user={name}&schema={schema}"))
+        return stores[-1]
+
+    owner.database.tools.apply(owner.database.tools.roles())
+    with holdfast.Holdfast(database.url) as app:
+        app.job("mail")(lambda: None)
+        assert app.store
+    yield open_as
+    for store in stores:
+        store.close()
+    for name in names:
+        database.execute(f"DROP ROLE {name}")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_may_do_its_work_and_no_more(database, login, role):
+    """K32, K80: real users, each with one role."""
+    owner = database.open()
+    owner.control.cancel(only(put(owner, label="failed")), actor="ada")
+    store, allowed = login(role), set()
+    for name, action in ACTIONS.items():
+        try:
+            action(store)
+        except HoldfastError as error:
+            assert isinstance(error.__cause__, errors.InsufficientPrivilege), (name, error)  # noqa: PT017
+        else:
+            allowed.add(name)
+    assert allowed == MATRIX[role]
+
+
+def test_a_producer_uses_the_sql_function(database, login):
+    """K32: also in a transaction of its own."""
+    store = login("producer")
+    assert state(store, enqueue(store, unique=KEY).id) is State.READY
+    with psycopg.connect(store.backend.url) as connection:
+        connection.execute("SELECT holdfast.enqueue('mail', '{}', key => 'k')")
+        store.jobs.enqueue_on(connection, [NewJob(kind="mail", unique=KEY, on_conflict=OnConflict.REPLACE)])
+
+
+def test_a_refused_entry_undoes_the_change(database, login):
+    """K79: a role that may not write the audit log changes nothing as a person."""
+    job_id = put(database.open())
+    with pytest.raises(HoldfastError, match="audit_entry"):
+        Actions(login("worker"), actor="ada", via=Via.CLI).jobs.perform("hold", Selector(ids=(job_id,)))
+    assert state(database.open(), job_id) is State.READY
+
+
+def test_roles_know_the_tables_of_a_later_version(database, login):
+    """K32: a migration gives the roles that exist their privileges on its tables, in the same transaction."""
+    database.execute("CREATE ROLE later_worker NOLOGIN")
+    try:
+        open_store(f"{database.url}&schema=later").close()
+        store = login("worker", schema="later")
+        run_jobs(store)
+        prune(store)
+    finally:
+        database.execute("DROP SCHEMA IF EXISTS later CASCADE")
+        database.execute("DROP OWNED BY later_worker")
+
+
+def test_privileges_that_a_role_must_not_have_are_taken_away(database, login):
+    """K80: roles of an earlier version could create tokens."""
+    tools = database.open().database.tools
+    database.execute("GRANT ALL ON holdfast.credential TO holdfast_worker")
+    tools.apply(tools.roles())
+    with pytest.raises(HoldfastError, match="permission denied"):
+        add_token(login("worker"))
