@@ -174,7 +174,7 @@ def test_a_locked_row_fences_its_run_and_not_the_worker(postgres_database):
     """K6: a skipped renewal proves that the store answers; only the run goes by its own renewal."""
     store, active_runs = postgres_database.open(), ActiveRuns()
     ids, kind = [put(store), put(store)], Kind("mail", _mail, KindOptions())
-    claimed_at = clock.now() - 0.7 * kind.options.lease.total_seconds()
+    claimed_at = worker_clock.now() - 0.7 * kind.options.lease.total_seconds()
     locked, free = (
         Run(lease, kind, renewed_at=claimed_at, lease_duration=kind.options.lease) for lease in take(store, 2)
     )

@@ -240,8 +240,7 @@ class DashboardQueries(Noun):
         switches: list[StopSwitch] = yield query("read_stop_switch", StopSwitch)
         why = explain(_situation(job, edges, situations[0], switches[0] if switches else None))
         attempts = _attempts(job, rows)
-        events = _events(job, rows, attempts)
-        return JobRecord(job, attempts, events, edges, why, situations[0].now, seen_at)
+        return JobRecord(job, attempts, _events(job, rows, attempts), edges, why, situations[0].now, seen_at)
 
 
 def _attempts(job: Job, rows: list[_HistoryRow]) -> list[Attempt]:
