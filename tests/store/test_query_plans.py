@@ -157,6 +157,7 @@ OPERATIONS = {
     "resume": action("resume", "running"),
     "retry": action("retry", "finished"),
     "restart": action("restart", "finished"),
+    "left behind": lambda store, layout: store.control.left_behind(layout.ids("running")),
     "restart what is done": lambda store, layout: store.backend.run(
         query("rerun_done_jobs", ids=layout.ids("finished"))
     ),
