@@ -225,6 +225,9 @@ class Model:
     def retry(self, job_id: int) -> None:
         job = self.jobs[job_id]
         holder = self.holder_of(job.kind, job.key)
+        states = [self.jobs[need].state for need in job.dependencies]
+        if job.state.finished and states and next_step(job.when, IfNot.CANCEL, states) is DependencyStep.CANCEL:
+            return
         if job.state in (State.DEAD, State.CANCELLED) and (holder is None or holder is job):
             job.state, job.attempts, job.crashes, job.due, job.poison_suspect = State.READY, 0, 0, self.now, False
             job.leave()
@@ -232,6 +235,6 @@ class Model:
                 self.keys[job.kind, job.key] = job.id
             if job.dependencies:
                 job.state = State.WAITING
-                self.judge_waiting([job], insist=True)
+                self.judge_waiting([job])
         elif job.state is State.SCHEDULED and job.attempts:
             job.state, job.due = State.READY, self.now

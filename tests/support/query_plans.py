@@ -271,7 +271,6 @@ class BigPostgres:
             with self._connection.transaction():
                 self._run(f"TRUNCATE {names}")
                 self._run(load_script(layout))
-            self._run("SELECT brin_summarize_new_values('holdfast.job_created')")  # as autovacuum does
             self._run(f"ANALYZE {names}")
             self._keep(situation)
         self._keep("drained")

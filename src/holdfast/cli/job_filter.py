@@ -28,8 +28,16 @@ _PARAMETERS = (
         for short, name, text in _REPEATABLE
     ),
     click.option("--error", metavar="TEXT", help="Jobs whose error holds this text."),
-    click.option("--since", metavar="WHEN", help="Enqueued since: 1h, 2d, or a moment."),
-    click.option("--until", metavar="WHEN", help="Enqueued before: 1h, 2d, or a moment."),
+    click.option(
+        "--since",
+        metavar="WHEN",
+        help="Enqueued since (finished states: finished since): 1h, 2d.",
+    ),
+    click.option(
+        "--until",
+        metavar="WHEN",
+        help="Enqueued before (finished states: finished before): 1h, 2d.",
+    ),
     click.option("--filter", "filter_", metavar="FILTER", help="state=dead kind=mail-* since=1h"),
 )
 

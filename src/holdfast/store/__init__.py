@@ -21,6 +21,7 @@ from holdfast.settings import sqlite_file
 if TYPE_CHECKING:
     from holdfast.store.access.audit import AuditedAction, AuditLog
     from holdfast.store.access.credentials import Credentials, IdempotencyKeys
+    from holdfast.store.access.saved_filters import SavedFilters
     from holdfast.store.batches.batches import Batches
     from holdfast.store.batches.inbox import InboxStore
     from holdfast.store.batches.queries import LedgerQueries
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.enqueue import Jobs
     from holdfast.store.jobs.leases import Leases
-    from holdfast.store.jobs.queries import JobQueries, SavedFilters, Traces
+    from holdfast.store.jobs.queries import JobQueries, Traces
     from holdfast.store.jobs.retention import Pruner
     from holdfast.store.jobs.steps import Steps
     from holdfast.store.schedules.plans import Plans
@@ -83,7 +84,7 @@ class Store:
     plans: Plans = noun("schedules.plans:Plans")
     audit_log: AuditLog = noun("access.audit:AuditLog")
     credentials: Credentials = noun("access.credentials:Credentials")
-    saved_filters: SavedFilters = noun("jobs.queries:SavedFilters")
+    saved_filters: SavedFilters = noun("access.saved_filters:SavedFilters")
     idempotency_keys: IdempotencyKeys = noun("access.credentials:IdempotencyKeys")
     database: Database = noun("engine.database:Database")
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.dependencies import After, IfNot
 from holdfast.domain.jobs.job import ControlRequest, OnLost, State
 from holdfast.domain.jobs.new_job import KeyScope, Unique
 from holdfast.domain.jobs.selector import Selector
@@ -210,6 +210,66 @@ def test_a_retried_job_waits_for_its_needs_again(store):
     assert store.control.retry(only(later), actor="ada") == [later]
     assert state(store, later) is State.WAITING
     store.leases.settle(take_one(store), Done())
+    assert state(store, later) is State.READY
+
+
+def chain(store, outcome=FATAL, **condition):
+    """A job that has failed, one that was cancelled because of it, and one because of that."""
+    first = put(store)
+    second = put(store, kind="later", after=After(ids=(first,), **condition))
+    third = put(store, kind="later", after=After(ids=(second,)))
+    store.leases.settle(take_one(store), outcome)
+    return first, second, third
+
+
+def test_a_job_whose_need_is_dead_is_not_retried(store):
+    """K17: it would run before its need; it stays as it is, and so does what depends on it."""
+    _, second, third = chain(store)
+    assert store.control.retry(only(second, third), actor="ada") == []
+    assert store.control.restart(only(third), actor="ada") == []
+    assert state(store, second) is state(store, third) is State.CANCELLED
+    assert store.views.get(second).reason == "dependency_failed"
+
+
+def test_a_need_and_its_dependents_are_retried_together(store):
+    """K17: in one selection they wait for each other."""
+    first, second, third = chain(store)
+    assert sorted(store.control.retry(ALL, actor="ada")) == [first, second, third]
+    assert [state(store, job) for job in (first, second, third)] == [State.READY, State.WAITING, State.WAITING]
+
+
+def test_dependents_come_back_with_their_need(store):
+    """K17: those that were cancelled because of it, down the chain; not those that a person cancelled."""
+    first, second, third = chain(store)
+    other = put(store, kind="later", after=After(ids=(put(store, hold=True),)))
+    store.control.cancel(only(other), actor="ada")
+    assert store.control.left_behind([first, other]) == [second, third]
+    assert store.control.retry(only(first), actor="ada", with_dependents=True) == [first, second, third]
+    assert [state(store, job) for job in (second, third, other)] == [State.WAITING, State.WAITING, State.CANCELLED]
+    store.leases.settle(take_one(store), Done())
+    assert state(store, second) is State.READY
+
+
+def test_a_retried_job_is_held_if_its_condition_says_so(store):
+    """K17: the rule of the job decides, as at first."""
+    first, second, _ = chain(store, if_not=IfNot.HOLD)
+    store.control.cancel(only(second), actor="ada")
+    assert store.control.retry(only(second), actor="ada") == [second]
+    job = store.views.get(second)
+    assert (job.state, job.note) == (State.HELD, f"needed job {first} is dead")
+
+
+def test_a_need_that_was_pruned_after_its_success_stops_nobody(store, clock):
+    """K26: its dependent can be retried long after."""
+    need = put(store)
+    later = put(store, kind="later", after=After(ids=(need,)))
+    store.leases.settle(take_one(store), Done())
+    store.leases.settle(take_one(store, kinds=("later",)), FATAL)
+    clock.advance(days=31)
+    assert store.pruner.prune()[State.DONE] == 1
+    assert store.control.retry(only(later), actor="ada") == [later]
+    assert state(store, later) is State.READY
+    store.leases.check_waiting()
     assert state(store, later) is State.READY
 
 

@@ -35,6 +35,8 @@ class Changed(Struct, frozen=True):
     ids: list[JobId]
     #: The states of jobs that matched and were not changed, if there are any.
     why: str | None = None
+    #: Jobs that stay cancelled because one of the changed ones had failed.
+    left_behind: list[JobId] = []
 
 
 class BatchChanged(Struct, frozen=True):

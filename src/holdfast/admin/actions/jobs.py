@@ -37,7 +37,7 @@ class JobAction(Struct, frozen=True):
 
     *run* changes the selected jobs and returns their ids. *applies* explains which jobs it leaves unchanged. *check*
     refuses invalid options before anything changes. An action that *refuses* some jobs must run in a dry run to find
-    out; the others skip such jobs.
+    out; the others skip such jobs. An action that *revives* jobs may leave their dependents behind.
     """
 
     run: Callable[..., list[JobId]]
@@ -47,6 +47,7 @@ class JobAction(Struct, frozen=True):
     destructive: bool = False
     note: bool = False
     refuses: bool = False
+    revives: bool = False
 
 
 def _kill(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:
@@ -58,15 +59,17 @@ def _delete(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]
     return control.delete(chosen)
 
 
-def _check_restart(*, memory: str | None = None) -> None:
+def _check_restart(*, memory: str | None = None, with_dependents: bool = False) -> None:  # noqa: ARG001 - an option
     if memory is not None:
         as_bytes(memory)
 
 
-def _restart(control: JobControl, chosen: Selector, *, actor: str, memory: str | None = None) -> list[JobId]:
+def _restart(
+    control: JobControl, chosen: Selector, *, actor: str, memory: str | None = None, with_dependents: bool = False
+) -> list[JobId]:
     if memory is not None:
         control.set_memory(chosen, as_bytes(memory), actor=actor)
-    return control.restart(chosen, actor=actor)
+    return control.restart(chosen, actor=actor, with_dependents=with_dependents)
 
 
 def _check_change(
@@ -120,14 +123,17 @@ JOB_ACTIONS: Mapping[str, JobAction] = {
     "resume": JobAction(JobControl.resume, "only what is held or told to pause goes on"),
     "retry": JobAction(
         JobControl.retry,
-        "only what is dead, cancelled or waits for a retry runs again, and no second job with one key; holdfast restart"
-        " takes what is done",
+        "only what is dead, cancelled or waits for a retry runs again, no second job with one key, and no job before"
+        " the one that it depends on; holdfast restart takes what is done",
+        revives=True,
     ),
     "kill": JobAction(_kill, "only what runs is ended; holdfast cancel takes what waits, too", destructive=True),
     "restart": JobAction(
         _restart,
-        "only what has ended begins anew, what is done only if it is a program, and no second job with one key",
+        "only what has ended begins anew, what is done only if it is a program, no second job with one key, and no job"
+        " before the one that it depends on",
         check=_check_restart,
+        revives=True,
     ),
     "hold": JobAction(JobControl.hold, "only what waits can be held", note=True),
     "unhold": JobAction(JobControl.unhold, "only what is held can be let go"),
@@ -183,7 +189,8 @@ class JobActions:
         audited = self._actions.audited(action, format_filter(selector), note=_describe_options(options))
         ids = job_action(action).run(audited.control, selector, actor=self._actions.actor, **options)
         why = _explain_unchanged(self._store, action, selector, set(ids)) if len(ids) < count else None
-        return Changed(action, count, len(ids), False, ids, why)
+        behind = self._store.control.left_behind(ids) if job_action(action).revives else []
+        return Changed(action, max(count, len(ids)), len(ids), False, ids, why, behind)
 
     def perform_on_cluster(self, action: str, key: str, *, dry_run: bool = False) -> Changed:
         """``retry`` or ``rm`` the dead jobs of one cluster of errors, at most 10,000 of them."""
@@ -244,7 +251,7 @@ class JobActions:
 
 def _describe_options(options: Mapping[str, Any]) -> str | None:
     """The note of an audit entry: the person's own note, or the options of the action."""
-    used = {name: value for name, value in options.items() if value is not None}
+    used = {name: value for name, value in options.items() if value is not None and value is not False}
     return used.pop("note", None) or " ".join(f"{name}={_describe(value)}" for name, value in used.items()) or None
 
 

@@ -53,8 +53,16 @@ pause = action(
     """,
     note,
 )
+with_dependents = click.option(
+    "--with-dependents", is_flag=True, help="Also run jobs again that were cancelled because one of these failed."
+)
 retry = action(
-    "retry", "Run dead and cancelled jobs again, with all their attempts; those that wait for a retry run now."
+    "retry",
+    """Run dead and cancelled jobs again, with all their attempts; those that wait for a retry run now.
+
+    A job whose dependency has failed stays as it is, unless that one runs again, too.
+    """,
+    with_dependents,
 )
 kill = action(
     "kill", "End jobs that run: they are asked to, and killed if they do not within seconds. What waits stays."
@@ -66,6 +74,7 @@ restart = action(
     One that was killed for its memory (oom) can be given more: holdfast restart 17 --memory 4G.
     """,
     click.option("--memory", metavar="SIZE", help="With this memory cap from now on: 512M, 8G."),
+    with_dependents,
 )
 hold = action("hold", "Keep jobs that nobody runs from starting until somebody lets them go.", note)
 unhold = action("unhold", "Let held jobs go.")
@@ -101,6 +110,8 @@ def _print_changed(session: CliSession, answer: Changed) -> None:
     jobs = "1 job" if answer.matched == 1 else f"{answer.matched:,} jobs"
     left = f" (left: {answer.why})" if answer.why else ""
     text = f"{answer.action}: {answer.changed} of {jobs}{left}"
+    if answer.left_behind:
+        text += f"; {len(answer.left_behind):,} that depend on them stay cancelled (add --with-dependents)"
     session.output.value(answer, lambda: [f"{jobs} would be asked; nothing was changed" if answer.dry_run else text])
 
 

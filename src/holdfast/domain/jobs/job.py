@@ -71,7 +71,7 @@ class WorkerRequest(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Why a run ended. Commands add ``exit_N`` and ``signal_N``."""
+    """Why a job or a run ended. Commands add ``exit_N`` and ``signal_N``."""
 
     DONE = "done"
     HANDLER_ERROR = "handler_error"
@@ -83,6 +83,7 @@ class EndReason(StrEnum):
     OOM = "oom"
     CANNOT_START = "cannot_start"
     UNREADABLE = "unreadable"
+    DEPENDENCY_FAILED = "dependency_failed"
 
 
 class Job(Struct, frozen=True):

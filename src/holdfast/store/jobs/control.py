@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct, structs
@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from holdfast.domain.commands.command import COMMAND, Edit
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.history import EventName
-from holdfast.domain.jobs.job import FINISHED, LIVE, ControlRequest, JobId, State
+from holdfast.domain.jobs.job import FINISHED, LIVE, ControlRequest, EndReason, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import checked_actor, checked_name, clean_text
 from holdfast.domain.quantities import checked_number, checked_timestamp
@@ -18,7 +18,7 @@ from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store.engine.changes import JOBS, NO_CHANGES, REQUESTS, Changes
 from holdfast.store.engine.operation import ById, Noun, Operation, Query, query
 from holdfast.store.jobs import dependencies
-from holdfast.store.jobs.dependencies import FinishedJob
+from holdfast.store.jobs.dependencies import FinishedJob, RevivableJob
 from holdfast.store.jobs.events import record
 from holdfast.store.jobs.queries import select_ids
 from holdfast.store.jobs.unique_keys import reclaim_keys
@@ -26,6 +26,7 @@ from holdfast.store.jobs.unique_keys import reclaim_keys
 #: Jobs that one transaction changes.
 CHUNK_SIZE = 500
 MAX_NOTE_LENGTH = 1000
+MAX_LEFT_BEHIND = 10_000
 MAY_HOLD = (State.WAITING, State.SCHEDULED, State.READY)
 IDLE = (State.HELD, *MAY_HOLD)
 
@@ -38,12 +39,6 @@ PayloadChange = Callable[[str], str]
 class _Place(Struct, frozen=True):
     id: JobId
     state: State
-
-
-class _Revivable(Struct, frozen=True):
-    id: JobId
-    kind: str
-    key: str | None
 
 
 class JobControl(Noun):
@@ -89,26 +84,54 @@ class JobControl(Noun):
         """
         return self._each(selector, (State.HELD,), lambda ids: _unhold(ids, actor), actor=actor)
 
-    def retry(self, selector: Selector, *, actor: str) -> list[JobId]:
+    def retry(self, selector: Selector, *, actor: str, with_dependents: bool = False) -> list[JobId]:
         """Run dead and cancelled jobs again with all their attempts, and jobs that wait for a retry now.
 
-        They wait for live dependencies. Of several jobs with one unique key only the newest
-        runs again, and none while another job has the key. No new job is created.
+        They wait for live dependencies. A job whose dependency has failed stays as it is, unless
+        that one runs again, too. *with_dependents*: jobs that were cancelled because one of these
+        failed run again as well. Of several jobs with one unique key only the newest runs again, and
+        none while another job has the key. No new job is created.
         """
         dead = (State.DEAD, State.CANCELLED)
-        revive = _revival("lock_unsuccessful_jobs", "retry_jobs", actor)
-        revived = self._each(selector, dead, revive, actor=actor, newest=True)
+        revived = self._revive(selector, dead, ("lock_unsuccessful_jobs", "retry_jobs"), actor)
         hasten = _change("run_retries_now", EventName.RETRIED, {}, actor)
-        return revived + self._each(selector, (State.SCHEDULED,), hasten, actor=actor)
+        changed = revived + self._each(selector, (State.SCHEDULED,), hasten, actor=actor)
+        return changed + self._with_dependents(changed, actor) if with_dependents else changed
 
-    def restart(self, selector: Selector, *, actor: str) -> list[JobId]:
+    def restart(self, selector: Selector, *, actor: str, with_dependents: bool = False) -> list[JobId]:
         """As :meth:`retry`, and commands that are done as well: the same jobs, each with a new attempt.
 
         The finished attempt and its log stay in the history; its checkpoint and progress are deleted.
         """
-        rerun = _revival("lock_done_jobs", "rerun_done_jobs", actor, kind=COMMAND)
-        done = self._each(selector, (State.DONE,), rerun, actor=actor, newest=True)
-        return done + self.retry(selector, actor=actor)
+        statements = ("lock_done_jobs", "rerun_done_jobs")
+        done = self._revive(selector, (State.DONE,), statements, actor, kind=COMMAND)
+        changed = done + self.retry(selector, actor=actor)
+        return changed + self._with_dependents(changed, actor) if with_dependents else changed
+
+    def left_behind(self, ids: Sequence[JobId]) -> list[JobId]:
+        """Up to 10,000 jobs that are cancelled because one of these failed, down the whole chain."""
+        return self._backend.read(dependencies.left_behind, ids, MAX_LEFT_BEHIND) if ids else []
+
+    def _with_dependents(self, ids: list[JobId], actor: str) -> list[JobId]:
+        behind = self.left_behind(ids)
+        return self.retry(Selector(ids=tuple(behind)), actor=actor) if behind else []
+
+    def _revive(
+        self, selector: Selector, states: tuple[State, ...], statements: tuple[str, str], actor: str, **values: str
+    ) -> list[JobId]:
+        """Run finished jobs again: the *statements* lock and change them. Their dependencies are judged last."""
+        narrowed = selector.only(*states)
+        selected = set() if narrowed.empty else set(self._backend.read(select_ids, narrowed))
+        lock, change = statements
+
+        def revive(ids: list[JobId]) -> Operation[list[JobId]]:
+            return _revive(query(lock, RevivableJob, ids=ids, **values), change, actor, selected)
+
+        revived = self._each(selector, states, revive, actor=actor, newest=True)
+        for start in range(0, len(revived), CHUNK_SIZE):
+            waiting = sorted(revived)[start : start + CHUNK_SIZE]
+            self._backend.write(dependencies.judge_waiting, waiting, where=dependencies.UNLOCKED)
+        return revived
 
     def rewrite(self, selector: Selector, make: PayloadChange, *, actor: str, detail: object = None) -> list[JobId]:
         """Change the payloads of idle jobs. A later claim gets the new payload, never the old one.
@@ -187,7 +210,9 @@ def cancel_jobs(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
     running = [job.id for job in rows if job.state is State.RUNNING]
     yield from dependencies.pass_on([job.id for job in rows if job.state is State.WAITING])
     finished: list[FinishedJob] = yield query(
-        "cancel_idle_jobs", FinishedJob, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle))
+        "cancel_idle_jobs",
+        FinishedJob,
+        idle=dependencies.cancelled_columns(dict.fromkeys(idle, f"cancelled by {actor}"), EndReason.CANCELLED),
     )
     requested = [
         row[0] for row in (yield query("request_job_control", ids=running, requested=ControlRequest.CANCEL, note=None))
@@ -222,12 +247,9 @@ def _unhold(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
     return sorted(job.id for job in rows)
 
 
-def _revival(lock: str, statement: str, actor: str, **values: str) -> ControlOperation:
-    return lambda ids: _revive(query(lock, _Revivable, ids=ids, **values), statement, actor)
-
-
-def _revive(lock: Query, statement: str, actor: str) -> Operation[list[JobId]]:
-    rows: list[_Revivable] = yield lock
+def _revive(lock: Query, statement: str, actor: str, selected: set[JobId]) -> Operation[list[JobId]]:
+    locked: list[RevivableJob] = yield lock
+    rows = yield from dependencies.without_failed_dependencies(locked, selected)
     keyed = {(job.kind, job.key): job.id for job in rows if job.key is not None}  # ascending: the newest wins
     blocked = yield from reclaim_keys(keyed)
     chosen = [job.id for job in rows if job.key is None or keyed[job.kind, job.key] == job.id]
@@ -235,7 +257,6 @@ def _revive(lock: Query, statement: str, actor: str) -> Operation[list[JobId]]:
     revived: list[_Place] = yield query(statement, _Place, ids=chosen)
     changed = sorted(job.id for job in revived)
     yield from record(EventName.RETRIED, dict.fromkeys(changed), actor=actor)
-    yield from dependencies.judge_waiting([job.id for job in revived if job.state is State.WAITING], insist=True)
     return changed
 
 

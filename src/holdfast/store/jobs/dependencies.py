@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from holdfast.domain.jobs.dependencies import After, DependencyState, DependencyStep, IfNot, When, next_step, reason_for
 from holdfast.domain.jobs.history import EventName
-from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.job import EndReason, JobId, State
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.selector import Glob
 from holdfast.errors import DependencyNotFound
-from holdfast.store.engine.operation import ById, Operation, Query, Rows, query
+from holdfast.store.engine.operation import ById, Operation, Query, Rows, columns_of, query
 from holdfast.store.jobs.events import record
 
 #: Conditions on the rows of waiting jobs: wait for locked ones, but briefly, or leave them out.
@@ -26,6 +26,16 @@ class WaitingJob(Struct, frozen=True):
     id: JobId
     after_when: When
     after_failed: IfNot
+
+
+class RevivableJob(Struct, frozen=True):
+    """A finished job, locked, with its unique key and its condition."""
+
+    id: JobId
+    kind: str
+    key: str | None
+    after_when: When | None
+    after_failed: IfNot | None
 
 
 class FinishedJob(Struct, frozen=True):
@@ -107,6 +117,44 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False, where: tuple[st
     return locked
 
 
+def without_failed_dependencies(
+    jobs: Sequence[RevivableJob], selected: Container[JobId]
+) -> Operation[list[RevivableJob]]:
+    """Leave out jobs whose dependencies have failed, unless these are *selected* to run again, too.
+
+    A dependency that no longer exists finished long ago: from now on it does not count.
+    """
+    states: list[DependencyState] = yield query("list_dependency_states", DependencyState, ids=[job.id for job in jobs])
+    gone = [each for each in states if each.state is None]
+    if gone:
+        yield query("delete_dependencies", dependencies=Rows(**columns_of(gone, "job_id", "dependency_id")))
+    known: dict[JobId, list[DependencyState]] = defaultdict(list)
+    for each in states:
+        if each.state is not None:
+            known[each.job_id].append(each)
+    refused: set[JobId] = set()
+
+    def may_run(job: RevivableJob) -> bool:
+        seen = [
+            State.WAITING if each.dependency_id in selected and each.dependency_id not in refused else each.state
+            for each in known[job.id]
+        ]
+        if not seen or job.after_when is None or job.after_failed is None:
+            return True
+        return next_step(job.after_when, job.after_failed, seen) is not DependencyStep.CANCEL
+
+    # A job that is left out may be the dependency of another.
+    while more := {job.id for job in jobs if job.id not in refused and not may_run(job)}:
+        refused |= more
+    return [job for job in jobs if job.id not in refused]
+
+
+def left_behind(ids: Sequence[JobId], limit: int) -> Operation[list[JobId]]:
+    """The jobs that were cancelled because one of these failed, down the whole chain."""
+    rows = yield query("list_left_behind", ids=list(ids), limit=limit)
+    return sorted(row[0] for row in rows)
+
+
 def after_end(finished: Iterable[JobId], *, where: tuple[str, ...] = UNLOCKED) -> Operation[list[JobId]]:
     """Judge the jobs that wait for *finished*; returns those that another transaction has locked."""
     dependents = yield from _dependents(list(finished))
@@ -151,10 +199,15 @@ def _cancel(notes: dict[JobId, str]) -> Operation[list[JobId]]:
     if not notes:
         return []
     finished: list[FinishedJob] = yield query(
-        "cancel_idle_jobs", FinishedJob, idle=ById(id=list(notes), note=list(notes.values()))
+        "cancel_idle_jobs", FinishedJob, idle=cancelled_columns(notes, EndReason.DEPENDENCY_FAILED)
     )
     yield from record(EventName.CANCELLED, notes, actor=Actor.DEPENDENCIES)
     return [job.id for job in finished if job.has_dependents]
+
+
+def cancelled_columns(notes: Mapping[JobId, str], reason: EndReason) -> ById:
+    """The jobs to cancel, each with its note."""
+    return ById(id=list(notes), note=list(notes.values()), reason=[reason] * len(notes))
 
 
 def _dependents(ids: list[JobId]) -> Operation[list[JobId]]:

@@ -1,4 +1,4 @@
-"""Queries for jobs: single jobs, pages, counts, their history, why they do not run; saved filters."""
+"""Queries for jobs: single jobs, pages, counts, their history, why they do not run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
-from holdfast.domain.jobs.selector import Glob, Selector, parse_filter
+from holdfast.domain.jobs.selector import Glob, Selector
 from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
-from holdfast.domain.names import checked_actor, checked_name
-from holdfast.errors import InvalidInput, JobPruned, NoSuchJob, NotFound
+from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
 from holdfast.store.engine.operation import Noun, Operation, Query, query, read, read_now
 from holdfast.store.fleet.registry import WorkerRow
 
@@ -29,11 +28,8 @@ MAX_SPARSE_JOBS = 5_000
 _BEGINNING, _END = datetime(1900, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 #: Ids that one statement reads.
 ID_PAGE_SIZE = 10_000
-MAX_FILTER_LENGTH = 2000
 #: The names of conditions and the values of their parameters.
 Conditions = tuple[tuple[str, ...], dict[str, Any]]
-#: Saved filters that a list shows.
-LIST_LIMIT = 200
 
 
 class Page(Struct, frozen=True):
@@ -250,6 +246,8 @@ def _conditions(selector: Selector) -> Conditions:
     by_label = "by_labels" if all(Glob(label).exact for label in selector.labels or ()) else "like_labels"
     states = selector.states or ()
     finished = "finished_" if selector.selects_by_finish else ""
+    # An error is searched among jobs with errors; a constant state would lead to the index of that state.
+    one_state = len(states) == 1 and selector.error is None
     possible: dict[str, tuple[str, Any]] = {
         "by_ids": ("ids", selector.ids),
         "by_keys": ("keys", selector.keys),
@@ -257,7 +255,7 @@ def _conditions(selector: Selector) -> Conditions:
         "by_tags": ("tags", selector.tags),
         "like_queues": ("queues", _globs(selector.queues)),
         "like_kinds": ("kinds", _globs(selector.kinds)),
-        f"only_{states[0]}" if len(states) == 1 else "by_states": ("states", selector.states),
+        f"only_{states[0]}" if one_state else "by_states": ("states", selector.states),
         "by_error": ("error", selector.error),
         f"{finished}since": ("since", selector.since),
         f"{finished}until": ("until", selector.until),
@@ -268,41 +266,3 @@ def _conditions(selector: Selector) -> Conditions:
 
 def _globs(values: tuple[str, ...] | None) -> list[Glob] | None:
     return None if values is None else [Glob(value) for value in values]
-
-
-class SavedFilter(Struct, frozen=True):
-    """A filter that somebody wants to find again."""
-
-    name: str
-    filter: str
-    actor: str
-    created_at: datetime
-
-
-class SavedFilters(Noun):
-    """Filters by name."""
-
-    def save(self, name: str, text: str, *, actor: str) -> None:
-        """Save a filter under a name; it replaces a filter of this name.
-
-        Raises:
-            InvalidInput: The filter is not valid.
-        """
-        checked_name(name, label="the name")
-        if len(text) > MAX_FILTER_LENGTH:
-            raise InvalidInput(f"a filter has at most {MAX_FILTER_LENGTH:,} characters")
-        parse_filter(text)
-        self._backend.run(query("save_filter", name=name, filter=text, actor=checked_actor(actor)), repeatable=True)
-
-    def delete(self, name: str) -> None:
-        """Delete a filter.
-
-        Raises:
-            NotFound: No filter has this name.
-        """
-        if not self._backend.run(query("delete_filter", name=name)):
-            raise NotFound(f"there is no filter {name[:100]!r}")
-
-    def list(self) -> list[SavedFilter]:
-        """The first 200 filters by name."""
-        return self._fetch("list_filters", SavedFilter, limit=LIST_LIMIT)

@@ -1,6 +1,7 @@
 -- fragment: finished_with_job
 -- planner: LATERAL with LIMIT 1 forces a primary-key lookup, as in live_with_job.
-holdfast.finished CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = finished.id LIMIT 1) AS job
+holdfast.finished CROSS JOIN LATERAL (
+    SELECT key, after_when, after_failed FROM holdfast.job WHERE job.id = finished.id LIMIT 1) AS job
 
 -- fragment: insert_live_again
 -- Insert the deleted jobs as live. The token goes on from its old value.

@@ -18,7 +18,8 @@ ORDER BY job_id
 -- name: hold_jobs
 -- Hold jobs that are not running, each with its note.
 UPDATE holdfast.live SET state = 'held', note = :notes::jsonb->id::text->>'note'
-WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:notes::jsonb)::bigint)) AND state IN ('waiting', 'scheduled', 'ready')
+WHERE {lock_wait} AND id = ANY(ARRAY(SELECT jsonb_object_keys(:notes::jsonb)::bigint))
+    AND state IN ('waiting', 'scheduled', 'ready')
 RETURNING id
 
 -- name: cancel_idle_jobs
@@ -26,12 +27,12 @@ RETURNING id
 WITH deleted AS (
     DELETE FROM holdfast.live
     WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:idle::jsonb)::bigint)) AND state <> 'running'
-    RETURNING *, :idle::jsonb->id::text->>'note' AS error
+    RETURNING *, :idle::jsonb->id::text->>'note' AS error, :idle::jsonb->id::text->>'reason' AS reason
 ), inserted AS (
     INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, finished_at,
         reason, error)
     SELECT id, 'cancelled', queue, kind, priority, due_at, attempts, crashes, token, (SELECT holdfast.now()),
-        'cancelled', error
+        reason, error
     FROM deleted
 )
 SELECT id, has_dependents FROM deleted

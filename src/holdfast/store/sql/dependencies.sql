@@ -51,6 +51,18 @@ live.id = ANY(ARRAY(
 -- List which of these jobs wait.
 SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state = 'waiting'
 
+-- name: list_left_behind
+-- List the jobs that were cancelled because one of these failed, down the whole chain.
+WITH RECURSIVE behind (id) AS (
+    SELECT dependency.job_id FROM holdfast.dependency AS dependency
+    WHERE dependency.dependency_id = ANY(:ids::bigint[])
+        AND (SELECT reason FROM holdfast.finished AS finished WHERE finished.id = dependency.job_id) = 'dependency_failed'
+    UNION
+    SELECT dependency.job_id FROM behind JOIN holdfast.dependency AS dependency ON dependency.dependency_id = behind.id
+    WHERE (SELECT reason FROM holdfast.finished AS finished WHERE finished.id = dependency.job_id) = 'dependency_failed'
+)
+SELECT id FROM behind LIMIT :limit::bigint
+
 -- name: list_dependency_states
 -- List the state of each dependency. NULL means that its job was deleted.
 SELECT job_id, dependency_id, coalesce(

@@ -196,7 +196,8 @@ ORDER BY finished_at DESC, id DESC LIMIT :limit::bigint
 
 -- name: find_created_between
 -- Find the jobs that were enqueued in a time, up to :limit.
-SELECT id FROM holdfast.job WHERE created_at >= :since AND created_at < :until LIMIT :limit::bigint
+SELECT id FROM holdfast.job WHERE created_at >= :since AND created_at < :until
+ORDER BY created_at DESC LIMIT :limit::bigint
 
 -- name: before
 -- Condition: older than an id.

@@ -24,7 +24,7 @@ RETURNING holdfast_live.id
 INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, finished_at, reason,
     error)
 SELECT live.id, 'cancelled', live.queue, live.kind, live.priority, live.due_at, live.attempts, live.crashes, live.token,
-    :now, 'cancelled', idle.value->>'note'
+    :now, idle.value->>'reason', idle.value->>'note'
 FROM json_each(:idle) AS idle CROSS JOIN holdfast_live AS live ON live.id = CAST(idle.key AS INTEGER)
 WHERE live.state <> 'running';
 DELETE FROM holdfast_live

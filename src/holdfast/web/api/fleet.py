@@ -13,9 +13,9 @@ from holdfast.domain.access.roles import AuditEntry, Role
 from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch
 from holdfast.errors import InvalidInput
 from holdfast.store.access.audit import NEWEST
+from holdfast.store.access.saved_filters import SavedFilter
 from holdfast.store.fleet.dashboard import RunningJob
 from holdfast.store.fleet.overview import QueueView, WorkerView, worker_views
-from holdfast.store.jobs.queries import SavedFilter
 from holdfast.web.api.openapi import Limit, Name, Number, Text, get, post
 from holdfast.web.request import Request
 

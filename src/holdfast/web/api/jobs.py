@@ -106,6 +106,7 @@ class JobActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     priority: Priority | None = None
     to_queue: Name | None = None
     run_at: Name | None = None
+    with_dependents: bool = False
     dry_run: bool = False
 
 
@@ -188,6 +189,8 @@ def change_jobs(request: Request, body: JobActionBody) -> Changed:
     action = job_action(body.action)
     request.require(action.role, f"to {body.action} jobs")
     options: dict[str, Any] = {"note": body.note} if action.note else {}
+    if action.revives:
+        options["with_dependents"] = body.with_dependents
     if body.action == "set":
         options = {"priority": body.priority, "to_queue": body.to_queue, "run_at": body.run_at}
         if all(value is None for value in options.values()):

@@ -122,8 +122,7 @@ CREATE TABLE holdfast.job (
 );
 CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
 CREATE INDEX job_key ON holdfast.job (key, id) WHERE key IS NOT NULL;
--- Rows arrive in the order of their time, so lists need only page ranges.
-CREATE INDEX job_created ON holdfast.job USING brin (created_at) WITH (pages_per_range = 16, autosummarize = on);
+CREATE INDEX job_created ON holdfast.job (created_at);
 -- Jobs without tags pay nothing for it.
 CREATE INDEX job_tags ON holdfast.job USING gin ((tags::jsonb)) WHERE tags IS NOT NULL;
 
