@@ -128,6 +128,7 @@ OPERATIONS = {
     "claim marked": claim(mark=True),
     "claim limited": claim(queues=["narrow"]),
     "renew": lambda store, layout: store.leases.renew(leases(layout)),
+    "requests": lambda store, layout: store.leases.requests(leases(layout)),
     "mark": lambda store, layout: store.leases.record_start(leases(layout)[0]),
     "settle done": settle(Done()),
     "settle again": settle(Done(), token=0, lost=100),

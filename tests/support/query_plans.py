@@ -148,7 +148,7 @@ class Observed:
     def fetch(self, query: Query) -> list[Any]:
         return self._do(query)
 
-    def notify(self) -> None:
+    def notify(self, changes: frozenset[str]) -> None:
         """Do nothing: there is no listener."""
 
     def write(self, operation, /, *args, **kwargs):

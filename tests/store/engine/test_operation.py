@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 
+from holdfast.store.engine.changes import QUEUES, SCHEDULES
 from holdfast.store.engine.operation import Noun, Operation, delegate, query, read, run_operation, transaction
 
 
@@ -23,8 +24,8 @@ class RecordingBackend:
         self.calls.append("read")
         return run_operation(operation(*args, **kwargs), lambda statement: [(statement.name,)])
 
-    def notify(self) -> None:
-        self.calls.append("notify")
+    def notify(self, changes: frozenset[str]) -> None:
+        self.calls.append(f"notify {' '.join(sorted(changes))}")
 
 
 def launch(size: int, *, label: str = "none") -> Operation[str]:
@@ -34,7 +35,7 @@ def launch(size: int, *, label: str = "none") -> Operation[str]:
 
 
 class Things(Noun):
-    @transaction(wakes=True)
+    @transaction(wakes=QUEUES)
     def change(self, count: int, *, note: str | None = None) -> Operation[int]:
         """Change things."""
         yield query("change", count=count, note=note)
@@ -50,7 +51,7 @@ class Things(Noun):
         first = yield from Things.change.operation(self, count)
         return first + (yield from Things.change.operation(self, count, note="again"))
 
-    launch = delegate(launch, wakes=True)
+    launch = delegate(launch, wakes=SCHEDULES)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def things(backend):
 
 def test_a_call_runs_in_one_transaction_and_then_wakes_workers(things, backend):
     assert things.change(3) == 3
-    assert backend.calls == ["write", "notify"]
+    assert backend.calls == ["write", "notify queues"]
 
 
 def test_a_call_that_changes_nothing_wakes_nobody(things, backend):
@@ -86,7 +87,7 @@ def test_an_operation_is_a_part_of_another(things, backend):
 
 def test_an_operation_of_another_module_is_a_method(things, backend):
     assert things.launch(5, label="x") == "launch 5 x"
-    assert backend.calls == ["write", "notify"]
+    assert backend.calls == ["write", "notify schedules"]
 
 
 def test_a_method_keeps_its_promise_and_its_parameters(things):

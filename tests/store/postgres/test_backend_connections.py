@@ -111,8 +111,8 @@ def test_a_pool_in_use_is_named_with_a_way_out(database):
     """K64: the setting is in the hint."""
     store = open_store(f"{database.url}&connections={MIN_CONNECTIONS}")
     pool = store.backend._pool
-    with pool.connection(limit=5), pool.connection(limit=5):
-        with pytest.raises(StoreUnavailable) as refused, pool.connection(limit=0.05):
-            pass
-    assert "connections=N" in refused.value.hint
+    refused = pytest.raises(StoreUnavailable)
+    with pool.connection(limit=5), pool.connection(limit=5), refused as error, pool.connection(limit=0.05):
+        pass
+    assert "connections=N" in error.value.hint
     store.close()
