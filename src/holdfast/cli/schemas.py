@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from holdfast.admin.views.jobs import JobView
 from holdfast.cli.command import Items
+from holdfast.domain.json_schema import schema_components
 from holdfast.output.envelope import SCHEMA_VERSION, Envelope, NdjsonEnd
 
 #: ``ls`` names this answer as a string, so that it starts without importing the views.
@@ -17,7 +16,7 @@ JOBS = Items("jobs", JobView)
 def schema(title: str, answer: Any) -> dict[str, Any]:
     """The JSON Schema of a command's document; ``$defs/line`` describes its lines in NDJSON."""
     types = [answer.type if isinstance(answer, Items) else answer, Envelope, NdjsonEnd]
-    (item, envelope, last), definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    (item, envelope, last), definitions = schema_components(types, ref_template="#/$defs/{name}")
     document = definitions.pop(envelope["$ref"].rpartition("/")[2])
     data = item
     if isinstance(answer, Items):

@@ -405,6 +405,15 @@ def test_a_required_cap_is_refused_where_there_is_none(run, monkeypatch):
     assert "--require-cap" in job.error
 
 
+def test_a_required_cap_is_refused_where_the_supervisor_has_no_method(run, monkeypatch):
+    """K82: a read-only check found a method of the host, but the supervisor could not use it."""
+    monkeypatch.setenv("HOLDFAST_CAPS", "watch")
+    monkeypatch.setattr("holdfast.worker.commands.executor.enforcer_here", lambda: "cgroup2")
+    job = run("true", memory=CAP, require_cap=True)
+    assert (job.state, job.reason) == (State.DEAD, "cannot_start")
+    assert "--require-cap" in job.error
+
+
 def groups():
     """Groups of this process and of dead ones; other processes may run commands at the same time."""
     return {group for group in Path("/sys/fs/cgroup").rglob("holdfast-*") if _is_ours(int(group.name.split("-")[2]))}

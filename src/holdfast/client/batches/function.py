@@ -8,6 +8,7 @@ import logging
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from tokenize import TokenError
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -199,10 +200,13 @@ class UnitFunction(Generic[P, R]):
 
     @property
     def code(self) -> str | None:
-        """A digest of the source code, which changes when the function is edited under an open run."""
+        """A digest of the source code, which changes when the function is edited under an open run.
+
+        None without source code, or if its file is another one by now: there may be any text at its lines.
+        """
         try:
             return hashlib.sha256(inspect.getsource(self.function).encode()).hexdigest()[:16]
-        except (OSError, TypeError):
+        except (OSError, TypeError, SyntaxError, TokenError):
             return None
 
 

@@ -15,6 +15,7 @@ from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind, dump_options
 from holdfast.domain.jobs.new_job import NewJob, key_json
 from holdfast.domain.jobs.upgrade import Upgrade, checked_upgrades, function_digest, upgraded
+from holdfast.domain.json_schema import schema
 from holdfast.domain.names import checked_name, nearest_name
 from holdfast.domain.schedules.plan import Plan
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, PayloadTooLarge
@@ -177,7 +178,7 @@ def _default(value: Any) -> Any:
 
 def _schema(name: str, payload_type: type[msgspec.Struct]) -> str:
     try:
-        return msgspec.json.encode(msgspec.json.schema(payload_type)).decode()
+        return msgspec.json.encode(schema(payload_type)).decode()
     except (TypeError, InvalidInput) as error:
         raise InvalidKind(f"kind {name!r}: its payload cannot be typed: {error}") from None
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, get_type_hints
 
-import msgspec
 from msgspec import Meta, Struct
 
 from holdfast import __version__
 from holdfast.domain.access.roles import Role
+from holdfast.domain.json_schema import schema_components
 from holdfast.errors.http import HTTP_STATUSES
 from holdfast.output.envelope import Envelope, Failure
 
@@ -40,7 +40,7 @@ _KEY = {
 def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     types = [type_ for each in endpoints for type_ in (each.answer, each.query, each.body) if type_ is not None]
     types += [Envelope, Failure]
-    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schemas, components = schema_components(types, ref_template="#/components/schemas/{name}")
     known = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, Any] = {}
     for each in endpoints:

@@ -21,6 +21,7 @@ from holdfast.worker.commands import kernel
 #: Where the kernel shows its control groups.
 ROOT = kernel.CGROUPS
 CGROUP1, CGROUP2, WATCH = "cgroup1", "cgroup2", "watch"
+NOT_ENFORCED = "nothing on this host can enforce its caps, and --require-cap was given"
 #: The period of processor quotas.
 PERIOD_US = 100_000
 #: A shell moves itself into the groups and then becomes the command, so no other process is ever in them.
@@ -33,6 +34,8 @@ class Cap:
     """The cap on one command and its descendants."""
 
     enforcer = ""
+    #: Whether the kernel enforces every limit; otherwise a controller is missing.
+    complete = True
 
     def wrap(self, argv: list[str]) -> list[str]:
         """The command line that starts the command under the cap."""
@@ -108,6 +111,7 @@ class CgroupV1(Cgroup):
             limits[self._memory / "memory.limit_in_bytes"] = memory
             # A kernel that does not count swap lacks these files.
             optional = {self._memory / "memory.memsw.limit_in_bytes": memory, self._memory / "memory.swappiness": 0}
+        self.complete = cpus is None or "cpu" in homes
         if cpus is not None and "cpu" in homes:
             cpu = homes["cpu"] / group_name(name)
             folders.append(cpu)
@@ -157,6 +161,9 @@ class SystemdScope(Cap):
         del name
         self._limits = [] if memory is None else [f"-pMemoryMax={memory}", "-pMemorySwapMax=0", "-pOOMPolicy=kill"]
         self._limits += [] if cpus is None else [f"-pCPUQuota={cpus:.0%}"]
+        needed = {"memory": memory, "cpu": cpus}
+        # systemd accepts limits without a word whose controllers it does not have.
+        self.complete = {name for name, limit in needed.items() if limit is not None} <= _systemd_controllers()
 
     def wrap(self, argv: list[str]) -> list[str]:
         user = [] if os.geteuid() == 0 else ["--user"]
@@ -208,6 +215,14 @@ def _v2_home() -> Path | None:
 
 def _has_systemd() -> bool:
     return Path("/run/systemd/system").is_dir() and shutil.which("systemd-run") is not None
+
+
+def _systemd_controllers() -> set[str]:
+    """The controllers that the systemd of this user can give to a scope."""
+    user = os.geteuid()
+    home = ROOT if user == 0 else ROOT / f"user.slice/user-{user}.slice/user@{user}.service"
+    unified = set(kernel.words(home / "cgroup.controllers"))
+    return unified or {name for name in ("memory", "cpu") if user == 0 and (ROOT / name).is_dir()}
 
 
 def group_name(name: str) -> str:

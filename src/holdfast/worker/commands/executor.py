@@ -34,7 +34,7 @@ from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run, StopReason
-from holdfast.worker.commands.caps import WATCH, enforcer_here
+from holdfast.worker.commands.caps import NOT_ENFORCED, WATCH, enforcer_here
 from holdfast.worker.commands.output import MAX_BYTES, TAIL_BYTES, AttemptLog
 from holdfast.worker.executors.channel import CANNOT_START, ProcessExited, StartProcess
 from holdfast.worker.executors.children import SupervisorClient
@@ -172,7 +172,8 @@ class CommandExecutor(SlotExecutor):
         lease, number = run.lease, self._attempt_number(run.lease)
         env = environment(command, os.environ, job_id=lease.job_id, attempt=number, queue=lease.queue)
         message = StartProcess(list(command.argv), command=True, cwd=command.cwd, env=env, measured=run.measured)
-        message = structs.replace(message, memory=command.memory, cpus=command.cpus)
+        caps = {"memory": command.memory, "cpus": command.cpus, "require_cap": command.require_cap}
+        message = structs.replace(message, **caps)
         reading, writing = os.pipe()
         try:
             name = self._supervisor.start_process(message, writing)
@@ -235,8 +236,7 @@ def _refusal(command: Command) -> Failed | None:
         why = "is a directory" if file.is_dir() else "cannot be executed" if file.exists() else "is not there"
         return Failed(error=f"the program {name!r} {why}", reason=EndReason.CANNOT_START)
     if command.require_cap and command.capped and enforcer_here() == WATCH:
-        error = "nothing on this host can enforce its caps, and --require-cap was said"
-        return Failed(error=error, reason=EndReason.CANNOT_START, permanent=True)
+        return Failed(error=NOT_ENFORCED, reason=EndReason.CANNOT_START, permanent=True)
     return None
 
 
@@ -246,7 +246,8 @@ def _outcome(run: Run, command: Command, exited: ProcessExited | None, output: A
     if exited is None:
         return Lost(reason=EndReason.CRASHED, begun=True, error="the program was lost with its supervisor")
     if exited.error is not None and exited.status == CANNOT_START:
-        return Failed(error=f"the program cannot be started: {exited.error}", reason=EndReason.CANNOT_START)
+        error, permanent = f"the program cannot be started: {exited.error}", exited.error == NOT_ENFORCED
+        return Failed(error=error, reason=EndReason.CANNOT_START, permanent=permanent)
     if exited.oom:
         cap, peak = command.memory or 0, exited.peak or 0
         error = f"it took more than its cap of {cap:,} bytes (peak {peak:,}) and was killed by {exited.enforcer}"

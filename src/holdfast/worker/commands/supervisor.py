@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast.worker import clock
 from holdfast.worker.commands import kernel
-from holdfast.worker.commands.caps import WATCH, Cap, CapMethod, best_cap_method
+from holdfast.worker.commands.caps import NOT_ENFORCED, WATCH, Cap, CapMethod, best_cap_method
 from holdfast.worker.executors import channel
 from holdfast.worker.executors.channel import Channel, ProcessExited, StartProcess, ToSupervisor
 
@@ -158,9 +158,8 @@ class Supervisor:
         )
         cap = None
         try:
-            capped = message.command and (message.memory is not None or message.cpus is not None)
-            if capped and self._cap_method is not None:
-                cap = self._cap_method(message.child, message.memory, message.cpus)
+            if message.command and (message.memory is not None or message.cpus is not None):
+                cap = self._make_cap(message)
             argv = message.argv if message.command else [*message.argv, str(descriptor)]
             process = subprocess.Popen(  # noqa: S603 - requested by our own worker
                 argv if cap is None else cap.wrap(argv),
@@ -177,6 +176,16 @@ class Supervisor:
         finally:
             os.close(descriptor)
         return _Child(process, cap, message)
+
+    def _make_cap(self, message: StartProcess) -> Cap | None:
+        """The cap of a command; None: it is only watched. A required cap that nothing enforces is refused."""
+        method = self._cap_method
+        cap = None if method is None else method(message.child, message.memory, message.cpus)
+        if message.require_cap and (cap is None or not cap.complete):
+            if cap is not None:
+                cap.delete()
+            raise ValueError(NOT_ENFORCED)
+        return cap
 
     def _freeze(self, child: _Child, *, frozen: bool) -> None:
         if frozen != child.frozen and child.process.returncode is None:

@@ -75,6 +75,8 @@ class StartProcess(Struct, frozen=True, tag=True):
     env: dict[str, str] | None = None
     memory: int | None = None
     cpus: float | None = None
+    #: Refuse the start if the kernel does not enforce the caps.
+    require_cap: bool = False
     measured: bool = False
     child: str = field(default_factory=lambda: secrets.token_hex(8))
 

@@ -1,0 +1,33 @@
+"""Caps: whether the kernel enforces every limit of a command."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast.worker.commands import caps
+from holdfast.worker.commands.caps import CgroupV1, SystemdScope
+
+
+@pytest.mark.parametrize(
+    ("controllers", "cpus", "complete"),
+    [(("memory", "cpu"), 0.5, True), (("memory",), 0.5, False), (("memory",), None, True)],
+)
+def test_a_group_without_the_processor_controller_is_not_complete(tmp_path, controllers, cpus, complete):
+    """K82: --require-cap passed although nothing kept the processor quota."""
+    homes = {name: tmp_path / name for name in controllers}
+    for home in homes.values():
+        home.mkdir()
+    assert CgroupV1(homes, "x", 10**6, cpus).complete is complete
+
+
+@pytest.mark.parametrize(("controllers", "complete"), [("cpu memory pids", True), ("pids", False), ("cpu pids", False)])
+def test_a_scope_needs_the_controllers_of_its_systemd(tmp_path, monkeypatch, controllers, complete):
+    """K82: systemd accepts a limit whose controller is not delegated, and does not keep it."""
+    user = os.geteuid()
+    home = tmp_path if user == 0 else tmp_path / f"user.slice/user-{user}.slice/user@{user}.service"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "cgroup.controllers").write_text(controllers)
+    monkeypatch.setattr(caps, "ROOT", tmp_path)
+    assert SystemdScope("x", 10**6, None).complete is complete
