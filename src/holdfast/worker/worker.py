@@ -8,9 +8,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Mapping
-from typing import Any, Self
-
-from msgspec import Struct
+from typing import Self
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import State, WorkerId
@@ -30,6 +28,7 @@ from holdfast.worker.commands.kernel import CHILD_VARIABLE
 from holdfast.worker.context import MakeRequest
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.executors.processes import module_of
+from holdfast.worker.health import WorkerHealth
 from holdfast.worker.heartbeat import Heartbeat, RemoteControl
 from holdfast.worker.maintenance import Maintenance
 from holdfast.worker.options import WorkerOptions, WorkerSetup
@@ -37,38 +36,14 @@ from holdfast.worker.run_lifecycle import RunLifecycle, try_write
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
 from holdfast.worker.service import ServiceThread, TickResult
-from holdfast.worker.settler import Settler
+from holdfast.worker.services import Services
+from holdfast.worker.shortage import warn_if_low
 from holdfast.worker.watchdog import Watchdog
 
 log = logging.getLogger("holdfast")
 
-#: A service that has not ticked for this long hangs.
-HANGS_AFTER_S = 180.0
 #: Handlers receive a stop request this long before the end of the grace period.
 STOP_BEFORE_END_S = 1.0
-
-
-class Services(Struct, frozen=True, kw_only=True):
-    """The services of one worker. Its own thread ticks the claimer; each of the others has a thread."""
-
-    claimer: ServiceThread[Claimer]
-    watchdog: ServiceThread[Watchdog]
-    heartbeat: ServiceThread[Heartbeat]
-    settler: ServiceThread[Settler]
-    #: The services that stop first.
-    helpers: list[ServiceThread[Any]]
-
-    @property
-    def keepers(self) -> list[ServiceThread[Any]]:
-        """The services that keep leases; they run until the last handler has finished."""
-        return [self.watchdog, self.heartbeat, self.settler]
-
-    def on_notify(self) -> None:
-        """Wake all services: something in the store has changed."""
-        self.claimer.service.on_notify()
-        self.heartbeat.service.on_notify()
-        for thread in self.helpers:
-            thread.service.on_notify()
 
 
 class Worker:
@@ -105,6 +80,9 @@ class Worker:
         self._pool = ExecutorPool(setup, self._lifecycle)
         self.services = self._make_services(setup, ScopeProviders(providers or {}))
         self._lifecycle.slot_freed = self.services.claimer.service.slot_freed
+        self.health = WorkerHealth(
+            self.services, self._pool, remote_control=self._remote_control, options=options, stopping=self._stopping
+        )
 
     def _make_services(self, setup: WorkerSetup, providers: ScopeProviders) -> Services:
         store, options, counts, lifecycle = setup.store, setup.options, self.counts, self._lifecycle
@@ -116,7 +94,10 @@ class Worker:
             store, self.id, self._active_runs, interval=interval, lost=lifecycle.lost, on_request=remote.apply
         )
         claimer = Claimer(
-            setup, self._pool, poll_interval=self._poll_interval, paused=lambda: watchdog.fenced or remote.quiet
+            setup,
+            self._pool,
+            poll_interval=self._poll_interval,
+            paused=lambda: watchdog.fenced or remote.quiet or lifecycle.shortage.reason is not None,
         )
         maintenance = Maintenance(store, heartbeat=interval, retention=options.retention, maintained=counts.maintained)
         planner = Planner(store, providers, counts=counts) if options.plans else None
@@ -145,6 +126,7 @@ class Worker:
             raise ConfigurationError("a child process must not start a worker", hint=hint)
         if not self._started.acquire(blocking=False):
             return
+        self.health.started = True
         self._store.workers.announce(
             self.id,
             host=socket.gethostname(),
@@ -156,10 +138,12 @@ class Worker:
         )
         if self._autoscaler is not None:
             self._autoscaler.refresh()  # before the first claim
+        warn_if_low(self._options.slots if self.kinds else 0)
         for thread in [*self.services.keepers, *self.services.helpers]:
             thread.start()
         self._listener = self._store.backend.listen(self.services.on_notify)
         self._work()
+        self._stopping.set()
         self._listener.close()
         self._wind_down(exits=exits)
 
@@ -215,20 +199,17 @@ class Worker:
     @property
     def heartbeat_age(self) -> float:
         """Seconds since the last heartbeat that reached the store."""
-        return clock.now() - self.services.heartbeat.service.last_beat_at
+        return self.health.heartbeat_age
 
     @property
     def alive(self) -> bool:
         """Whether all services tick. A worker without its store is alive; one that hangs is not."""
-        return all(
-            thread.seconds_since_tick < HANGS_AFTER_S for thread in [*self.services.keepers, *self.services.helpers]
-        )
+        return self.health.not_alive() is None
 
     @property
     def ready(self) -> bool:
-        """Whether it claims jobs and its store answers."""
-        claims = not self._stopping.is_set() and not self._remote_control.quiet
-        return claims and self.heartbeat_age < 3 * self._options.heartbeat
+        """Whether it can claim jobs; ``health.not_ready()`` returns the reason why not."""
+        return self.health.not_ready() is None
 
     def _work(self) -> None:
         wake = self.services.claimer.service.wake

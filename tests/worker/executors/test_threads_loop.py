@@ -54,7 +54,7 @@ def test_an_exit_in_a_task_fails_its_own_job_only(app, how):
             await asyncio.sleep(0.01)
         return "good"
 
-    with working(app, slots=2) as worker:
+    with working(app, slots=2, heartbeat=2) as worker:
         neighbour = good.enqueue()
         assert begun.wait(60)
         job = bad.enqueue().wait(60)

@@ -111,6 +111,7 @@ class ProcessExited(Struct, frozen=True, tag=True):
     """A child and its descendants have ended. A signal makes *status* negative.
 
     *cpu*: processor seconds. *peak*: largest resident memory in bytes. *enforcer*: method of its caps. None: unknown.
+    *error* and *errno*: why it could not be started.
     """
 
     child: str
@@ -120,6 +121,7 @@ class ProcessExited(Struct, frozen=True, tag=True):
     cpu: float | None = None
     peak: int | None = None
     enforcer: str | None = None
+    errno: int | None = None
 
 
 ToSupervisor = StartProcess | ProcessLimits | KillProcess | FreezeProcess
