@@ -94,7 +94,9 @@ class Leases(Noun):
             return []
         marks = [lease.job_id in begun for lease in leases]
         held = settlement.held_by(leases, lease_duration=[lease_duration] * len(leases), mark=marks)
-        return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
+        # A short lease needs the answer sooner: a later try may still come in time.
+        timeout = min(Timeouts.brief, lease_duration / 5)
+        return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=timeout)
 
     def record_start(self, lease: Lease) -> int:
         """Record durably that the run starts, and return its attempt number; idempotent.

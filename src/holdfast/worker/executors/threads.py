@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -193,7 +194,8 @@ class LoopExecutor:
 
     def close(self) -> None:
         self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with suppress(RuntimeError):  # it has ended already
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=1)
 
     def _serve(self) -> None:
