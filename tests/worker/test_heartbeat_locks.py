@@ -11,7 +11,7 @@ from holdfast.store.sqlite import writer
 from tests.support.processes import wait_until
 from tests.support.workers import working
 
-LEASE_S = 3.0
+LEASE_S = 5.0
 
 
 def test_a_long_write_transaction_of_a_user_stops_no_run(tmp_path, monkeypatch, caplog):
@@ -32,7 +32,7 @@ def test_a_long_write_transaction_of_a_user_stops_no_run(tmp_path, monkeypatch, 
         def unrelated() -> None: ...
 
         ref = long.enqueue()
-        with working(app, heartbeat=10) as worker, working(other_app, heartbeat=0.5) as other_worker:
+        with working(app, heartbeat=10) as worker, working(other_app, heartbeat=2) as other_worker:
             assert begun.wait(60)
             with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as user:
                 user.execute("BEGIN IMMEDIATE")
