@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from hypothesis import HealthCheck, settings
 from holdfast.store import Store
 from tests.support.backends import Clock, Database, available, open_database, stop_servers
 from tests.support.listeners import Listener
+
+# A shell ignores SIGINT in its background jobs (make test &), and every process started here would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("holdfast")

@@ -75,6 +75,7 @@ class Heartbeat:
             log.warning("a heartbeat failed: %s", error)
             if isinstance(error, StoreLocked):
                 self._spare(runs)
+                return TickResult(0.0, considered=len(runs))  # the renewal itself waits for the lock
             return TickResult(min(RETRY_S, self._interval), considered=len(runs))
         self.last_beat_at = clock.now()
         if seen is not None:

@@ -146,7 +146,7 @@ class Maintenance:
         # On SQLite, renewals may have waited for the same lock: their workers are alive, and come first.
         count = len(self._store.leases.take_over(limit=100, proceed=lambda: clock.now() - began < MAX_LOCK_WAIT_S))
         if clock.now() - began >= MAX_LOCK_WAIT_S:
-            self._take_over.due_at = clock.now() + self._heartbeat
+            self._take_over.due_at = clock.now() + 2 * self._heartbeat
         self._maintained["lease"] += count
         return count, count == 100
 

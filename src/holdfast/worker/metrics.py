@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from holdfast.domain.access.masking import mask_text
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInput
 from holdfast.store import Store
 from holdfast.worker.stats import Histogram
@@ -90,8 +91,8 @@ class MetricsServer:
         registry.register(WorkerCollector(worker, store))
         pages: dict[str, Callable[[], tuple[int, bytes]]] = {
             "/metrics": lambda: (200, generate_latest(registry)),
-            "/livez": lambda: _health(worker.alive),
-            "/readyz": lambda: _health(worker.ready),
+            "/livez": lambda: _health(worker.health.not_alive()),
+            "/readyz": lambda: _health(worker.health.not_ready()),
         }
         try:
             kind = _Server6 if ":" in host else _Server
@@ -138,8 +139,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _health(healthy: bool) -> tuple[int, bytes]:  # noqa: FBT001 - the only parameter
-    return (200, b"ok\n") if healthy else (503, b"not ok\n")
+def _health(problem: str | None) -> tuple[int, bytes]:
+    return (200, b"ok\n") if problem is None else (503, f"not ok: {mask_text(problem)}\n".encode())
 
 
 def _handler(pages: dict[str, Callable[[], tuple[int, bytes]]], token: str | None) -> type[BaseHTTPRequestHandler]:

@@ -20,6 +20,7 @@ from holdfast.worker.context import MakeRequest, Reporter, RunContext, SendMessa
 from holdfast.worker.handler import RESULTS, first_line
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.settler import Settler
+from holdfast.worker.shortage import Shortage
 from holdfast.worker.stats import RunTimes, Stats
 
 log = logging.getLogger("holdfast")
@@ -33,6 +34,7 @@ class RunLifecycle:
     ) -> None:
         self.counts = Stats()
         self.run_times = RunTimes()
+        self.shortage = Shortage()
         self.active_runs = ActiveRuns()
         self.finish_signal = self.active_runs.finish_signal
         self.settler = Settler(setup.store.reserved_store(), self.active_runs, settled=self._settled)

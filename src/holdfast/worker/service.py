@@ -56,6 +56,8 @@ class ServiceThread(Generic[S]):
         self._stopping = threading.Event()
         self._ticking = threading.Lock()
         self._failures = 0
+        #: The error of the last tick; None if it succeeded.
+        self.error: str | None = None
         self._ticked_at = clock.now()
         self._thread: threading.Thread | None = None
 
@@ -89,11 +91,13 @@ class ServiceThread(Generic[S]):
             log.warning("a tick of %s failed: %s", name, error, exc_info=not isinstance(error, HoldfastError))
             self._on_tick(name, "error")
             self._failures += 1
+            self.error = str(error) or type(error).__name__
             return TickResult(BACKOFF_S[min(self._failures, len(BACKOFF_S)) - 1])
         finally:
             self._ticked_at = clock.now()
             self._ticking.release()
         self._failures = 0
+        self.error = None
         self._on_tick(name, "processed")
         return result
 

@@ -26,6 +26,7 @@ from holdfast.worker.commands.kernel import CHILD_VARIABLE
 from holdfast.worker.context import MakeRequest
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.executors.processes import module_of
+from holdfast.worker.health import WorkerHealth
 from holdfast.worker.heartbeat import Heartbeat, RemoteControl
 from holdfast.worker.maintenance import Maintenance
 from holdfast.worker.options import WorkerOptions, WorkerSetup
@@ -35,12 +36,11 @@ from holdfast.worker.schedules.scopes import Provider, ScopeProviders
 from holdfast.worker.service import ServiceThread, TickResult
 from holdfast.worker.services import Services
 from holdfast.worker.settler import FLUSH_TIMEOUT_S
+from holdfast.worker.shortage import warn_if_low
 from holdfast.worker.watchdog import Watchdog
 
 log = logging.getLogger("holdfast")
 
-#: A service that has not ticked for this long hangs.
-HANGS_AFTER_S = 180.0
 #: Handlers receive a stop request this long before the end of the grace period.
 STOP_BEFORE_END_S = 1.0
 
@@ -78,6 +78,9 @@ class Worker:
         self._pool = ExecutorPool(setup, self._lifecycle)
         self.services = self._make_services(setup, ScopeProviders(providers or {}))
         self._lifecycle.slot_freed = self.services.claimer.service.slot_freed
+        self.health = WorkerHealth(
+            self.services, self._pool, remote_control=self._remote_control, options=options, stopping=self._stopping
+        )
 
     def _make_services(self, setup: WorkerSetup, providers: ScopeProviders) -> Services:
         store, options, counts = setup.store, setup.options, self.counts
@@ -94,7 +97,10 @@ class Worker:
             on_request=remote.apply,
         )
         claimer = Claimer(
-            setup, self._pool, poll_interval=self._poll_interval, paused=lambda: watchdog.fenced or remote.quiet
+            setup,
+            self._pool,
+            poll_interval=self._poll_interval,
+            paused=lambda: watchdog.fenced or remote.quiet or lifecycle.shortage.reason is not None,
         )
         maintenance = Maintenance(
             store, heartbeat=interval, retention=options.retention, logs=options.logs, maintained=counts.maintained
@@ -126,6 +132,7 @@ class Worker:
             raise ConfigurationError("a child process must not start a worker", hint=hint)
         if not self._started.acquire(blocking=False):
             return
+        self.health.started = True
         self._store.workers.announce(
             self.id,
             host=socket.gethostname(),
@@ -138,10 +145,12 @@ class Worker:
         )
         if self._autoscaler is not None:
             self._autoscaler.refresh()  # before the first claim
+        warn_if_low(self._options.slots if self.kinds else 0)
         for thread in [*self.services.keepers, *self.services.helpers]:
             thread.start()
         self._listener = self._store.backend.listen(self.services.on_notify)
         self._work()
+        self._stopping.set()
         self._listener.close()
         self._wind_down(exits=exits)
 
@@ -199,20 +208,17 @@ class Worker:
     @property
     def heartbeat_age(self) -> float:
         """Seconds since the last heartbeat that reached the store."""
-        return clock.now() - self.services.heartbeat.service.last_beat_at
+        return self.health.heartbeat_age
 
     @property
     def alive(self) -> bool:
         """Whether all services tick. A worker without its store is alive; one that hangs is not."""
-        return all(
-            thread.seconds_since_tick < HANGS_AFTER_S for thread in [*self.services.keepers, *self.services.helpers]
-        )
+        return self.health.not_alive() is None
 
     @property
     def ready(self) -> bool:
-        """Whether it claims jobs and its store answers."""
-        paused = self._remote_control.quiet or self.services.watchdog.service.fenced
-        return not (self._stopping.is_set() or paused) and self.heartbeat_age < 3 * self._options.heartbeat
+        """Whether it can claim jobs; ``health.not_ready()`` returns the reason why not."""
+        return self.health.not_ready() is None
 
     def _work(self) -> None:
         wake = self.services.claimer.service.wake

@@ -37,6 +37,18 @@ def talk(me: holdfast.Context) -> object:
     return [begin, child.id, me.step("once", lambda: 7)]
 
 
+def report(path: str, me: holdfast.Context) -> list[object]:
+    """Uses the context while the store may be away; a file says when."""
+    Path(f"{path}-begun").touch()
+    while not Path(path).exists():
+        NEVER.wait(0.01)
+    me.progress(1, 2)
+    me.checkpoint("half")
+    me.heartbeat()
+    child = me.enqueue("double", {"n": 4})
+    return [me.attempt, me.token, child.created, me.step("once", lambda: 7)]
+
+
 async def rest(n: int) -> int:
     return n + 1
 
@@ -130,7 +142,7 @@ def odd(what: str, me: holdfast.Context) -> str:
 def register(app: holdfast.Holdfast) -> dict[str, object]:
     """Register all of them; answers the handlers by name."""
     options = {"executor": "process", "retry": ["0s"]}
-    handlers = {f.__name__: app.job(**options)(f) for f in (double, who, talk, rest, wait_for_stop)}
+    handlers = {f.__name__: app.job(**options)(f) for f in (double, who, talk, report, rest, wait_for_stop)}
     once = {"executor": "process", "max_attempts": 1}
     handlers |= {f.__name__: app.job(**once)(f) for f in (background, daemonise, fork, leave, linger, odd, outlast)}
     handlers["hold_lock_briefly"] = app.job(executor="process", lease=5)(hold_lock_briefly)

@@ -50,11 +50,10 @@ def test_an_exit_in_a_task_fails_its_own_job_only(app, how):
     @app.job()
     async def good() -> str:
         begun.set()
-        while not free.is_set():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(free.wait, 60)
         return "good"
 
-    with working(app, slots=2) as worker:
+    with working(app, slots=2, heartbeat=2) as worker:
         neighbour = good.enqueue()
         assert begun.wait(60)
         job = bad.enqueue().wait(60)

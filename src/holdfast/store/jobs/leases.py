@@ -113,7 +113,9 @@ class Leases(Noun):
             return []
         marks = [lease.job_id in begun for lease in leases]
         held = settlement.held_by(leases, lease_duration=[lease_duration] * len(leases), mark=marks)
-        return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
+        # A short lease needs the answer sooner: a later try may still come in time.
+        timeout = min(Timeouts.brief, lease_duration / 5)
+        return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=timeout)
 
     def requests(self, leases: Sequence[Lease]) -> list[Renewal]:
         """Read the requested cancels and pauses without a renewal; leases that are missing in the answer are lost."""

@@ -42,6 +42,7 @@ from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
+from holdfast.worker.shortage import SHORTAGES, is_shortage
 
 log = logging.getLogger("holdfast")
 
@@ -179,6 +180,8 @@ class CommandExecutor(SlotExecutor):
             name = self._supervisor.start_process(message, writing)
         except OSError as error:
             os.close(reading)
+            if is_shortage(error):
+                raise
             return Failed(error=f"the program cannot be started: {error}", reason=EndReason.CANNOT_START)
         finally:
             os.close(writing)
@@ -191,6 +194,9 @@ class CommandExecutor(SlotExecutor):
         finally:
             os.close(reading)
             run.detach()
+        if exited is not None and exited.errno in SHORTAGES:
+            return self._lifecycle.shortage.release(OSError(exited.errno, exited.error))
+        self._lifecycle.shortage.recovered()
         run.peak = None if exited is None else exited.peak
         return _outcome(run, command, exited, output)
 

@@ -7,6 +7,7 @@ worker is gone, so a stopped, frozen or killed worker leaves nothing running pas
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -22,6 +23,7 @@ from holdfast.worker.commands import kernel
 from holdfast.worker.commands.caps import NOT_ENFORCED, WATCH, Cap, CapMethod, best_cap_method
 from holdfast.worker.executors import channel
 from holdfast.worker.executors.channel import Channel, ProcessExited, StartProcess, ToSupervisor
+from holdfast.worker.shortage import SHORTAGES
 
 CHECK_INTERVAL_S = 0.1
 #: Checks for orphans at the end of the supervisor: some cannot be killed at once.
@@ -143,16 +145,21 @@ class Supervisor:
         try:
             child = self._start(message)
         except (OSError, ValueError) as error:
-            if not message.command:
+            number = getattr(error, "errno", None)
+            if not message.command and number not in SHORTAGES:
                 raise
-            self._channel.send(ProcessExited(message.child, channel.CANNOT_START, False, str(error)))
+            exited = ProcessExited(message.child, channel.CANNOT_START, False, str(error), errno=number)
+            self._channel.send(exited)
             return
         self._children[message.child] = child
         if child.descriptor is not None:
             self._poll.register(child.descriptor, select.POLLIN)
 
     def _start(self, message: StartProcess) -> _Child:
-        _, (descriptor,), _, _ = socket.recv_fds(self._descriptors, 1, 1)
+        _, received, _, _ = socket.recv_fds(self._descriptors, 1, 1)
+        if not received:  # the kernel drops a descriptor that finds no room
+            raise OSError(errno.EMFILE, "the supervisor has no file descriptor left")
+        (descriptor,) = received
         files: dict[str, Any] = (
             {"stdout": descriptor, "stderr": descriptor} if message.command else {"pass_fds": [descriptor]}
         )

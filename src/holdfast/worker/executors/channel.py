@@ -113,6 +113,7 @@ class ProcessExited(Struct, frozen=True, tag=True):
     """A child and its descendants have ended. A signal makes *status* negative.
 
     *cpu*: processor seconds. *peak*: largest resident memory in bytes. *enforcer*: method of its caps. None: unknown.
+    *error* and *errno*: why it could not be started.
     """
 
     child: str
@@ -122,6 +123,7 @@ class ProcessExited(Struct, frozen=True, tag=True):
     cpu: float | None = None
     peak: int | None = None
     enforcer: str | None = None
+    errno: int | None = None
 
 
 ToSupervisor = StartProcess | ProcessLimits | KillProcess | FreezeProcess

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,7 +24,10 @@ from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
+from holdfast.worker.shortage import is_shortage
 
+#: Longest wait for the report about a child that ended before it was ready.
+EXIT_TIMEOUT_S = 1.0
 OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Failed, Released, Stopped, Unreadable)}
 
 
@@ -75,6 +79,8 @@ class ProcessSlot(Handle):
             run.begun_at = clock.now()
         except OSError as error:
             self.close()
+            if is_shortage(error):
+                raise
             return Failed(error=f"no child process could be started: {error}", reason=EndReason.CANNOT_START)
         try:
             return self._listen(run, channel)
@@ -110,7 +116,9 @@ class ProcessSlot(Handle):
             self._limit(run)
             self._channel.send(self._setup)
             if not isinstance(self._channel.receive(), children.ChildReady):
-                raise OSError("it ended before it was ready")
+                exited = self._supervisor.exit_of(self._child, timeout=EXIT_TIMEOUT_S)
+                error = None if exited is None else exited.errno
+                raise OSError(error or errno.EPIPE, "it ended before it was ready")
         self._limit(run)
         return self._channel
 

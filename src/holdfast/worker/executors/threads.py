@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,6 +18,7 @@ from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.handler import await_handler, outcome_of, run_handler
 from holdfast.worker.run_lifecycle import RunLifecycle
+from holdfast.worker.shortage import is_shortage
 
 log = logging.getLogger("holdfast")
 
@@ -87,7 +89,12 @@ class SlotExecutor:
                 slot = len(self._finished)
                 self._finished.append(0)
                 name = f"holdfast-{self._name}-{slot}"
-                threading.Thread(target=self._work, args=(slot,), name=name, daemon=True).start()
+                try:
+                    threading.Thread(target=self._work, args=(slot,), name=name, daemon=True).start()
+                except RuntimeError as error:
+                    self._finished.pop()
+                    self._lifecycle.shortage.release(error)  # runs that nobody takes are released by the claimer
+                    break
             self._submitted.notify(len(runs))
 
     @property
@@ -130,7 +137,10 @@ class SlotExecutor:
         try:
             outcome = perform(run)
         except BaseException as error:  # noqa: BLE001 - a slot survives every error of its runs
-            outcome = outcome_of(error, run.stop_reason)
+            if run.begun_at is None and is_shortage(error):
+                outcome = self._lifecycle.shortage.release(error)
+            else:
+                outcome = outcome_of(error, run.stop_reason)
         run.finished = True
         ran = None if run.begun_at is None else timedelta(seconds=clock.now() - run.begun_at)
         return Settlement(run.lease, outcome, ran)
@@ -184,7 +194,8 @@ class LoopExecutor:
 
     def close(self) -> None:
         self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with suppress(RuntimeError):  # it has ended already
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=1)
 
     def _serve(self) -> None:

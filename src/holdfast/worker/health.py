@@ -1,0 +1,87 @@
+"""The health of a worker: whether its services work, and whether it can claim jobs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from holdfast.worker import clock
+from holdfast.worker.executors.pool import ExecutorPool
+from holdfast.worker.heartbeat import RemoteControl
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.service import ServiceThread
+from holdfast.worker.services import Services
+
+#: A service that has not ticked for this long hangs.
+HANGS_AFTER_S = 180.0
+#: A claim that takes longer is not ready, nor is a worker whose last claim is older than this and two polls.
+CLAIM_TIMEOUT_S = 10.0
+#: The longest interval between two ticks of a planner.
+PLAN_INTERVAL_S = 60.0
+
+
+class WorkerHealth:
+    """Reads the services of a worker; it changes nothing, and never waits."""
+
+    def __init__(
+        self,
+        services: Services,
+        pool: ExecutorPool,
+        *,
+        remote_control: RemoteControl,
+        options: WorkerOptions,
+        stopping: threading.Event,
+    ) -> None:
+        self.started = False
+        self._services = [*services.keepers, *services.helpers]
+        self._heartbeat = services.heartbeat.service
+        self._watchdog = services.watchdog.service
+        #: The service that makes the worker useful, and the longest interval between two of its ticks, in seconds.
+        self._claimer: ServiceThread[Any] = services.claimer
+        self._claim_interval = 2 * options.poll
+        if not options.queues:  # it only plans
+            self._claimer, self._claim_interval = services.helpers[-1], PLAN_INTERVAL_S
+        self._pool = pool
+        self._remote_control = remote_control
+        self._stopping = stopping
+        self._heartbeat_interval = options.heartbeat
+
+    @property
+    def heartbeat_age(self) -> float:
+        """Seconds since the last heartbeat that reached the store."""
+        return clock.now() - self._heartbeat.last_beat_at
+
+    def not_alive(self) -> str | None:
+        """Why the process should be replaced; None if it works. A worker without its store is alive."""
+        if not self._pool.alive:
+            return "the event loop of coroutines has ended"
+        for thread in self._services:
+            if thread.seconds_since_tick >= HANGS_AFTER_S:
+                return f"the {thread.service.name} hangs"
+        return None
+
+    def not_ready(self) -> str | None:
+        """Why the worker cannot claim jobs now; None if it can."""
+        if not self.started:
+            return "it has not started"
+        if self._stopping.is_set():
+            return "it stops"
+        if self._remote_control.quiet:
+            return "it was asked to be quiet"
+        return self.not_alive() or self._shortcoming() or self._failure()
+
+    def _shortcoming(self) -> str | None:
+        """What keeps this process from claims, though the store may answer."""
+        if self._watchdog.fenced:
+            return "a lease could not be renewed in time"
+        return self._pool.lifecycle.shortage.reason
+
+    def _failure(self) -> str | None:
+        """What keeps the store from answering."""
+        if self._claimer.error is not None:
+            return f"the {self._claimer.service.name} fails: {self._claimer.error}"
+        if self._claimer.seconds_since_tick >= CLAIM_TIMEOUT_S + self._claim_interval:
+            return f"the {self._claimer.service.name} waits for the store"
+        if self.heartbeat_age >= max(3 * self._heartbeat_interval, 1.0):
+            return f"no heartbeat has reached the store for {self.heartbeat_age:.0f} s"
+        return None
