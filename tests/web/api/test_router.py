@@ -182,7 +182,11 @@ def test_the_stop_switch(operator, viewer, app):
     stopped = viewer.read("/overview")["stopped"]
     assert stopped == viewer.read("/stop-switch")["stopped"] == answer["stopped"]
     assert "abcdef123456" not in stopped["note"]
-    assert operator.change("/stop-switch/action", action="resume") == {"stopped": None, "jobs": [held], "dry_run": False}
+    assert operator.change("/stop-switch/action", action="resume") == {
+        "stopped": None,
+        "jobs": [held],
+        "dry_run": False,
+    }
     assert viewer.read("/overview")["stopped"] is None
 
 
