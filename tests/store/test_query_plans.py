@@ -260,6 +260,7 @@ SMALL = {
     *("insert_audit_entry", "insert_credential", "list_credentials", "revoke_credential", "touch_credential"),
     *("get_access_state", "insert_secret", "get_secret", "save_filter", "delete_filter", "list_filters"),
     *("set_queue_limits", "set_queue_scale", "pause_queue", "resume_queue", "get_queue", "list_queues"),
+    *("set_stop_switch", "clear_stop_switch", "read_stop_switch", "limit_lock_wait", "lock_stop_switch"),
     *("publish_kind", "get_kind", "list_kinds", "list_kind_names"),
     *("get_memory_profiles", "list_memory_profiles", "lock_memory_profiles", "save_memory_profiles"),
     *("insert_decisions", "list_decisions", "prune_memory_profiles", "prune_decisions", "prune_workers"),
@@ -267,8 +268,8 @@ SMALL = {
 }
 #: Statements that run only after a broken connection, or only where ids are drawn beforehand.
 UNSEEN = {"get_job_nonce", "skip_job_ids", "insert_job", "find_jobs_by_label_pattern"}
-#: The consistency checks read everything.
-DATABASE = {*CHECKS, "find_any_job", "find_any_holder"}
+#: The consistency checks read everything, and the end of an emergency stop reads all held jobs.
+DATABASE = {*CHECKS, "find_any_job", "find_any_holder", "list_stopped_jobs"}
 #: Batches have tables of their own: see batches/test_query_plans.py.
 BATCHES = {name for noun in ("batches", "units", "inbox") for name in sql.statements("sqlite", noun=noun)}
 #: So have schedules: see schedules/test_query_plans.py.

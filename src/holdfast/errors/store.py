@@ -33,7 +33,7 @@ class MissingDriver(ConfigurationError):
 
 
 class StoreMoved(ConfigurationError):
-    """The store was copied to another, which has taken its place: this one takes and starts nothing any more."""
+    """The store was copied to another, which has taken its place: this one refuses every change."""
 
     code = "E_STORE_MOVED"
     hint = "Change the URL to that of the other store."

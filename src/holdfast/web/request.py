@@ -216,7 +216,7 @@ class Request:
             "notice": notice,
             "theme": theme if theme in ("light", "dark") else "",
             "now": self.now,
-            "stopped": self._stopped(),
+            "stopped": values["stopped"] if "stopped" in values else self._stopped(),
             "cli": "",
             "self_url": "",
         }

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from holdfast import State
 from holdfast.cli.ops.up import PidFile
+from holdfast.errors import Conflict
 from tests.support.processes import gone, wait_until
 from tests.support.program import ROOT, program
 from tests.support.reference import checker
@@ -112,6 +115,21 @@ def test_a_killed_up_is_not_up(real_database, holdfast_):
         running.end()
     assert holdfast_("status")[0] == 3
     assert holdfast_("up", *APP, "--detach")[0] == 0
+
+
+def test_a_process_that_only_looks_does_not_keep_up_from_starting(tmp_path):
+    """K58: whoever reads the pid file has it locked for a moment."""
+    path = tmp_path / "up.json"
+    path.touch()
+    reader = os.open(path, os.O_RDONLY)
+    fcntl.flock(reader, fcntl.LOCK_SH)
+    leaving = threading.Timer(0.1, os.close, [reader])
+    leaving.start()
+    pid_file = PidFile(path)
+    pid_file.lock()
+    leaving.join()
+    with pytest.raises(Conflict):
+        PidFile(path).lock()
 
 
 def test_relative_paths_of_a_sqlite_store_share_a_pid_file(tmp_path, monkeypatch):

@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.domain.batches.unit import UnitOutcome, UnitState
+from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState
+from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique
@@ -103,16 +104,30 @@ BREAK = {
     "find_states_without_job": "DELETE FROM holdfast.job WHERE id = {held}",
     "find_waiting_without_dependencies": "DELETE FROM holdfast.dependency",
     "find_jobs_past_limits": "UPDATE holdfast.live SET attempts = 99 WHERE id = {held}",
+    "find_keys_of_two_jobs": "UPDATE holdfast.key SET scope = 'live', expires_at = NULL, job_id = {later}"
+    " WHERE job_id = {held}",
+    "find_batches_miscounted": "UPDATE holdfast.unit_count SET count = count + 1 WHERE name = 'done'",
+    "find_units_without_batch": "DELETE FROM holdfast.batch",
+    "find_holders_without_lease": "INSERT INTO holdfast.in_flight (job_id, batch_id, token, run_number, units, owner)"
+    " VALUES ({held}, 1, 1, 1, '[]', '{{}}')",
+    "find_results_without_unit": "INSERT INTO holdfast.inbox (inbox, batch_id, key, data, available_at, expires_at)"
+    " SELECT 'i', 1, 'x', '{{}}', due_at, due_at FROM holdfast.live WHERE id = {held}",
+}
+#: Whose id a check reports, if it is not that of the held job: a job, or the only batch or result.
+REPORTED = {
+    "find_waiting_without_dependencies": "waiting",
+    **dict.fromkeys(("find_batches_miscounted", "find_units_without_batch", "find_results_without_unit"), "first"),
 }
 
 
 @pytest.mark.parametrize("broken", CHECKS)
 def test_what_is_broken_is_named(store, database, broken):
-    jobs = fill(store)
+    """K81: batches, counters, keys and inboxes are checked, too."""
+    jobs = {**fill(store), "first": 1}
     database.execute(BREAK[broken].format(**jobs))
     (finding,) = [finding for finding in store.database.check() if not finding.ok]
     assert finding.check == CHECKS[broken]
-    assert str(jobs["waiting" if broken == "find_waiting_without_dependencies" else "held"]) in finding.detail
+    assert finding.detail.startswith(f"not so: {jobs[REPORTED.get(broken, 'held')]}")
 
 
 def test_a_backup_needs_no_hard_links(store, tmp_path, monkeypatch):
@@ -178,6 +193,41 @@ def test_a_backup_holds_everything(real_database, tmp_path):
     copy.close()
 
 
+def test_a_backup_of_a_busy_store_gives_no_id_twice(real_database, tmp_path, monkeypatch):
+    """K12: jobs that are enqueued while the backup begins are in it, and its next id follows theirs."""
+    store = real_database.open()
+    put(store)
+    tools = store.database.tools
+    original = type(tools).last_id
+
+    def last_id(self):
+        try:
+            return original(self)
+        finally:
+            # Others enqueue right after the counter was read, each process with ids of its own.
+            other = real_database.open()
+            for _ in range(3):
+                put(other)
+
+    monkeypatch.setattr(type(tools), "last_id", last_id)
+    path = tmp_path / "backup.db"
+    store.database.backup(path)
+    copy = open_store(f"sqlite:///{path}")
+    known = {job.id for job in copy.views.all(Selector())}
+    assert put(copy) > max(known)
+    copy.close()
+
+
+def test_a_backup_is_another_installation(real_database, tmp_path):
+    """An enqueue on a connection to the copy is refused by an application of the original."""
+    store = real_database.open()
+    path = tmp_path / "backup.db"
+    store.database.backup(path)
+    copy = open_store(f"sqlite:///{path}")
+    assert copy.backend.installation != store.backend.installation
+    copy.close()
+
+
 def test_a_backup_overwrites_nothing(store, tmp_path):
     (tmp_path / "mine.db").write_text("precious")
     with pytest.raises(InvalidInput, match="there already"):
@@ -224,6 +274,31 @@ def test_the_old_store_takes_and_starts_nothing_any_more(file, target):
         with pytest.raises(StoreMoved, match="copied to postgresql://there"):
             late()
     assert state(file, left) is State.READY
+
+
+def test_the_old_store_refuses_results_and_batches_too(file, target):
+    """K81: what is accepted there would be handed out again by the new store."""
+    opening = RunRequest(identity="x", kind="mail", arguments="{}", source="range", actor="ada", owner="{}")
+    run = file.batches.open(opening, worker=WorkerId("w"))
+    units = file.batches.flush(run, next_units=NextUnits(candidates=[("1", 0), ("2", 1)], limit=2)).taken
+    handed = {"state": UnitState.RUNNING, "handed": HandedResult("letters", '{"x": 1}')}
+    file.batches.flush(run, [UnitOutcome(key=unit.key, position=unit.position, **handed) for unit in units])
+    file.batches.end(run, None, 2, complete=True)
+    file.leases.settle(run.lease, Done())
+    (taken,) = file.inbox.take("letters")
+    file.database.move_to(target.database, "postgresql://there", **QUIET)
+    for late in (
+        lambda: file.inbox.accept(taken),
+        lambda: file.inbox.take("letters"),
+        lambda: file.batches.cancel(run.batch.id),
+        lambda: file.batches.open(opening, worker=WorkerId("w")),
+        lambda: file.queues.pause("default"),
+        lambda: file.schedules.create("five", Definition(kind="mail", cron="*/5 * * * *"), actor="ada"),
+        lambda: file.stop_switch.set(StopMode.DRAIN, actor="ada"),
+    ):
+        with pytest.raises(StoreMoved, match="copied to postgresql://there"):
+            late()
+    assert file.batches.get(run.batch.id).id == run.batch.id, "it can be read"
 
 
 def test_nothing_is_moved_under_a_holder(file, target):

@@ -177,6 +177,27 @@ def test_schedules_by_any_name(operator, admin, app):
     operator.change("/schedules/action", 404, name=name, action="pause")
 
 
+def test_the_stop_switch(operator, viewer, app):
+    """K9: it is set and cleared over HTTP, by operators, and everybody sees it."""
+    held = app.store.jobs.enqueue(NewJob(kind="mail")).id
+    app.store.leases.claim(WorkerId("w"), queues=["default"], kinds=["mail"])
+    assert operator.read("/stop-switch") == {"stopped": None}
+    assert operator.change("/stop-switch/action", action="drain", dry_run=True)["dry_run"] is True
+    assert operator.read("/stop-switch") == {"stopped": None}
+    viewer.change("/stop-switch/action", 403, action="drain")
+    answer = operator.change("/stop-switch/action", action="emergency-stop", note="token=abcdef123456 fire")
+    assert (answer["stopped"]["actor"], answer["jobs"]) == ("operator", [held])
+    stopped = viewer.read("/overview")["stopped"]
+    assert stopped == viewer.read("/stop-switch")["stopped"] == answer["stopped"]
+    assert "abcdef123456" not in stopped["note"]
+    assert operator.change("/stop-switch/action", action="resume") == {
+        "stopped": None,
+        "jobs": [held],
+        "dry_run": False,
+    }
+    assert viewer.read("/overview")["stopped"] is None
+
+
 def test_queues_and_workers(operator, app):
     assert operator.change("/queues/action", queue="q/1", limit=3)["limit"] == 3
     assert operator.change("/queues/action", queue="q/1", paused=True, note="x", dry_run=True)["paused"] is False

@@ -152,8 +152,25 @@ def faults(page: str) -> list[str]:
 # -- every screen ----------------------------------------------------------------------------------
 
 
+def test_every_screen_shows_that_the_store_is_stopped(place):
+    """K9: the banner names who and why; it resumes the store. An emergency stop asks for confirmation."""
+    page = place.post("/stop-switch/action", action="drain", note="disk <full>")
+    assert "disk &lt;full&gt;" in page
+    for path in place.paths().values():
+        answer = place.client.get(path)
+        assert answer.status_code == 303 or "disk &lt;full&gt;" in answer.text, path
+    assert place.app.store.stop_switch.get().mode == "drain"
+    asked = place.client.post("/stop-switch/action", data={"action": "emergency-stop", "note": "fire"})
+    assert (asked.status_code, place.app.store.stop_switch.get().mode) == (200, "drain")
+    place.post("/stop-switch/action", action="emergency-stop", note="fire", sure="1")
+    assert place.app.store.stop_switch.get().mode == "stop"
+    assert "disk" not in place.post("/stop-switch/action", action="resume")
+    assert place.app.store.stop_switch.get() is None
+    assert place.client.post("/stop-switch/action", data={"action": "explode"}).status_code == 400
+
+
 def test_every_screen(place):
-    """Each screen has its command line, no inline code or style, and needs at most five statements."""
+    """Each screen has its command line, no inline code or style, and needs at most five statements and the banner's."""
     assert set(place.paths()) == set(PAGES)
     place.masks = place.site.masks.kinds()
     for route, path in place.paths().items():
@@ -165,7 +182,8 @@ def test_every_screen(place):
         assert answer.status_code == 200, (path, answer.text[-2000:])
         assert not faults(answer.text), path
         if route != "/doctor":  # its findings are cached
-            assert len(statements) <= 5, (path, statements)
+            assert len(statements) <= 6, (path, statements)
+            assert "read_stop_switch" in statements, (path, statements)
         assert "<code>holdfast " in answer.text, path
         assert answer.text.count('aria-current="page"') >= 1, path
 

@@ -145,7 +145,7 @@ def copy(session: CliSession, *, target: str) -> None:
     """Move a SQLite store to PostgreSQL at URL: all jobs with their ids and their history.
 
     Stop all workers first: while one is alive, nothing is copied (exit 9). The target must have no jobs.
-    Afterwards the old file takes no new job and starts none, so that nothing is lost in it.
+    Afterwards the old file refuses every change, also results of inboxes, so that nothing is lost in it.
     """
 
     def report(table: str, count: int) -> None:

@@ -36,6 +36,8 @@ from holdfast.worker.worker import Worker
 
 POLL_INTERVAL_S = 0.05
 START_TIMEOUT_S = 30.0
+#: A new process waits this long for others that only read the pid file, and tries this often.
+LOCK_TIMEOUT_S, LOCK_RETRY_S = 2.0, 0.005
 #: Number of log lines in the error when a detached process does not start.
 SHOWN_LOG_LINES = 5
 
@@ -78,13 +80,14 @@ class PidFile:
         """Lock the file for this process, or raise Conflict if another process holds the lock."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            running = self.read()
-            pid = "" if running is None else f", with pid {running.pid}"
-            raise Conflict(f"Holdfast is up on this store already{pid}", hint="See holdfast status.") from None
+        pause, began = threading.Event(), time.monotonic()
+        while not _try_lock(descriptor):
+            # A process that reads the file holds the lock for a moment; only one that is up has a status in it.
+            if (running := self.read()) is not None or time.monotonic() - began > LOCK_TIMEOUT_S:
+                os.close(descriptor)
+                pid = "" if running is None else f", with pid {running.pid}"
+                raise Conflict(f"Holdfast is up on this store already{pid}", hint="See holdfast status.")
+            pause.wait(LOCK_RETRY_S)
         os.ftruncate(descriptor, 0)
         self._descriptor = descriptor
 
@@ -104,6 +107,14 @@ class PidFile:
         except (OSError, msgspec.DecodeError):
             pass
         return None
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def all_up(url: str | None = None) -> Iterator[tuple[PidFile, UpStatus]]:

@@ -47,7 +47,7 @@ class DatabaseTools(Protocol):
     def vacuum(self) -> None: ...
     def snapshot(self) -> AbstractContextManager[TableReader]: ...
     def last_id(self) -> int: ...
-    def bulk_load(self, *, last_id: int) -> AbstractContextManager[TableLoader]: ...
+    def bulk_load(self, *, last_id: Callable[[], int]) -> AbstractContextManager[TableLoader]: ...
 
 
 @runtime_checkable
@@ -59,7 +59,7 @@ class CanBackUp(Protocol):
 
 @runtime_checkable
 class CanClose(Protocol):
-    """A store that can refuse new work after another store has replaced it."""
+    """A store that can refuse all changes after another store has replaced it."""
 
     def close_for(self, successor: str) -> None: ...
     def reopen(self) -> None: ...
@@ -84,6 +84,11 @@ CHECKS = {
     "find_states_without_job": "whatever is live or has ended is a job",
     "find_waiting_without_dependencies": "a waiting job needs another",
     "find_jobs_past_limits": "no live job is past its limits",
+    "find_keys_of_two_jobs": "a key belongs to one live job at most",
+    "find_batches_miscounted": "the counters of a batch agree with its units",
+    "find_units_without_batch": "units, counters and results belong to a batch",
+    "find_holders_without_lease": "whoever holds units runs",
+    "find_results_without_unit": "a result in an inbox belongs to a unit that waits for it",
 }
 
 
@@ -145,7 +150,7 @@ class Database:
             copy.close()
 
     def move_to(self, target: Database, name: str, *, report: Callable[[str, int], None]) -> dict[str, int]:
-        """Copy all rows into an empty store, and close this one: it accepts and starts no more jobs.
+        """Copy all rows into an empty store, and close this one: it refuses every change from now on.
 
         *report* receives each table and the number of its rows. If the copy fails, this store is
         open again and the target as empty as before.
@@ -194,7 +199,8 @@ def _publish(draft: Path, file: Path) -> None:
 def copy_rows(source: DatabaseTools, target: DatabaseTools, *, report: Callable[[str, int], None]) -> dict[str, int]:
     """Copy one snapshot of all rows into *target*, in one transaction; returns the number of rows by table."""
     copied = {}
-    with source.snapshot() as read, target.bulk_load(last_id=source.last_id()) as load:
+    # The last id is read at the end: a counter that is read before the snapshot may be lower than ids in it.
+    with source.snapshot() as read, target.bulk_load(last_id=source.last_id) as load:
         for table in TABLES:
             columns, rows = read(table)
             copied[table] = load(table, columns, rows)

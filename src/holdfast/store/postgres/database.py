@@ -176,8 +176,11 @@ class PostgresDatabase:
             return int(last)
 
     @contextmanager
-    def bulk_load(self, *, last_id: int) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:
-        """A function that inserts the rows of a table; all tables are kept, or none. New ids follow *last_id*."""
+    def bulk_load(self, *, last_id: Callable[[], int]) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:
+        """A function that inserts the rows of a table; all tables are kept, or none.
+
+        New ids follow the ids that were inserted and *last_id*, which is called after the last table.
+        """
         with self._connection() as connection:
 
             def load(table: str, columns: list[str], rows: Iterator[Any]) -> int:
@@ -190,8 +193,11 @@ class PostgresDatabase:
                 return self._insert(connection, table, columns, converted)
 
             yield load
-            query = "SELECT setval('holdfast.job_id', greatest(last_value, %s)) FROM holdfast.job_id"
-            connection.execute(self._backend.statements.in_schema(query).encode(), (last_id,))
+            query = (
+                "SELECT setval('holdfast.job_id', greatest(last_value, %s, (SELECT max(id) FROM holdfast.job)))"
+                " FROM holdfast.job_id"
+            )
+            connection.execute(self._backend.statements.in_schema(query).encode(), (last_id(),))
             for table in ("batch", "inbox", "autoscaler_decision", "audit_entry"):
                 query = (
                     "SELECT setval(pg_get_serial_sequence('holdfast.batch', 'id'), max(id)) FROM holdfast.batch"

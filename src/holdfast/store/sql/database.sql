@@ -50,3 +50,46 @@ LIMIT :limit::bigint
 SELECT live.id FROM holdfast.live AS live JOIN holdfast.job AS job ON job.id = live.id
 WHERE live.attempts > job.max_attempts OR live.crashes > job.max_crashes
 LIMIT :limit::bigint
+
+-- name: find_keys_of_two_jobs
+-- Check: live jobs whose key, which is unique among live jobs, belongs to another live job.
+SELECT live.id FROM holdfast.live AS live JOIN holdfast.job AS job ON job.id = live.id
+JOIN holdfast.key AS key ON key.kind = job.kind AND key.key = job.key AND key.scope = 'live'
+JOIN holdfast.live AS holder ON holder.id = key.job_id
+WHERE key.job_id <> live.id
+LIMIT :limit::bigint
+
+-- name: find_batches_miscounted
+-- Check: batches whose counters differ from a count of their units. A unit whose result waits in an inbox is 'running'.
+SELECT batch_id FROM (
+    SELECT batch_id, CASE WHEN name = 'in_inbox' THEN 'running' ELSE name END AS state, count
+    FROM holdfast.unit_count WHERE name IN ('done', 'failed', 'skipped', 'cancelled', 'in_doubt', 'in_inbox')
+    UNION ALL
+    SELECT batch_id, state, -count(*) FROM holdfast.unit WHERE state <> 'pending' GROUP BY batch_id, state) AS counted
+GROUP BY batch_id, state HAVING sum(count) <> 0
+LIMIT :limit::bigint
+
+-- name: find_units_without_batch
+-- Check: batch ids of units, counters and results without their batch.
+SELECT batch_id FROM holdfast.unit AS unit
+WHERE NOT EXISTS (SELECT FROM holdfast.batch AS batch WHERE batch.id = unit.batch_id)
+UNION
+SELECT batch_id FROM holdfast.unit_count AS counted
+WHERE NOT EXISTS (SELECT FROM holdfast.batch AS batch WHERE batch.id = counted.batch_id)
+UNION
+SELECT batch_id FROM holdfast.inbox AS result
+WHERE NOT EXISTS (SELECT FROM holdfast.batch AS batch WHERE batch.id = result.batch_id)
+LIMIT :limit::bigint
+
+-- name: find_holders_without_lease
+-- Check: jobs that hold units of a batch, but do not run.
+SELECT job_id FROM holdfast.in_flight AS held
+WHERE NOT EXISTS (SELECT FROM holdfast.live AS live WHERE live.id = held.job_id AND live.state = 'running')
+LIMIT :limit::bigint
+
+-- name: find_results_without_unit
+-- Check: results in inboxes whose unit does not wait for them.
+SELECT id FROM holdfast.inbox AS result
+WHERE NOT EXISTS (SELECT FROM holdfast.unit AS unit
+    WHERE unit.batch_id = result.batch_id AND unit.key = result.key AND unit.state = 'running')
+LIMIT :limit::bigint

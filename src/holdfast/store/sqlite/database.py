@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
-from holdfast.store.sqlite.files import create_private
+from holdfast.store.engine.database import TABLES
+from holdfast.store.sqlite.files import create_private, translated
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.backend import SqliteBackend
 
-#: Triggers that refuse new and starting jobs while a store is closed.
+#: Tables that a closed store still changes: they hold who may look at it, and who did.
+_OPEN_TABLES = ("audit_entry", "credential", "secret", "saved_filter", "idempotency_key")
+#: Triggers that refuse every other change while a store is closed.
 _TRIGGERS = {
-    "holdfast_closed_job": "INSERT ON holdfast_job",
-    "holdfast_closed_live": "UPDATE OF state ON holdfast_live",
+    f"holdfast_closed_{table}_{event.lower()}": f"{event} ON holdfast_{table}"
+    for table in TABLES
+    if table not in _OPEN_TABLES
+    for event in ("INSERT", "UPDATE", "DELETE")
 }
 LOW_DISK_BYTES, LARGE_LOG_BYTES = 500_000_000, 200_000_000
 #: Pages that a backup copies before it lets writers continue.
@@ -75,18 +80,23 @@ class SqliteDatabase:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def backup(self, file: Path) -> None:
-        """Copy one snapshot into a file that needs no log; writers continue meanwhile."""
+        """Copy one snapshot into a file that needs no log; writers continue meanwhile.
+
+        The copy is an installation of its own: an enqueue on a connection to it is not taken for one to the original.
+        """
         create_private(file)
         with self._connection() as connection, closing(sqlite3.connect(file)) as target:
             connection.backup(target, pages=BACKUP_PAGES)
             target.execute("PRAGMA journal_mode = DELETE")
             if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 raise NotAStore(f"{self._backend.path} is damaged", hint="See holdfast db check; nothing was written.")
+            target.execute("UPDATE holdfast_meta SET installation = lower(hex(randomblob(16)))")
+            target.commit()
         with file.open("rb") as written:
             os.fsync(written.fileno())
 
     def close_for(self, successor: str) -> None:
-        """Refuse new and starting jobs from now on: *successor* is the store to use."""
+        """Refuse all changes from now on, also those to batches and inboxes: *successor* is the store to use."""
         message = f"E_STORE_MOVED: this store was copied to {successor}".replace("'", "''")
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -122,8 +132,11 @@ class SqliteDatabase:
             return int(last)
 
     @contextmanager
-    def bulk_load(self, *, last_id: int) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:
-        """A function that inserts the rows of a table; all tables are kept, or none. New ids follow *last_id*."""
+    def bulk_load(self, *, last_id: Callable[[], int]) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:
+        """A function that inserts the rows of a table; all tables are kept, or none.
+
+        New ids follow the ids that were inserted and *last_id*, which is called after the last table.
+        """
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
 
@@ -134,7 +147,8 @@ class SqliteDatabase:
 
             try:
                 yield load
-                connection.execute("UPDATE holdfast_meta SET last_job_id = max(last_job_id, ?)", (last_id,))
+                counter = "max(last_job_id, ?, (SELECT coalesce(max(id), 0) FROM holdfast_job))"
+                connection.execute(f"UPDATE holdfast_meta SET last_job_id = {counter}", (last_id(),))  # noqa: S608
                 connection.execute("COMMIT")
             finally:
                 if connection.in_transaction:

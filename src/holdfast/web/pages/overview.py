@@ -55,6 +55,7 @@ def show_overview(request: Request) -> Response:
     return request.page(
         "overview.html",
         view=view,
+        stopped=view.stopped,
         attention=_attention_lines(view.attention, request),
         slots=_slots(view),
         cli="holdfast top",
