@@ -17,9 +17,9 @@ from holdfast.errors import (
     InvalidKind,
     InvalidPayload,
     JobCancelled,
-    ResultDropped,
     JobFailed,
     NoSuchJob,
+    ResultDropped,
     UnknownKind,
     WaitTimeout,
 )

@@ -51,9 +51,7 @@ def test_a_rerun_follows_the_callers_transaction(app, real_database, commits):
     first = build.options(key="k").enqueue(1)
     app.store.leases.claim("w", queues=["default"], kinds=["build"])
     connection = (
-        sqlite3.connect(real_database.path)
-        if real_database.name == "sqlite"
-        else psycopg.connect(real_database.url)
+        sqlite3.connect(real_database.path) if real_database.name == "sqlite" else psycopg.connect(real_database.url)
     )
     connection.execute("BEGIN") if real_database.name == "sqlite" else None
     ref = build.options(key="k", on_conflict="rerun", connection=connection).enqueue(2)

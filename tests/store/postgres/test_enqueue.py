@@ -171,7 +171,7 @@ def test_the_schema_refuses_due_times_that_nobody_can_read(database, store):
 
 KEYED = [
     {"a": "Ann", "b": [1]},
-    {"a": "Zoë \u2028 \x7f \x01 \" \\ / 😀", "b": []},
+    {"a": 'Zoë \u2028 \x7f \x01 " \\ / 😀', "b": []},
     {"a": "Bob", "b": [1, 2.0, 2.5, -0.0, 1e23, 1e-7, 123456789012345678901234.5, 0.1]},
     {"a": None, "b": {"z": 1, "é": [True, None], "aa": {}, "Z": ""}},
     {"a": 2**62, "b": "x" * 600},

@@ -21,9 +21,9 @@ from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Released
 from holdfast.settings import log_folder
+from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.commands import caps
 from holdfast.worker.commands.caps import best_cap_method, enforcer_here
-from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.commands.executor import CommandExecutor, command_kind, log_path
 from holdfast.worker.commands.output import CUT, AttemptLog
 from tests.support.processes import Child, gone, wait_until

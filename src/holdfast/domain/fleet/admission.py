@@ -28,7 +28,9 @@ MAX_FORECAST_SHARE = 0.95
 #: The expected peak of an unknown command, as a share of the limit.
 DEFAULT_PEAK_SHARE = 1 / 8
 #: Executables whose memory depends on the script that they run.
-_INTERPRETER = re.compile(r"(python|pypy|perl|ruby|node|deno|bun|php|lua|julia|Rscript|java|sh|bash|dash|zsh|ksh)[\d.]*")
+_INTERPRETER = re.compile(
+    r"(python|pypy|perl|ruby|node|deno|bun|php|lua|julia|Rscript|java|sh|bash|dash|zsh|ksh)[\d.]*"
+)
 #: Later commands may overtake the first one for this time.
 MAX_OVERTAKEN_S = 1800.0
 

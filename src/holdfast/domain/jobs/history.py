@@ -101,9 +101,7 @@ def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerIdentity) -> l
 
 
 #: Events that end an attempt.
-_ENDS = frozenset(
-    {EventName.DONE, EventName.FAILED, EventName.RELEASED, EventName.TAKEN_OVER, EventName.CANCELLED}
-)
+_ENDS = frozenset({EventName.DONE, EventName.FAILED, EventName.RELEASED, EventName.TAKEN_OVER, EventName.CANCELLED})
 
 
 def all_events(job: Job, rows: Sequence[Event], attempts: Sequence[Attempt]) -> list[Event]:

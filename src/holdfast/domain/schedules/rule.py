@@ -19,6 +19,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Zones change over the decades; a new rule is tested against the offsets of this time.
 PRESENT = datetime(2025, 1, 1, tzinfo=UTC)
 MICROSECOND, SECOND, DAY = timedelta(microseconds=1), timedelta(seconds=1), timedelta(days=1)
+
+
 def between(rule: Rule, first: datetime, last: datetime) -> Iterator[datetime]:
     """Yield all instants after *first*, up to and including *last*."""
     instant = rule.next_after(first)

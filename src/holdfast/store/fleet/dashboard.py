@@ -238,8 +238,8 @@ class DashboardQueries(Noun):
         seen_at = next((row.at for row in rows if row.category == "worker"), None)
         why = explain(_situation(job, edges, situations[0]))
         attempts = _attempts(job, rows)
-        events = _events(job, rows, attempts)
-        return JobRecord(job, attempts, events, edges, why, situations[0].now, seen_at)
+        history = _events(job, rows, attempts)
+        return JobRecord(job, attempts, history, edges, why, situations[0].now, seen_at)
 
 
 def _attempts(job: Job, rows: list[_HistoryRow]) -> list[Attempt]:

@@ -81,9 +81,7 @@ class Jobs(Noun):
             return []
         check_requests(requests)
         return self._wake(
-            self._with_ids(
-                len(requests), lambda drawn: self._backend.write(_enqueue, requests, drawn, holder=holder)
-            )
+            self._with_ids(len(requests), lambda drawn: self._backend.write(_enqueue, requests, drawn, holder=holder))
         )
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:

@@ -80,9 +80,7 @@ def _owner(holder: KeyHolder, live: set[JobId]) -> JobId:
     return previous if previous in live and holder.job_id not in live else holder.job_id
 
 
-def _conflict(
-    request: NewJob, owner: JobId, new_id: JobId, *, live: set[JobId], again: bool
-) -> Operation[Enqueued]:
+def _conflict(request: NewJob, owner: JobId, new_id: JobId, *, live: set[JobId], again: bool) -> Operation[Enqueued]:
     """The answer to a request whose key is taken; *again*: by an earlier request of the same call."""
     assert request.unique is not None
     match request.on_conflict:
