@@ -49,9 +49,9 @@ __all__ = [
     "After", "Attempt", "Backfilled", "Batch", "BatchArguments", "BatchRegistry", "BatchResult", "BatchSession",
     "BatchState", "BoundFunction", "Bounds", "Cancelled", "Clock", "Completed", "Condition", "Context", "Count",
     "DeclarationResult", "Definition", "DependencyState", "Depth", "EnqueueOutcome", "Enqueuer", "Event", "Fail",
-    "FakeContext", "Fatal", "FiredPlan", "Handler", "Holdfast", "HoldfastError", "Inbox", "InboxResult", "Job", "JobControl",
-    "JobId", "JobQueries", "JobRef", "Kind", "NewJob", "Overlap", "Page", "Plan", "Queue", "Queues", "Release",
-    "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector", "Settlement", "Skip", "SkippedPlans", "Snooze",
+    "FakeContext", "Fatal", "FiredPlan", "Handler", "Holdfast", "HoldfastError", "Inbox", "InboxResult", "Job",
+    "JobControl", "JobId", "JobQueries", "JobRef", "Kind", "NewJob", "Overlap", "Page", "Plan", "Queue", "Queues",
+    "Release", "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector", "Settlement", "Skip", "SkippedPlans", "Snooze",
     "State", "Store", "Summary", "Unit", "UnitFunction", "UnitOutcome", "WhyReason", "Worker",
 ]  # fmt: skip
 

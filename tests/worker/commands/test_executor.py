@@ -520,7 +520,7 @@ def test_a_start_is_on_record_before_the_command_starts(app, add, tmp_path):
     try:
         wait_until((tmp_path / "began").exists)
         job = app.views.get(job_id)
-        assert (job.attempts, job.started_at is not None) == (1, True)
+        assert (job.attempts, job.started_at is not None) == (1, True), "K42 is broken: the start is not on record"
         (attempt,) = app.views.attempts(job_id)
         assert log_path(log_folder(app.url), job_id, attempt.token, {}).exists()
     finally:
