@@ -51,8 +51,8 @@ __all__ = [
     "DeclarationResult", "Definition", "DependencyState", "Depth", "EnqueueOutcome", "Enqueuer", "Event", "Fail",
     "FakeContext", "Fatal", "FiredPlan", "Handler", "Holdfast", "HoldfastError", "Inbox", "InboxResult", "Job",
     "JobControl", "JobId", "JobQueries", "JobRef", "Kind", "NewJob", "Overlap", "Page", "Plan", "Queue", "Queues",
-    "Release", "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector", "Settlement", "Skip", "SkippedPlans", "Snooze",
-    "State", "Store", "Summary", "Unit", "UnitFunction", "UnitOutcome", "WhyReason", "Worker",
+    "Release", "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector", "Settlement", "Skip", "SkippedPlans",
+    "Snooze", "State", "Store", "Summary", "Unit", "UnitFunction", "UnitOutcome", "WhyReason", "Worker",
 ]  # fmt: skip
 
 #: The names of each module; a name is imported when it is first used, so that `import holdfast` is quick.
