@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.domain.jobs.history import Attempt, Event
     from holdfast.domain.jobs.job import Job, JobId, State
     from holdfast.domain.jobs.kind import Kind
-    from holdfast.domain.jobs.new_job import NewJob
+    from holdfast.domain.jobs.new_job import EnqueueOutcome, NewJob
     from holdfast.domain.jobs.selector import Selector
     from holdfast.domain.jobs.why import WhyReason
     from holdfast.domain.schedules.definition import Condition, DeclarationResult, Definition, Schedule
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 __all__ = [
     "After", "Attempt", "Backfilled", "Batch", "BatchArguments", "BatchRegistry", "BatchResult", "BatchSession",
     "BatchState", "BoundFunction", "Bounds", "Cancelled", "Clock", "Completed", "Condition", "Context", "Count",
-    "DeclarationResult", "Definition", "DependencyState", "Depth", "Enqueuer", "Event", "Fail", "FakeContext",
-    "Fatal", "FiredPlan", "Handler", "Holdfast", "HoldfastError", "Inbox", "InboxResult", "Job", "JobControl",
-    "JobId", "JobQueries", "JobRef", "Kind", "NewJob", "Overlap", "Page", "Plan", "Queue", "Queues", "Release",
-    "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector", "Settlement", "Skip", "SkippedPlans", "Snooze",
-    "State", "Store", "Summary", "Unit", "UnitFunction", "UnitOutcome", "WhyReason", "Worker",
+    "DeclarationResult", "Definition", "DependencyState", "Depth", "EnqueueOutcome", "Enqueuer", "Event", "Fail",
+    "FakeContext", "Fatal", "FiredPlan", "Handler", "Holdfast", "HoldfastError", "Inbox", "InboxResult", "Job",
+    "JobControl", "JobId", "JobQueries", "JobRef", "Kind", "NewJob", "Overlap", "Page", "Plan", "Queue", "Queues",
+    "Release", "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector", "Settlement", "Skip", "SkippedPlans",
+    "Snooze", "State", "Store", "Summary", "Unit", "UnitFunction", "UnitOutcome", "WhyReason", "Worker",
 ]  # fmt: skip
 
 #: The names of each module; a name is imported when it is first used, so that `import holdfast` is quick.
@@ -75,7 +75,7 @@ _NAMES = {
     "domain.jobs.history": "Attempt Event",
     "domain.jobs.job": "Job JobId State",
     "domain.jobs.kind": "Kind",
-    "domain.jobs.new_job": "NewJob",
+    "domain.jobs.new_job": "EnqueueOutcome NewJob",
     "domain.jobs.selector": "Selector",
     "domain.jobs.why": "WhyReason",
     "domain.schedules.definition": "Condition DeclarationResult Definition Schedule",

@@ -98,7 +98,7 @@ def job_table(jobs: Iterable[Job]) -> Iterator[Line]:
 
 
 def job_row(job: Job) -> list[str]:
-    tries = f"{job.attempts}/{job.max_attempts or '∞'}"
+    tries = f"{job.tries}/{job.max_attempts or '∞'}"
     note = job.note or (job.error or "").partition("\n")[0] or progress_text(job)
     return [str(job.id), job.state, job.kind, job.queue, tries, age(job.created_at), job.label or "", note]
 
@@ -108,10 +108,8 @@ def progress_text(job: Job) -> str:
     if job.progress_done is None:
         return ""
     fields = [f"{job.progress_done}/{job.progress_total}" if job.progress_total else str(job.progress_done)]
-    begun = job.started_at or job.claimed_at
-    elapsed = 0.0 if begun is None or job.finished_at is not None else (datetime.now(UTC) - begun).total_seconds()
-    if job.progress_done > 0 and elapsed > 0:
-        rate = job.progress_done / elapsed
+    rate = job.progress_rate(datetime.now(UTC))
+    if rate is not None:
         fields.append(f"{rate:.3g}/s")
         if job.progress_total and job.progress_total > job.progress_done:
             fields.append(f"{format_short_duration((job.progress_total - job.progress_done) / rate)} left")

@@ -101,3 +101,13 @@ def test_a_kill_arrives_at_once(app, here, run, add):
         wait_until(lambda: app.views.get(job).state is State.RUNNING)
         assert run("kill", str(job)).code == 0
         wait_until(lambda: app.views.get(job).state is State.CANCELLED)
+
+
+def test_a_handler_takes_no_memory_from_a_restart(app, run):
+    """K43: the option was accepted and ignored."""
+    job = app.enqueue("broken")
+    drain(app)
+    for arguments in ((str(job.id),), ("--state", "dead"), (str(job.id), "--dry-run")):
+        answer = run("restart", *arguments, "--memory", "4G")
+        assert (answer.code, "--memory is for commands" in answer.err) == (2, True), answer.err
+    assert job.state == "dead"

@@ -69,12 +69,18 @@ def test_old_runs_fade():
     [
         ("nightly", ["python", "x.py"], "nightly"),
         ("sweep/symbol=A/year=2020", ["./run"], "sweep"),
-        (None, ["/usr/bin/python", "x.py"], "python"),
+        (None, ["/usr/bin/python", "/srv/x.py", "--n", "3"], "python x.py"),
+        (None, ["python3.11", "-W", "ignore", "-u", "x.py"], "python3.11 x.py"),
+        (None, ["python", "-m", "train", "7"], "python -m train"),
+        (None, ["sh", "-c", "sort < in | uniq"], "sh -c sort"),
+        (None, ["/usr/bin/env", "A=1", "python", "x.py"], "python x.py"),
+        (None, ["python"], "python"),
+        (None, ["./train", "x.py"], "train"),
         ("/odd", ["/bin/"], "/bin/"),
     ],
 )
 def test_commands_of_one_label_share_a_profile(label, words, name):
-    """That of its label without the parameters, or of the program."""
+    """That of its label without the parameters, or of the program; K82: an interpreter is no program by itself."""
     assert profile_name(label, words) == name
 
 

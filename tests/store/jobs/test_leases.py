@@ -463,3 +463,59 @@ def test_a_cancel_reaches_what_is_forsaken(store):
     store.control.cancel(only(job_id), actor="ada")
     store.leases.release_unknown(WORKER, queues=["default"], known=[])
     assert state(store, job_id) is State.CANCELLED
+
+
+def test_the_rate_of_progress_counts_this_run_alone(store, clock):
+    """K59: a run that resumes at 500 has not made 500 in its first second."""
+    job_id = put(store)
+    lease = take_one(store)
+    clock.advance(seconds=10)
+    store.leases.report(lease, done=500, total=1000)
+    assert store.views.get(job_id).progress_rate(clock.now()) == 50
+    store.leases.settle(lease, Released())
+    again = take_one(store)
+    clock.advance(seconds=10)
+    assert store.views.get(job_id).progress_rate(clock.now()) is None
+    store.leases.report(again, checkpoint="{}")
+    for done in (510, 520):
+        store.leases.report(again, done=done)
+    assert store.views.get(job_id).progress_rate(clock.now()) == 2
+    store.leases.report(again, done=530)
+    assert store.views.get(job_id).progress_rate(clock.now()) == 3
+
+
+def test_a_run_that_counts_from_the_beginning_has_its_own_rate(store, clock):
+    """K59: without a checkpoint the progress begins at nothing again."""
+    job_id = put(store)
+    lease = take_one(store)
+    store.leases.report(lease, done=500)
+    store.leases.settle(lease, Released())
+    again = take_one(store)
+    clock.advance(seconds=10)
+    for done in (1, 20):
+        store.leases.report(again, done=done)
+    assert store.views.get(job_id).progress_rate(clock.now()) == 2
+
+
+def test_a_running_job_counts_its_present_attempt(store):
+    """K59: from the claim on, though its start may not be recorded yet."""
+    job_id = put(store)
+    assert store.views.get(job_id).tries == 0
+    lease = take_one(store)
+    assert store.views.get(job_id).tries == 1
+    store.leases.record_start(lease)
+    assert store.views.get(job_id).tries == 1
+    store.leases.settle(lease, BOOM)
+    assert store.views.get(job_id).tries == 1
+
+
+def test_starts_stay_in_the_history(store, clock):
+    """K59: also of attempts that failed or were released."""
+    job_id = put(store)
+    for end in (BOOM, Released(), Done()):
+        store.leases.settle(take_one(store), end)
+        clock.advance(hours=1)
+        store.leases.promote()
+    names = [event.name for event in store.views.events(job_id)]
+    assert names == ["enqueued", "started", "failed", "due", "started", "released", "started", "done"]
+    assert [event.name for event in store.dashboard.job_record(job_id).events] == names

@@ -28,7 +28,8 @@ def test_a_trigger_for_a_running_job_runs_after_it(store):
     lease = take_one(store)
     second = trigger(store, '{"n":2}')
     assert first.outcome is EnqueueOutcome.CREATED
-    assert (second.outcome, second.waits_for, second.created) == (EnqueueOutcome.RERUN, first.id, True)
+    assert second.outcome is EnqueueOutcome.RERUN, "K14 is broken: the last trigger is dropped"
+    assert (second.waits_for, second.created) == (first.id, True)
     assert second.id != first.id
     assert states(store) == {first.id: State.RUNNING, second.id: State.WAITING}
     assert take(store) == []

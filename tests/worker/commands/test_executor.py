@@ -12,16 +12,19 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec import structs
 
 import holdfast
 from holdfast import Selector, State
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.verdict import Released
 from holdfast.settings import log_folder
+from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.commands import caps
 from holdfast.worker.commands.caps import best_cap_method, enforcer_here
-from holdfast.worker.commands.executor import log_path
+from holdfast.worker.commands.executor import CommandExecutor, command_kind, log_path
 from holdfast.worker.commands.output import CUT, AttemptLog
 from tests.support.processes import Child, gone, wait_until
 
@@ -516,3 +519,33 @@ def test_a_log_whose_close_fails_costs_nothing(tmp_path, monkeypatch, caplog):
     monkeypatch.undo()
     assert "may have lost lines" in caplog.text
     log.close()
+
+
+def test_a_start_is_on_record_before_the_command_starts(app, add, tmp_path):
+    """K42: a command that must run once does not run again when its worker is lost in its first second."""
+    job_id = add("sh", "-c", "echo > began; exec sleep 60")
+    worker = app.worker(slots=1, poll=0.05)
+    worker.start()
+    try:
+        wait_until((tmp_path / "began").exists)
+        job = app.views.get(job_id)
+        assert (job.attempts, job.started_at is not None) == (1, True), "K42 is broken: the start is not on record"
+        (attempt,) = app.views.attempts(job_id)
+        assert log_path(log_folder(app.url), job_id, attempt.token, {}).exists()
+    finally:
+        app.control.cancel(Selector(), actor="ada")
+        worker.stop()
+        worker.join()
+
+
+def test_a_command_whose_lease_is_lost_does_not_start(app, add):
+    """K42: another holder has the job: nothing runs twice."""
+    add("true")
+    (lease,) = app.store.leases.claim("gone", queues=["default"], kinds=[COMMAND])
+    executor = CommandExecutor.__new__(CommandExecutor)  # without its supervisor
+    executor._store = app.store
+    stale = structs.replace(lease, token=lease.token - 1)
+    run = Run(stale, command_kind(), renewed_at=0.0, lease_duration=timedelta(minutes=1))
+    assert executor._record_start(run) == Released()
+    assert run.stop_reason is StopReason.LEASE_LOST
+    assert executor._record_start(Run(lease, command_kind(), renewed_at=0.0, lease_duration=timedelta(1))) is None

@@ -184,6 +184,8 @@ class JobActions:
         if (check := job_action(action).check) is not None:
             check(**options)
         count = self.count_matches(action, selector) if matched is None else matched
+        if options.get("memory") is not None:
+            self._refuse_handlers(selector, count)
         if dry_run:
             return self._try(action, selector, count, **options)
         audited = self._actions.audited(action, format_filter(selector), note=_describe_options(options))
@@ -191,6 +193,14 @@ class JobActions:
         why = _explain_unchanged(self._store, action, selector, set(ids)) if len(ids) < count else None
         behind = self._store.control.left_behind(ids) if job_action(action).revives else []
         return Changed(action, max(count, len(ids)), len(ids), False, ids, why, behind)
+
+    def _refuse_handlers(self, selector: Selector, matched: int) -> None:
+        """Refuse a memory cap for jobs of handlers: only commands have one of their own."""
+        commands = structs.replace(selector, kinds=(COMMAND,))
+        if selector.kinds in (None, (COMMAND,)) and self._store.views.count(commands, cap=MAX_COUNT).count == matched:
+            return
+        hint = "Change memory= of @app.job and deploy it, or add --kind command to restart the commands alone."
+        raise InvalidInput("a job of a handler has the memory cap of its kind: --memory is for commands", hint=hint)
 
     def perform_on_cluster(self, action: str, key: str, *, dry_run: bool = False) -> Changed:
         """``retry`` or ``rm`` the dead jobs of one cluster of errors, at most 10,000 of them."""

@@ -58,7 +58,7 @@ def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> di
     """A job as the fields of :data:`JobView`; *brief* leaves out the payload."""
     declared = () if masks is None else masks.of(job.kind)
     values = values_of(job.kind, job.payload, declared)
-    data: dict[str, Any] = msgspec.to_builtins(job)
+    data: dict[str, Any] = {**msgspec.to_builtins(job), "attempts": job.tries}
     for name in JSON_FIELDS:
         data[name] = mask_json(data[name], declared, values)
     data["payload"] = None if brief else mask_json(masked_payload(job.kind, job.payload), declared)

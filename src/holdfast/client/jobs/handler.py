@@ -72,9 +72,9 @@ class Enqueuer:
 
         *key* makes the job unique within its kind: while it is live, for the duration *key_for*, or always with
         ``key_for="ever"``. *on_conflict* decides what happens when the key is taken: ``skip``, ``replace``, ``rerun``
-        or ``raise``; the reference's ``outcome`` says what happened. *after* is a job, a list of jobs, or an
-        :class:`After`. *hold* creates the job in the state ``held``. With *connection*, the jobs are enqueued in your
-        own transaction on that connection.
+        or ``raise``; the ``outcome`` of the reference says what happened. *after* is a job, a list of jobs, or an
+        :class:`After`. *hold* creates the job in the state ``held``. With *connection*, the jobs are enqueued in
+        your own transaction on that connection.
 
         Raises:
             InvalidInput: An option has an invalid value.

@@ -132,11 +132,26 @@ class Job(Struct, frozen=True):
     reader: str = ""
     #: The builds that could not read the payload, as JSON.
     refusals: str | None = None
+    #: The progress when the present run began.
+    progress_base: int | None = None
 
     @property
     def unreadable(self) -> bool:
         """Whether it is held because no live worker can read its payload."""
         return self.state is State.HELD and not self.reader and self.refusals is not None
+
+    @property
+    def tries(self) -> int:
+        """The number of attempts, with the running one, whose start may not be recorded yet."""
+        return self.attempts + (self.state is State.RUNNING and self.started_at is None)
+
+    def progress_rate(self, now: datetime) -> float | None:
+        """The progress per second of the present run, without that of earlier runs; None if it is not known."""
+        since = self.started_at or self.claimed_at
+        if self.state is not State.RUNNING or since is None or self.progress_done is None:
+            return None
+        made, elapsed = self.progress_done - (self.progress_base or 0), (now - since).total_seconds()
+        return made / elapsed if made > 0 and elapsed > 0 else None
 
 
 class Lease(Struct, frozen=True):

@@ -54,14 +54,20 @@ RETURNING name, result::text, until - (SELECT holdfast.now()) AS remaining
 
 -- name: report_progress
 -- Record the progress or checkpoint of a running job. NULL keeps the old value.
+-- base is where the run began: at the progress of the run before, unless it counts from the beginning again.
 WITH holder AS (
     SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'running' FOR NO KEY UPDATE
 )
-INSERT INTO holdfast.progress AS existing (job_id, done, total, message, checkpoint, at)
-SELECT id, :done, :total, :message, :checkpoint::json, (SELECT holdfast.now()) FROM holder WHERE true
+INSERT INTO holdfast.progress AS existing (job_id, done, total, message, checkpoint, at, token, base)
+SELECT id, :done::bigint, :total, :message, :checkpoint::json, (SELECT holdfast.now()),
+    CASE WHEN :done::bigint IS NOT NULL THEN :token::bigint END, CASE WHEN :done::bigint IS NOT NULL THEN 0 END
+FROM holder WHERE true
 ON CONFLICT (job_id) DO UPDATE SET done = coalesce(excluded.done, existing.done),
     total = coalesce(excluded.total, existing.total), message = coalesce(excluded.message, existing.message),
-    checkpoint = coalesce(excluded.checkpoint, existing.checkpoint), at = excluded.at
+    checkpoint = coalesce(excluded.checkpoint, existing.checkpoint), at = excluded.at,
+    base = CASE WHEN excluded.token IS NULL OR excluded.token = existing.token THEN existing.base
+        WHEN excluded.done >= existing.done THEN existing.done ELSE 0 END,
+    token = coalesce(excluded.token, existing.token)
 RETURNING job_id
 
 -- name: insert_events

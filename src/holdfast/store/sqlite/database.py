@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
 from holdfast.store.engine.database import TABLES
-from holdfast.store.sqlite.files import create_private, translated
+from holdfast.store.sqlite.files import create_private
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.backend import SqliteBackend

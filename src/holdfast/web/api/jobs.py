@@ -78,10 +78,7 @@ class LogSearch(Struct, frozen=True):
 
 
 class EnqueueBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job to be made. *on_conflict*: what to do if the key is taken; *after*: jobs that must be done before.
-
-    *dry_run*: only check it.
-    """
+    """A job to be made. *after*: jobs that must be done before; *dry_run*: only check it."""
 
     kind: Name
     payload: dict[str, Any] = {}

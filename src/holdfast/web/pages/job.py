@@ -47,10 +47,7 @@ def job_progress(job: Job, now: datetime, message: str | None) -> JobProgress | 
     """The progress of a job; None if it reports none. The rate covers the current attempt."""
     if job.progress_done is None:
         return None
-    since = job.started_at or job.claimed_at
-    running = job.state is State.RUNNING and since is not None
-    seconds = (now - since).total_seconds() if running and since is not None else 0.0
-    rate = job.progress_done / seconds if seconds > 0 and job.progress_done > 0 else None
+    rate = job.progress_rate(now)
     left = None
     if rate and job.progress_total is not None:
         left = timedelta(seconds=max(0, job.progress_total - job.progress_done) / rate)

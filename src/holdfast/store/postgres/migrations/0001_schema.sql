@@ -256,7 +256,9 @@ CREATE TABLE holdfast.progress (
     total bigint,
     message text,
     checkpoint json,
-    at timestamptz NOT NULL
+    at timestamptz NOT NULL,
+    token bigint,                              -- of the run that reported done
+    base bigint                                -- done when that run began
 ) WITH (fillfactor = 70);
 
 -- Steps of a handler that are finished for good or asleep, across attempts.
@@ -282,7 +284,9 @@ CREATE VIEW holdfast.live_view AS
         live.poison_suspect, live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at,
         live.note, NULL::timestamptz AS finished_at, NULL::text AS reason, NULL::text AS error, NULL::text AS result,
         progress.done AS progress_done, progress.total AS progress_total, progress.message AS progress_message,
-        progress.checkpoint::text, live.kind_version, live.reader, live.refusals::text, false AS is_finished
+        progress.checkpoint::text, live.kind_version, live.reader, live.refusals::text,
+        CASE WHEN progress.token = live.token THEN progress.base ELSE progress.done END AS progress_base,
+        false AS is_finished
     FROM holdfast.live LEFT JOIN holdfast.job ON job.id = live.id
     LEFT JOIN holdfast.progress ON progress.job_id = live.id;
 CREATE VIEW holdfast.finished_view AS
@@ -293,7 +297,7 @@ CREATE VIEW holdfast.finished_view AS
         NULL::timestamptz AS claimed_at, finished.started_at, NULL::timestamptz AS lease_expires_at, NULL::text AS note,
         finished.finished_at, finished.reason, finished.error, finished.result::text, progress.done AS progress_done,
         progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint::text,
-        job.kind_version, '' AS reader, NULL::text AS refusals, true AS is_finished
+        job.kind_version, '' AS reader, NULL::text AS refusals, progress.base AS progress_base, true AS is_finished
     FROM holdfast.finished LEFT JOIN holdfast.job ON job.id = finished.id
     LEFT JOIN holdfast.progress ON progress.job_id = finished.id;
 

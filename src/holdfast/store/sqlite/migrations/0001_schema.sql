@@ -238,7 +238,9 @@ CREATE TABLE holdfast_progress (
     total INTEGER,
     message TEXT,
     checkpoint TEXT,
-    at INTEGER NOT NULL
+    at INTEGER NOT NULL,
+    token INTEGER,                             -- of the run that reported done
+    base INTEGER                               -- done when that run began
 ) STRICT;
 
 -- Steps of a handler that are finished for good or asleep, across attempts.
@@ -264,7 +266,9 @@ CREATE VIEW holdfast_live_view AS
         live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, live.note,
         NULL AS finished_at, NULL AS reason, NULL AS error, NULL AS result, progress.done AS progress_done,
         progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint,
-        live.kind_version, live.reader, live.refusals, 0 AS is_finished
+        live.kind_version, live.reader, live.refusals,
+        CASE WHEN progress.token = live.token THEN progress.base ELSE progress.done END AS progress_base,
+        0 AS is_finished
     FROM holdfast_live AS live LEFT JOIN holdfast_job AS job ON job.id = live.id
     LEFT JOIN holdfast_progress AS progress ON progress.job_id = live.id;
 CREATE VIEW holdfast_finished_view AS
@@ -275,7 +279,7 @@ CREATE VIEW holdfast_finished_view AS
         NULL AS lease_expires_at, NULL AS note, finished.finished_at, finished.reason, finished.error,
         finished.result, progress.done AS progress_done, progress.total AS progress_total,
         progress.message AS progress_message, progress.checkpoint, job.kind_version, '' AS reader, NULL AS refusals,
-        1 AS is_finished
+        progress.base AS progress_base, 1 AS is_finished
     FROM holdfast_finished AS finished LEFT JOIN holdfast_job AS job ON job.id = finished.id
     LEFT JOIN holdfast_progress AS progress ON progress.job_id = finished.id;
 
