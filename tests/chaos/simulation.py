@@ -42,6 +42,7 @@ from holdfast.worker.stats import Stats
 from tests.chaos.referee import Referee
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START
+from tests.support.jobs import claim_jobs
 
 TERM = timedelta(seconds=60)
 MINUTE = timedelta(minutes=1)
@@ -152,8 +153,8 @@ class Simulation:
         worker = self._awake(a)
         if worker is not None:
             mark = bool(b % 2)
-            leases = self.store.leases.claim(
-                worker.id, queues=QUEUES, kinds=KINDS, limit=1 + c % 4, lease_duration=TERM, mark=mark
+            leases = claim_jobs(
+                self.store, worker.id, queues=QUEUES, kinds=KINDS, limit=1 + c % 4, lease_duration=TERM, mark=mark
             )
             self._know_plans()
             self.referee.granted(worker.id, leases, self.now, TERM, mark=mark)

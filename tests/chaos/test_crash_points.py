@@ -161,7 +161,7 @@ class Late:
             run = self._other.batches.open(opening(), worker=WorkerId("second"))
             _flush_one(self._other, run)
             return
-        for lease in self._world.claim(self._other, "second", mark=True):
+        for lease in self._world.claim(self._other, "second", started=True):
             self._other.leases.report(lease, done=1, checkpoint="1")
 
     def tables(self) -> object:

@@ -31,6 +31,7 @@ from holdfast.store.jobs.leases import Leases
 from holdfast.store.jobs.settlement import Settlement
 from tests.store.model import Model, ModelJob
 from tests.support.backends import open_database
+from tests.support.jobs import claim_jobs
 
 KINDS, QUEUES = ("a", "b"), ("q1", "q2")
 WORKERS = st.sampled_from([WorkerId("w1"), WorkerId("w2")])
@@ -129,9 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
         kinds=st.sampled_from([KINDS, ("a",)]),
     )
     def claim(self, worker, limit, mark, kinds):
-        leases = self.store.leases.claim(
-            worker, queues=QUEUES, kinds=kinds, limit=limit, mark=mark, lease_duration=TERM
-        )
+        leases = claim_jobs(self.store, worker, queues=QUEUES, kinds=kinds, limit=limit, mark=mark, lease_duration=TERM)
         expected = self.model.claim(worker, kinds, limit, TERM, mark=mark)
         assert [(lease.job_id, lease.token, lease.started) for lease in leases] == [
             (job.id, job.token, job.started) for job in expected

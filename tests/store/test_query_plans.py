@@ -19,6 +19,7 @@ from holdfast.store.engine.operation import query
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, postgres_url
+from tests.support.jobs import claim_jobs
 from tests.support.query_plans import BigPostgres, BigSqlite, Cost, Layout
 
 WORKER = WorkerId("w2")
@@ -46,7 +47,7 @@ def settle(outcome, *, token: int = 1, lost: int = 0):
 
 def claim(**options):
     def operation(store: Store, layout: Layout) -> None:
-        assert len(store.leases.claim(WORKER, **{**MINE, **options}, limit=100)) == 100
+        assert len(claim_jobs(store, WORKER, **{**MINE, **options}, limit=100)) == 100
 
     return operation
 
@@ -99,7 +100,7 @@ def answer_again(store: Store, layout: Layout) -> None:
 
 OPERATIONS = {
     "claim": claim(),
-    "claim marked": claim(mark=True),
+    "claim marked": claim(started=True),
     "claim limited": claim(queues=["narrow"]),
     "renew": lambda store, layout: store.leases.renew(leases(layout)),
     "mark": lambda store, layout: store.leases.record_start(leases(layout)[0]),

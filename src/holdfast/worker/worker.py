@@ -105,16 +105,17 @@ class Worker:
         self._pool = ExecutorPool(setup, self._lifecycle)
         self.services = self._make_services(setup, ScopeProviders(providers or {}))
         self._lifecycle.slot_freed = self.services.claimer.service.slot_freed
+        self._lifecycle.settled = self.services.claimer.service.settled
 
     def _make_services(self, setup: WorkerSetup, providers: ScopeProviders) -> Services:
         store, options, counts, lifecycle = setup.store, setup.options, self.counts, self._lifecycle
         remote = self._remote_control
         # Even the shortest lease survives several failed heartbeats.
         interval = min([options.heartbeat, *(kind.options.lease.total_seconds() / 5 for kind in setup.kinds.values())])
-        watchdog = Watchdog(self._active_runs)
         heartbeat = Heartbeat(
             store, self.id, self._active_runs, interval=interval, lost=lifecycle.lost, on_request=remote.apply
         )
+        watchdog = Watchdog(self._active_runs, on_long_run=heartbeat.on_long_run)
         claimer = Claimer(
             setup, self._pool, poll_interval=self._poll_interval, paused=lambda: watchdog.fenced or remote.quiet
         )

@@ -31,7 +31,7 @@ def test_a_job_is_handed_to_one_holder(make_store):
 def test_a_lease_tells_what_a_run_needs(store):
     """Payload, attempt number, token, and whether the start is marked."""
     job_id = put(store, payload='{"to":1}')
-    lease = take_one(store, mark=True)
+    lease = take_one(store, started=True)
     assert (lease.job_id, lease.payload, lease.attempt, lease.token, lease.started) == (job_id, '{"to":1}', 1, 1, True)
     job = store.views.get(job_id)
     assert (job.state, job.worker, job.lease_expires_at) == (State.RUNNING, "worker-1", START + DEFAULT_LEASE)
@@ -89,7 +89,7 @@ def test_careful_work_is_handed_out_only_with_a_mark(store):
     """Work that must not run twice is never prefetched."""
     put(store, on_lost=OnLost.HOLD)
     assert take(store, 9) == []
-    assert take_one(store, mark=True).started
+    assert take_one(store, started=True).started
 
 
 def test_a_paused_queue_starts_nothing(store):
@@ -243,7 +243,7 @@ def test_a_stopped_run_is_cancelled(store):
 def test_a_release_costs_no_attempt(store):
     """The job is ready again, in its old place: a shutdown refunds the attempt (SPEC 8.11)."""
     job_id = put(store)
-    store.leases.settle(take_one(store, mark=True), Released())
+    store.leases.settle(take_one(store, started=True), Released())
     job = store.views.get(job_id)
     assert (job.state, job.attempts, job.due_at) == (State.READY, 0, START)
 
@@ -338,7 +338,7 @@ def test_a_wanted_cancel_is_not_given_back(store):
 def test_a_cancel_is_wanted_of_one_run(store):
     """A job that came back from its holder is free of it."""
     job_id = put(store, on_lost=OnLost.HOLD)
-    lease = take_one(store, mark=True)
+    lease = take_one(store, started=True)
     store.control.cancel(only(job_id), actor="ada")
     store.leases.settle(lease, Released(interrupted=True))
     assert state(store, job_id) is State.CANCELLED

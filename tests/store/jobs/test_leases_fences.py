@@ -42,7 +42,7 @@ def end_columns(lease):
 
 
 STATEMENTS = {
-    "renew_leases": lambda lease: query("renew_leases", leases=held(lease, lease_duration=TERM * 9, mark=True)),
+    "renew_leases": lambda lease: query("renew_leases", leases=held(lease, lease_duration=TERM * 9, started=True)),
     "record_start": lambda lease: query("record_start", id=lease.job_id, token=lease.token),
     "settle_done": lambda lease: query("settle_done", leases=held(lease, result=None, ran=None)),
     "lock_leases": lambda lease: query("lock_leases", leases=held(lease)),
@@ -84,7 +84,7 @@ def test_an_old_token_writes_nothing(store, database, clock, name):
     stale = take_one(store)
     lapse(clock)
     store.leases.take_over()
-    take_one(store, mark=True)
+    take_one(store, started=True)
     before = everything(database)
     assert store.backend.run(STATEMENTS[name](stale)) == []
     assert everything(database) == before
@@ -150,7 +150,7 @@ def test_a_claim_raises_the_token(store):
 def test_a_take_over_raises_the_token(store, clock, max_attempts):
     """Whether the job goes back or ends, so that even a settle sent again by the old holder is refused."""
     job_id = put(store, max_attempts=max_attempts)
-    lease = take_one(store, mark=True)
+    lease = take_one(store, started=True)
     lapse(clock)
     store.leases.take_over()
     assert store.views.get(job_id).token == lease.token + 1

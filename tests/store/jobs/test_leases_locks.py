@@ -17,6 +17,7 @@ from holdfast.domain.jobs.verdict import Done
 from holdfast.store import Store
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
+from tests.support.jobs import claim_jobs
 from tests.support.processes import children, connect
 
 POSTGRES = [name for name in available() if name != "sqlite"]
@@ -70,7 +71,7 @@ def test_a_locked_job_holds_up_no_claim(postgres):
     with children(1, lock_row, postgres.url, answers[0].id) as (user,):
         user.hear()
         begun = monotonic()
-        leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=5)
+        leases = claim_jobs(store, "w", queues=["default"], kinds=["work"], limit=5)
         took = monotonic() - begun
 
     assert [lease.job_id for lease in leases] == [answer.id for answer in answers[1:]]
@@ -79,7 +80,7 @@ def test_a_locked_job_holds_up_no_claim(postgres):
 
 def claim(store: Store, count: int) -> list[Lease]:
     store.jobs.enqueue_many([NewJob(kind="work") for _ in range(count)])
-    leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=count, lease_duration=TERM)
+    leases = claim_jobs(store, "w", queues=["default"], kinds=["work"], limit=count, lease_duration=TERM)
     assert len(leases) == count
     return leases
 

@@ -35,7 +35,7 @@ def test_the_old_holder_writes_nothing_while_the_new_one_runs(make_store, clock)
     stale = take_one(slow)
     lapse(clock)
     other.leases.take_over()
-    fresh = take_one(other, mark=True)
+    fresh = take_one(other, started=True)
     before = other.views.get(job_id)
 
     assert slow.leases.renew([stale]) == []
@@ -66,7 +66,7 @@ def test_a_lease_in_time_is_left_alone(store, clock):
 def test_a_marked_start_costs_an_attempt(store, clock):
     """The loss is on record, and the job is tried again after a delay."""
     job_id = put(store)
-    take_one(store, mark=True)
+    take_one(store, started=True)
     lapse(clock)
     (taken,) = store.leases.take_over()
     job = store.views.get(job_id)
@@ -81,7 +81,7 @@ def test_a_job_that_kills_its_worker_becomes_dead(store, clock):
     """After its limit of crashes, whatever its attempts say (SPEC 8.6)."""
     job_id = put(store, max_attempts=None, max_crashes=2)
     for _ in range(2):
-        take_one(store, mark=True)
+        take_one(store, started=True)
         lapse(clock)
         store.leases.take_over()
         clock.advance(hours=2)
@@ -109,7 +109,7 @@ def test_suspects_are_claimed_only_with_a_mark(store, clock):
     lapse(clock)
     store.leases.take_over()
     assert take(store, 9) == []
-    lease = take_one(store, mark=True)
+    lease = take_one(store, started=True)
     assert lease.poison_suspect
     store.leases.settle(lease, Released())
     assert not take_one(store).poison_suspect
@@ -119,19 +119,19 @@ def test_suspects_are_claimed_only_with_a_mark(store, clock):
 def test_work_that_must_not_run_twice_waits_for_a_person(store, clock, on_lost, expected):
     """It is never run again by itself (SPEC 8.8)."""
     job_id = put(store, on_lost=on_lost)
-    take_one(store, mark=True)
+    take_one(store, started=True)
     lapse(clock)
     store.leases.take_over()
     assert state(store, job_id) is expected
     clock.advance(days=1)
     store.leases.promote()
-    assert take(store, 9, mark=True) == []
+    assert take(store, 9, started=True) == []
 
 
 def test_a_shutdown_does_not_rerun_such_work_either(store):
     """An interrupted run is as doubtful as a lost one."""
     job_id = put(store, on_lost=OnLost.HOLD)
-    store.leases.settle(take_one(store, mark=True), Released(interrupted=True))
+    store.leases.settle(take_one(store, started=True), Released(interrupted=True))
     assert state(store, job_id) is State.HELD
 
 
@@ -149,7 +149,7 @@ def test_a_job_that_finished_meanwhile_is_never_overwritten(make_store, clock):
 def test_a_wanted_cancel_is_carried_out_by_the_take_over(store, clock):
     """A job that shall be cancelled is not tried again."""
     job_id = put(store)
-    take_one(store, mark=True)
+    take_one(store, started=True)
     store.control.cancel(only(job_id), actor="ada")
     lapse(clock)
     store.leases.take_over()
@@ -171,7 +171,7 @@ def test_a_take_over_goes_in_steps(store, clock):
 def test_a_take_over_needs_no_knowledge_of_the_kind(store, clock):
     """Any worker may sweep for all."""
     job_id = put(store, kind="only-elsewhere", retry='{"steps":[5.0],"jitter":0.0}')
-    take_one(store, kinds=("only-elsewhere",), mark=True)
+    take_one(store, kinds=("only-elsewhere",), started=True)
     lapse(clock)
     store.leases.take_over()
     assert store.views.get(job_id).due_at - clock.now() == timedelta(seconds=5)
@@ -190,12 +190,12 @@ def test_a_crash_that_the_worker_saw_counts(store):
 def test_a_failure_after_a_loss_goes_on_counting(store, clock):
     """Attempts add up over losses and failures."""
     job_id = put(store, max_attempts=2)
-    take_one(store, mark=True)
+    take_one(store, started=True)
     lapse(clock)
     store.leases.take_over()
     clock.advance(hours=2)
     store.leases.promote()
-    store.leases.settle(take_one(store, mark=True), Failed(error="again"))
+    store.leases.settle(take_one(store, started=True), Failed(error="again"))
     assert state(store, job_id) is State.DEAD
 
 
@@ -206,6 +206,6 @@ def test_the_new_holders_end_is_not_the_old_ones(store, clock, outcome):
     stale = take_one(store)
     lapse(clock)
     store.leases.take_over()
-    store.leases.settle(take_one(store, mark=True), outcome)
+    store.leases.settle(take_one(store, started=True), outcome)
     with pytest.raises(LeaseLost):
         store.leases.settle(stale, outcome)

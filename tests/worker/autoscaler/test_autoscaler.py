@@ -22,6 +22,7 @@ from holdfast.domain.jobs.verdict import Done
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.options import AutoscalerOptions, WorkerOptions, WorkerSetup
+from tests.support.jobs import claim_jobs
 from tests.support.processes import gone, wait_until
 from tests.support.workers import working
 
@@ -166,7 +167,7 @@ def test_earlier_runs_of_a_label_are_remembered(app, tmp_path, host):
     """If a cap measured them before the queue was autoscaled."""
     for peak in range(1, 7):
         add(app, tmp_path, "true", label="old")
-        (lease,) = app.store.leases.claim(WorkerId("w"), queues=["default"], kinds=[COMMAND])
+        (lease,) = claim_jobs(app.store, WorkerId("w"), queues=["default"], kinds=[COMMAND])
         app.store.leases.settle(lease, Done(json.dumps({"peak_bytes": peak * GB} if peak < 6 else [])))
     app.store.autoscaler.set_bounds("default", Bounds(4, 4))
     for _ in range(2):

@@ -85,6 +85,10 @@ class EndReason(StrEnum):
     BAD_PAYLOAD = "bad_payload"
 
 
+#: The highest level of suspicion. A poison suspect of this level runs alone.
+MAX_LOSSES = 3
+
+
 class Job(Struct, frozen=True):
     """All columns of one job. JSON values are text."""
 
@@ -110,7 +114,7 @@ class Job(Struct, frozen=True):
     after_when: str | None
     after_failed: str | None
     token: Token
-    poison_suspect: bool
+    losses: int
     requested: ControlRequest | None
     worker: WorkerId | None
     claimed_at: datetime | None
@@ -136,8 +140,13 @@ class Lease(Struct, frozen=True):
     queue: str
     payload: str
     attempt: int
-    started: bool
-    poison_suspect: bool
+    no_prefetch: bool
+    losses: int
     priority: int
     due_at: datetime
     checkpoint: str | None
+
+    @property
+    def starts_recorded(self) -> bool:
+        """Whether the start is recorded before the run begins, so that a loss of the worker always costs an attempt."""
+        return self.no_prefetch or self.losses >= MAX_LOSSES

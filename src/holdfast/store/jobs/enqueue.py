@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.domain.jobs.job import JobId, Lease, OnLost, State
+from holdfast.domain.jobs.job import JobId, Lease, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob, due_at
 from holdfast.domain.names import MAX_KEY, checked_actor, checked_name, checked_text
 from holdfast.domain.quantities import checked_number
@@ -46,7 +46,7 @@ class Jobs(Noun):
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
         """The common case, in one statement. If it inserts nothing, it was sent twice."""
         values = {name: getattr(request, name) for name in _INSERTED} | replaceable_columns(request, job_id)
-        insert = query("insert_job", no_prefetch=request.on_lost is not OnLost.RETRY, **values)
+        insert = query("insert_job", no_prefetch=request.no_prefetch, **values)
         if not self._backend.run(insert, repeatable=True):
             rows = self._fetch("get_job_request", id=job_id)
             if rows != [(request.kind, request.payload, request.actor)]:
@@ -157,9 +157,8 @@ def _live_columns(requests: list[NewJob], ids: list[JobId], now: datetime) -> di
     return {
         "id": ids,
         "state": [_first_state(request, due, now) for request, due in zip(requests, dues, strict=True)],
-        **columns_of(requests, "queue", "kind", "priority"),
+        **columns_of(requests, "queue", "kind", "priority", "no_prefetch"),
         "due_at": dues,
-        "no_prefetch": [request.on_lost is not OnLost.RETRY for request in requests],
     }
 
 
