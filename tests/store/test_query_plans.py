@@ -19,7 +19,7 @@ from holdfast.store.engine.operation import query
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, postgres_url
-from tests.support.jobs import claim_jobs
+from tests.support.jobs import claim_jobs, record_start
 from tests.support.query_plans import BigPostgres, BigSqlite, Cost, Layout
 
 WORKER = WorkerId("w2")
@@ -34,7 +34,7 @@ def leases(layout: Layout, *, token: int = 1) -> list[Lease]:
     """The leases of a worker that claimed the first running jobs."""
     now = datetime.now(UTC)
     ids = layout.ids("running")
-    return [Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, False, 0, now, None) for job_id in ids]
+    return [Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, 0, 0, now, None) for job_id in ids]
 
 
 def settle(outcome, *, token: int = 1, lost: int = 0):
@@ -45,9 +45,9 @@ def settle(outcome, *, token: int = 1, lost: int = 0):
     return operation
 
 
-def claim(**options):
+def claim(*, free: int = 100, **options):
     def operation(store: Store, layout: Layout) -> None:
-        assert len(claim_jobs(store, WORKER, **{**MINE, **options}, limit=100)) == 100
+        assert len(claim_jobs(store, WORKER, free, **{**MINE, **options})) == 100
 
     return operation
 
@@ -99,11 +99,13 @@ def answer_again(store: Store, layout: Layout) -> None:
 
 
 OPERATIONS = {
-    "claim": claim(),
-    "claim marked": claim(started=True),
+    "claim": claim(limits=False),
+    "claim ahead": claim(limits=False, free=8, ahead=92, short=MINE["kinds"]),
+    "claim one lane": claim(limits=False, kinds=["mail"], queues=["mine"]),
     "claim limited": claim(queues=["narrow"]),
+    "any limited": lambda store, layout: store.leases.any_limited(["default", "narrow"]),
     "renew": lambda store, layout: store.leases.renew(leases(layout)),
-    "mark": lambda store, layout: store.leases.record_start(leases(layout)[0]),
+    "mark": lambda store, layout: record_start(store, leases(layout)[0]),
     "settle done": settle(Done()),
     "settle again": settle(Done(), token=0, lost=100),
     "settle failed": settle(Failed(error="boom")),
@@ -207,7 +209,7 @@ OPERATIONS = {
 
 #: Statements on tables that do not grow with the jobs.
 SMALL = {
-    *("read_now", "read_installation", "allocate_job_ids", "lock_limited_queues"),
+    *("read_now", "read_installation", "allocate_job_ids", "lock_limited_queues", "find_limited_queue"),
     *("insert_audit_entry", "insert_credential", "list_credentials", "revoke_credential", "touch_credential"),
     *("get_access_state", "insert_secret", "get_secret", "save_filter", "delete_filter", "list_filters"),
     *("set_queue_limits", "set_queue_scale", "set_queue_paused", "get_queue", "list_queues"),

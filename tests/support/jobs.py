@@ -9,6 +9,7 @@ from holdfast.domain.jobs.job import JobId, Lease, State, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Failed
+from holdfast.errors import LeaseLost
 from holdfast.store import Store
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 
@@ -50,6 +51,13 @@ def claim_jobs(
     if started:
         store.leases.record_starts(leases)
     return leases
+
+
+def record_start(store: Store, lease: Lease) -> int:
+    """Record the start of a run; returns the number of its attempt. A lost lease raises."""
+    if not store.leases.record_starts([lease]):
+        raise LeaseLost.of(lease.job_id, lease.token)
+    return store.views.get(lease.job_id).attempts
 
 
 def take_one(store: Store, **options) -> Lease:

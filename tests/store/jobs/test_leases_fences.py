@@ -14,7 +14,7 @@ from holdfast.domain.jobs.job import ControlRequest
 from holdfast.domain.jobs.verdict import Done, Released
 from holdfast.store.engine.operation import ById, query
 from tests.support.backends import START
-from tests.support.jobs import lapse, put, take_one
+from tests.support.jobs import lapse, put, record_start, take_one
 
 TERM = timedelta(seconds=60)
 
@@ -30,8 +30,7 @@ def put_back_columns(lease):
         attempts=0,
         crashes=0,
         raised=0,
-        poison_suspect=False,
-        no_prefetch=False,
+        losses=0,
         note="forged",
         delay=timedelta(0),
     )
@@ -42,8 +41,8 @@ def end_columns(lease):
 
 
 STATEMENTS = {
-    "renew_leases": lambda lease: query("renew_leases", leases=held(lease, lease_duration=TERM * 9, started=True)),
-    "record_start": lambda lease: query("record_start", id=lease.job_id, token=lease.token),
+    "renew_leases": lambda lease: query("renew_leases", leases=held(lease, lease_duration=TERM * 9, mark=True)),
+    "record_starts": lambda lease: query("record_starts", leases=held(lease)),
     "settle_done": lambda lease: query("settle_done", leases=held(lease, result=None, ran=None)),
     "lock_leases": lambda lease: query("lock_leases", leases=held(lease)),
     "return_jobs": lambda lease: query("return_jobs", verdict=put_back_columns(lease)),
@@ -169,7 +168,7 @@ def test_what_was_begun_is_not_given_back(store, database):
     """A marked start has perhaps had its effect."""
     put(store)
     lease = take_one(store)
-    store.leases.record_start(lease)
+    record_start(store, lease)
     before = everything(database)
     assert store.backend.run(STATEMENTS["release_unstarted"](lease)) == []
     assert everything(database) == before

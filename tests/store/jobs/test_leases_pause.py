@@ -11,7 +11,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed, Released
 from holdfast.errors import LeaseLost
 from holdfast.store import Store
-from tests.support.jobs import claim_jobs
+from tests.support.jobs import claim_jobs, record_start
 from tests.support.processes import children, open_store, wait_until
 
 TERM = timedelta(seconds=1)
@@ -159,7 +159,7 @@ def writes_of(store, lease):
     leases = store.leases
     return {
         "renew": lambda: leases.renew([lease]),
-        "mark": lambda: leases.record_start(lease),
+        "mark": lambda: record_start(store, lease),
         "done": lambda: leases.settle(lease, Done('"old"')),
         "failed": lambda: leases.settle(lease, Failed(error="old", permanent=True)),
         "released": lambda: leases.settle(lease, Released()),

@@ -10,7 +10,7 @@ from holdfast.domain.jobs.job import OnLost, State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
 from holdfast.errors import LeaseLost
-from tests.support.jobs import BOOM, lapse, only, put, state, take, take_one
+from tests.support.jobs import BOOM, lapse, only, put, record_start, state, take, take_one
 
 
 def test_silent_worker_is_shut_out(make_store, clock):
@@ -42,7 +42,7 @@ def test_the_old_holder_writes_nothing_while_the_new_one_runs(make_store, clock)
     assert slow.leases.release([stale]) == 0
     assert slow.leases.settle_many([]) == set()
     for write in (
-        lambda: slow.leases.record_start(stale),
+        lambda: record_start(slow, stale),
         lambda: slow.leases.report(stale, done=1),
         lambda: slow.leases.settle(stale, Done()),
         lambda: slow.leases.settle(stale, BOOM),
@@ -93,26 +93,53 @@ def test_neighbours_of_a_poison_job_lose_no_attempt(store, clock):
     """Of a prefetched hundred, only the marked start pays; the others come back, each as a suspect (SPEC 8.30)."""
     ids = [put(store) for _ in range(100)]
     leases = take(store, 100)
-    store.leases.record_start(leases[0])
+    record_start(store, leases[0])
     lapse(clock)
     store.leases.take_over(limit=1000)
     jobs = [store.views.get(job_id) for job_id in ids]
     assert jobs[0].attempts == 1
-    assert all((job.state, job.attempts, job.poison_suspect) == (State.READY, 0, True) for job in jobs[1:])
+    assert all((job.state, job.attempts, job.losses) == (State.READY, 0, 1) for job in jobs[1:])
     assert store.views.attempts(ids[1]) == []
 
 
-def test_suspects_are_claimed_only_with_a_mark(store, clock):
-    """So that the poison among them is found; success clears the suspicion."""
+def test_each_loss_without_a_start_raises_the_level_of_suspicion(store, clock):
+    """K18: up to 3. A release keeps the level, a failure clears it: the worker has survived the run."""
     put(store)
+    levels = []
+    for _ in range(4):
+        levels.append(take_one(store).losses)
+        lapse(clock)
+        store.leases.take_over()
+    assert levels == [0, 1, 2, 3]
+    store.leases.settle(take_one(store), Released())
+    lease = take_one(store)
+    assert (lease.losses, lease.starts_recorded) == (3, True)
+    store.leases.settle(lease, Failed(error="boom", after=timedelta(0)))
+    assert take_one(store).losses == 0
+
+
+def test_a_suspect_of_the_highest_level_pays_and_stays_one(store, clock):
+    """K18: its start is recorded, so the loss of its worker costs an attempt and a crash."""
+    job_id = put(store)
+    for _ in range(3):
+        take_one(store)
+        lapse(clock)
+        store.leases.take_over()
+    take_one(store, started=True)
+    lapse(clock)
+    store.leases.take_over()
+    job = store.views.get(job_id)
+    assert (job.attempts, job.crashes, job.losses) == (1, 1, 3)
+
+
+def test_work_that_had_not_started_for_certain_is_no_suspect(store, clock):
+    """K21: such a job starts durably before it runs. Without a start it has not run: it is as it was."""
+    job_id = put(store, on_lost=OnLost.DEAD)
     take_one(store)
     lapse(clock)
     store.leases.take_over()
-    assert take(store, 9) == []
-    lease = take_one(store, started=True)
-    assert lease.poison_suspect
-    store.leases.settle(lease, Released())
-    assert not take_one(store).poison_suspect
+    job = store.views.get(job_id)
+    assert (job.state, job.attempts, job.crashes, job.losses) == (State.READY, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("on_lost", "expected"), [(OnLost.HOLD, State.HELD), (OnLost.DEAD, State.DEAD)])

@@ -81,7 +81,7 @@ class Attempt(Struct, frozen=True):
 def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerIdentity) -> list[Attempt]:
     """The recorded attempts and the one in the job's own columns, numbered in order."""
     known = [structs.replace(row, number=number) for number, row in enumerate(rows, start=1)]
-    if job.state not in (State.RUNNING, State.DONE):
+    if job.state not in (State.RUNNING, State.DONE) or job.claimed:
         return known
     running = job.state is State.RUNNING
     last = Attempt(
@@ -104,7 +104,7 @@ def all_events(job: Job, rows: Sequence[Event]) -> list[Event]:
     """The recorded events and those in the job's own columns, in order of time."""
     events = [Event(job.created_at, EventName.ENQUEUED, job.actor), *rows]
     started_at = job.started_at or job.claimed_at
-    if started_at is not None and job.state in (State.RUNNING, State.DONE):
+    if started_at is not None and job.state in (State.RUNNING, State.DONE) and not job.claimed:
         events.append(Event(started_at, EventName.STARTED, Actor.WORKER))
     if job.state is State.DONE and job.finished_at is not None:
         events.append(Event(job.finished_at, EventName.DONE, Actor.WORKER))

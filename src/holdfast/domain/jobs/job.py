@@ -130,6 +130,11 @@ class Job(Struct, frozen=True):
     progress_message: str | None
     checkpoint: str | None
 
+    @property
+    def claimed(self) -> bool:
+        """Whether a worker holds it, and no start is recorded: it waits for a slot, or began within the last second."""
+        return self.state is State.RUNNING and self.started_at is None
+
 
 class Lease(Struct, frozen=True):
     """The right to run one job until the lease expires, with the data of the run."""

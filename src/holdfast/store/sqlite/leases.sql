@@ -97,7 +97,7 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
     WHERE candidate.id IN (
         SELECT id FROM holdfast_live
         WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND {may_begin}
-        ORDER BY priority DESC, due_at, id LIMIT min(lane.slots, :free + :ahead))
+        ORDER BY priority DESC, due_at, id LIMIT :free + :ahead)
 ), best AS MATERIALIZED (           -- as in claim, with at most as many jobs per queue as it has slots
     SELECT id, priority, due_at, losses, needs_slot FROM ranked_in_queue
     WHERE place <= slots
