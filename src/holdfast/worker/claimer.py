@@ -54,8 +54,6 @@ class Claimer:
         self._interval = FIRST_INTERVAL_S
         #: The last claim took all that there was room for, so more jobs may be ready.
         self._full = True
-        #: Number of waiting jobs at which more are claimed.
-        self._refill_at = 0
 
     def tick(self) -> TickResult:
         # Jobs that wait behind an unexpectedly long run go to other workers.
@@ -81,8 +79,8 @@ class Claimer:
         self.wake.set()
 
     def slot_freed(self) -> None:
-        """A run has finished: claim if more jobs may be ready, and few wait."""
-        if self._full and not self.wake.is_set() and self._pool.waiting <= self._refill_at:
+        """A run has finished: claim if more jobs may be ready, and fewer wait than there are slots."""
+        if self._full and not self.wake.is_set() and self._pool.waiting < self._slots:
             self.wake.set()
 
     def settled(self) -> None:
@@ -142,9 +140,10 @@ class Claimer:
         Long runs keep their slots, and nothing is claimed for these.
         """
         waiting = self._pool.waiting
+        if waiting * 2 > self._run_times.ahead(short, self._slots):
+            return 0
         ahead = self._run_times.ahead(short, self._slots - self._pool.long_runs)
-        self._refill_at = ahead // 2
-        return ahead - waiting if waiting <= self._refill_at else 0
+        return max(0, ahead - waiting)
 
     def _has_limits(self) -> bool:
         """Whether a queue may have a limit. An outdated answer breaks no limit: claims check it too."""
