@@ -10,6 +10,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
 from holdfast.store import Store
 from holdfast.store.engine.backend import Backend
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.store.jobs.settlement import Settlement
 
 WORKER = WorkerId("bench")
@@ -39,7 +40,7 @@ class HoldfastStore:
         leases, left = self._store.leases, count
         began = time.perf_counter()
         while left:
-            held = leases.claim(WORKER, queues=[QUEUE], kinds=[KIND], limit=batch)
+            held = leases.claim(WORKER, queues=[QUEUE], leases={KIND: DEFAULT_LEASE}, free=batch, limits=False)
             lost = leases.settle_many([Settlement(lease, DONE) for lease in held])
             left -= len(held) - len(lost)
         return time.perf_counter() - began

@@ -24,6 +24,7 @@ from holdfast.errors import (
     WaitTimeout,
 )
 from holdfast.testing import drain
+from tests.support.jobs import claim_jobs
 
 
 @pytest.fixture
@@ -397,7 +398,7 @@ def test_replacing_a_payload_discards_its_checkpoint(app, add):
     """A checkpoint belongs to the payload that wrote it."""
     ref = add.options(key="k").enqueue(1)
     store = app.store
-    (lease,) = store.leases.claim("w", queues=["default"], kinds=["add"])
+    (lease,) = claim_jobs(store, "w", queues=["default"], kinds=["add"])
     store.leases.report(lease, checkpoint="500")
     store.leases.release([lease])
     add.options(key="k", on_conflict="replace").enqueue(2)

@@ -82,14 +82,15 @@ def plan(app: Holdfast) -> int:
 def run_ready(app: Holdfast) -> Iterator[Settlement]:
     """Run ready jobs one after the other, and yield each settlement. Expired leases are taken over first."""
     worker = WorkerId(f"inline-{secrets.token_hex(8)}")
-    store, kinds = app.store, list(app.served_kinds)
+    store, durations = app.store, {name: kind.options.lease for name, kind in app.served_kinds.items()}
     store.leases.take_over()
     store.leases.check_waiting()
     while True:
         store.leases.promote()
-        leases = store.leases.claim(worker, queues=store.queues.with_ready_jobs(), kinds=kinds, limit=1, mark=True)
+        leases = store.leases.claim(worker, queues=store.queues.with_ready_jobs(), leases=durations)
         if not leases:
             return
+        store.leases.record_starts(leases)
         yield _run(app, worker, leases[0])
 
 

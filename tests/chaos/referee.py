@@ -62,10 +62,10 @@ class Referee:
             raise Broken("I9", f"'already there' was answered with job {answer.id}, which is not under this key")
 
     def granted(
-        self, worker: str, leases: Sequence[Lease], now: datetime, lease_duration: timedelta, *, mark: bool
+        self, worker: str, leases: Sequence[Lease], now: datetime, lease_duration: timedelta, *, started: bool
     ) -> None:
         for lease in leases:
-            self._grant(worker, lease, now + lease_duration, started=mark or lease.started)
+            self._grant(worker, lease, now + lease_duration, started=started)
         for queue, limit in self.limits.items():
             running = sum(hold.lease.queue == queue for hold in self.holds.values())
             if running > limit and any(lease.queue == queue for lease in leases):

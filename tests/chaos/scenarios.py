@@ -27,6 +27,7 @@ from holdfast.store.jobs.retention import Retention
 from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START, Database
+from tests.support.jobs import claim_jobs
 
 KIND, SHARD, QUEUE, BOX = "mail", shard_kind("resync"), "default", "articles"
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -60,7 +61,7 @@ class World:
         return [answer.id for answer in answers]
 
     def claim(self, store: Store, worker: str = "first", limit: int = 1, **options: object) -> list[Lease]:
-        return store.leases.claim(WorkerId(worker), queues=[QUEUE], kinds=[KIND, SHARD], limit=limit, **options)
+        return claim_jobs(store, WorkerId(worker), queues=[QUEUE], kinds=[KIND, SHARD], limit=limit, **options)
 
     def run(self, store: Store, lease: Lease) -> None:
         """A run with its effect, which comes before its end."""
@@ -96,7 +97,7 @@ def sweep(store: Store) -> None:
 def work_off(world: World, store: Store, worker: str) -> None:
     """Another worker does all that is ready."""
     sweep(store)
-    while leases := world.claim(store, worker, limit=10, mark=True):
+    while leases := world.claim(store, worker, limit=10, started=True):
         for lease in leases:
             world.run(store, lease)
 
@@ -247,7 +248,7 @@ def _settle_group(world: World, store: Store) -> None:
 
 
 def _retry(world: World, store: Store) -> None:
-    for lease in world.claim(store, mark=True):
+    for lease in world.claim(store, started=True):
         store.leases.report(lease, done=1, checkpoint="1")
         store.leases.settle(lease, Failed(error="boom"))
     store.control.retry(Selector(), actor="ada")
@@ -262,7 +263,7 @@ def _release(world: World, store: Store) -> None:
 
 
 def _take_over(world: World, store: Store) -> None:
-    world.claim(store, limit=1, mark=True)
+    world.claim(store, limit=1, started=True)
     world.claim(store, limit=1)
     world.database.clock.advance(2 * MINUTE)
     store.leases.take_over()

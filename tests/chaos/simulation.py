@@ -42,6 +42,7 @@ from holdfast.worker.stats import Stats
 from tests.chaos.referee import Referee
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START
+from tests.support.jobs import claim_jobs, record_start
 
 TERM = timedelta(seconds=60)
 MINUTE = timedelta(minutes=1)
@@ -151,12 +152,12 @@ class Simulation:
     def do_claim(self, a: int, b: int, c: int) -> None:
         worker = self._awake(a)
         if worker is not None:
-            mark = bool(b % 2)
-            leases = self.store.leases.claim(
-                worker.id, queues=QUEUES, kinds=KINDS, limit=1 + c % 4, lease_duration=TERM, mark=mark
+            started = bool(b % 2)
+            leases = claim_jobs(
+                self.store, worker.id, queues=QUEUES, kinds=KINDS, limit=1 + c % 4, lease_duration=TERM, started=started
             )
             self._know_plans()
-            self.referee.granted(worker.id, leases, self.now, TERM, mark=mark)
+            self.referee.granted(worker.id, leases, self.now, TERM, started=started)
             again = {lease.job_id for lease in leases}  # what it had lost without knowing
             for lease in [lease for lease in worker.held if lease.job_id in again]:
                 worker.drop(lease)
@@ -166,7 +167,7 @@ class Simulation:
         """The start is marked, then the handler has its effect."""
         worker, lease = self._pick(a, b)
         if worker is not None and lease is not None:
-            if self._try(lease, "a start", lambda: self.store.leases.record_start(lease)):
+            if self._try(lease, "a start", lambda: record_start(self.store, lease)):
                 self.referee.marked(lease)
                 self.referee.effects[lease.job_id] += 1
                 worker.begun.add(lease.job_id)
@@ -199,7 +200,7 @@ class Simulation:
             ghost = Failed(error="ghost", reason="oom")
             writes: list[Callable[[], object]] = [
                 lambda: self.store.leases.report(lease, done=9),
-                lambda: self.store.leases.record_start(lease),
+                lambda: record_start(self.store, lease),
                 lambda: self.store.leases.settle(lease, ghost),
             ]
             self._try(lease, "a word of a ghost", writes[b % 3])
@@ -429,7 +430,7 @@ class Simulation:
 
     def _marked(self, lease: Lease) -> bool:
         hold = self.referee.holds.get(lease.job_id)
-        return lease.started or (hold is not None and hold.started)
+        return hold is not None and hold.started
 
     def _try(self, lease: Lease, what: str, write: Callable[[], object]) -> bool:
         try:

@@ -15,11 +15,12 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.store.batches.ledger import NextUnits
-from holdfast.store.engine.operation import query
+from holdfast.store.engine.operation import ById, query
 from tests.chaos.points import Fault, Points, strike
 from tests.chaos.scenarios import HOUR, KEYS, KIND, QUEUE, SCENARIOS, World, keys, opening, recover
 from tests.chaos.standing import Broken, audit
 from tests.chaos.worlds import Worlds
+from tests.support.jobs import record_start
 
 #: More points than any scenario has: a scenario that never comes to its end is a mistake of its own.
 MOST = 400
@@ -85,7 +86,7 @@ WRITES = {
     "settle stopped": lambda store, lease: store.leases.settle(lease, Stopped()),
     "settle lost": lambda store, lease: store.leases.settle(lease, Lost(begun=True)),
     "renew": renew,
-    "mark": lambda store, lease: store.leases.record_start(lease),
+    "mark": record_start,
     "progress": lambda store, lease: store.leases.report(lease, done=9, total=9, message="late"),
     "checkpoint": lambda store, lease: store.leases.report(lease, checkpoint='"late"'),
     "step": lambda store, lease: store.steps.keep(lease, "late", result="1"),
@@ -161,7 +162,7 @@ class Late:
             run = self._other.batches.open(opening(), worker=WorkerId("second"))
             _flush_one(self._other, run)
             return
-        for lease in self._world.claim(self._other, "second", mark=True):
+        for lease in self._world.claim(self._other, "second", started=True):
             self._other.leases.report(lease, done=1, checkpoint="1")
 
     def tables(self) -> object:
@@ -215,7 +216,9 @@ def test_a_job_is_handed_to_one_of_two_who_claim_at_once(worlds: Worlds):
     """The first has claimed and not committed yet: the second finds nothing, now or when it has waited."""
     world = worlds.make()
     world.enqueue(world.store, "a")
-    asked = {"queues": [QUEUE], "kinds": [KIND], "lease_duration": HOUR, "limit": 1, "mark": False}
+    kinds = ById(id=[KIND], lease_duration=[HOUR], short=[False])
+    asked = {"queues": [QUEUE], "kinds": kinds, "free": 1, "ahead": 0, "few": 1, "alone": 1}
+    asked |= {"autoscaled": [], "unfinished": []}
     found: list[Lease] = []
     second = threading.Thread(target=lambda: found.extend(world.claim(world.store, "second")))
     with world.store.backend.transaction() as connection:

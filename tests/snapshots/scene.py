@@ -15,6 +15,7 @@ from holdfast.testing import drain, plan
 from tests.snapshots.fixed import Clock, fixed
 from tests.store.batches.test_batches import WORKER, finish, take
 from tests.support import scene as web
+from tests.support.jobs import claim_jobs
 
 #: Who holds the batch that runs.
 OWNER = {
@@ -111,7 +112,7 @@ class _Scene(web.Scene):
         """A job whose worker died: another one took it over."""
         self._put("taken over", "careful", label="taken-over", queue="careful")
         worker = web._worker(self.app.store, "worker-0", kinds=["careful"], queues=["careful"])
-        self.app.store.leases.claim(worker, queues=["careful"], kinds=["careful"], limit=1, mark=True)
+        claim_jobs(self.app.store, worker, queues=["careful"], kinds=["careful"], limit=1, started=True)
         self.clock.advance(minutes=5)
         drain(self.app)
 
@@ -166,7 +167,7 @@ class _Scene(web.Scene):
         """A job whose worker is silent, and that nobody has taken over yet."""
         self._put("silent", "careful", label="silent", queue="careful")
         worker = web._worker(self.app.store, "worker-lost", kinds=["careful"], queues=["careful"])
-        self.app.store.leases.claim(worker, queues=["careful"], kinds=["careful"], limit=1, mark=True)
+        claim_jobs(self.app.store, worker, queues=["careful"], kinds=["careful"], limit=1, started=True)
 
     def _scaled(self) -> None:
         _call("queue", "set", "builds", "--autoscaler", "1-8")

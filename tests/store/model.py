@@ -35,7 +35,7 @@ class ModelJob:
     attempts: int = 0
     crashes: int = 0
     token: int = 0
-    poison_suspect: bool = False
+    losses: int = 0
     started: bool = False
     requested: ControlRequest | None = None
     worker: str | None = None
@@ -48,7 +48,7 @@ class ModelJob:
 
     @property
     def no_prefetch(self) -> bool:
-        return self.poison_suspect or self.on_lost is not OnLost.RETRY
+        return self.on_lost is not OnLost.RETRY
 
     def leave(self) -> None:
         """Nobody holds it any more."""
@@ -57,7 +57,18 @@ class ModelJob:
     def seen(self) -> tuple[object, ...]:
         """What must agree with the store."""
         return (self.state, self.queue, self.priority, self.due, self.attempts, self.crashes, self.token,
-                self.poison_suspect, self.requested, self.worker)  # fmt: skip
+                self.losses, self.requested, self.worker)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a worker has room for: see ``Leases.claim``."""
+
+    free: int
+    ahead: int = 0
+    short: tuple[str, ...] = ()
+    few: int = 9
+    alone: int = 9
 
 
 @dataclass
@@ -88,34 +99,38 @@ class Model:
 
     # -- leases ----------------------------------------------------------------------------
 
-    def claim(
-        self, worker: str, kinds: Iterable[str], limit: int, lease_duration: timedelta, *, mark: bool
-    ) -> list[ModelJob]:
-        ready = sorted(
-            (
-                j
-                for j in self.jobs.values()
-                if j.state is State.READY and j.kind in kinds and j.queue not in self.paused
-            ),
-            key=lambda j: j.order,
-        )
+    def claim(self, worker: str, kinds: Iterable[str], lease_duration: timedelta, *, room: Room) -> list[ModelJob]:
+        """The first jobs in order for free slots, then a prefix of the others ahead of slots."""
+        most = room.free + room.ahead
+        slots = {queue: self._free(queue) for queue in self.limits}
+        candidates: list[ModelJob] = []
+        for job in sorted((j for j in self.jobs.values() if self._may_begin(j, kinds, room)), key=lambda j: j.order):
+            if slots.get(job.queue, most) > 0 and len(candidates) < most:
+                slots[job.queue] = slots.get(job.queue, most) - 1
+                candidates.append(job)
+        left = {2: room.few, 3: room.alone}
         taken: list[ModelJob] = []
-        for job in ready:
-            limited = job.queue in self.limits
-            may = self._free(job.queue) > 0 if limited else mark or not job.no_prefetch
-            if may and len(taken) < limit:
-                self._lease(job, worker, lease_duration, mark=mark or limited)
-                taken.append(job)
+        for job in candidates:
+            if job.losses > 1:
+                left[job.losses] -= 1
+                if left[job.losses] < 0:
+                    continue
+            needs_slot = job.no_prefetch or job.losses or job.kind not in room.short or job.queue in self.limits
+            if len(taken) >= room.free and needs_slot:
+                break
+            taken.append(job)
+        for job in taken:
+            job.state, job.worker, job.lapses = State.RUNNING, worker, self.now + lease_duration
+            job.token += 1
+            job.started = False
         return taken
+
+    def _may_begin(self, job: ModelJob, kinds: Iterable[str], room: Room) -> bool:
+        served = job.state is State.READY and job.kind in kinds and job.queue not in self.paused
+        return served and {2: room.few, 3: room.alone}.get(job.losses, 1) > 0
 
     def _free(self, queue: str) -> int:
         return self.limits[queue] - sum(j.state is State.RUNNING and j.queue == queue for j in self.jobs.values())
-
-    def _lease(self, job: ModelJob, worker: str, lease_duration: timedelta, *, mark: bool) -> None:
-        job.state, job.worker, job.lapses = State.RUNNING, worker, self.now + lease_duration
-        job.token += 1
-        job.started = mark
-        job.attempts += mark
 
     def holds(self, job_id: int, token: int) -> bool:
         job = self.jobs[job_id]
@@ -137,11 +152,11 @@ class Model:
     def settle(self, job_id: int, outcome: Outcome) -> None:
         job = self.jobs[job_id]
         verdict = judge(self._standing(job), outcome, chance=0.5)
-        job.state, job.attempts, job.crashes, job.poison_suspect = (
+        job.state, job.attempts, job.crashes, job.losses = (
             verdict.state,
             verdict.attempts,
             verdict.crashes,
-            verdict.poison_suspect,
+            verdict.losses,
         )
         if verdict.delay > ZERO:
             job.due = self.now + verdict.delay
@@ -167,8 +182,8 @@ class Model:
 
     def _standing(self, job: ModelJob) -> JobNumbers:
         return JobNumbers(
-            JobId(job.id), job.kind, job.queue, Token(job.token), job.attempts, job.max_attempts, job.crashes, 3,
-            job.on_lost, None, job.started, job.requested, False, WorkerId(job.worker or ""), None, None,
+            JobId(job.id), job.kind, job.queue, Token(job.token), job.attempts, job.max_attempts, job.crashes,
+            job.losses, job.no_prefetch, 3, job.on_lost, None, job.started, job.requested, False, WorkerId(job.worker or ""), None, None,
         )  # fmt: skip
 
     # -- needs -----------------------------------------------------------------------------
@@ -194,7 +209,7 @@ class Model:
         if job.state is State.RUNNING:
             job.requested = ControlRequest.CANCEL
         elif job.state in IDLE:
-            job.state, job.poison_suspect = State.CANCELLED, False
+            job.state, job.losses = State.CANCELLED, 0
             self.tell(job)
 
     def pause(self, job_id: int) -> None:
@@ -229,7 +244,7 @@ class Model:
         if job.state.finished and states and next_step(job.when, IfNot.CANCEL, states) is DependencyStep.CANCEL:
             return
         if job.state in (State.DEAD, State.CANCELLED) and (holder is None or holder is job):
-            job.state, job.attempts, job.crashes, job.due, job.poison_suspect = State.READY, 0, 0, self.now, False
+            job.state, job.attempts, job.crashes, job.due, job.losses = State.READY, 0, 0, self.now, 0
             job.leave()
             if job.key:
                 self.keys[job.kind, job.key] = job.id

@@ -29,10 +29,19 @@ from holdfast.domain.jobs.verdict import Done, Failed, Outcome, Released, Stoppe
 from holdfast.errors import LeaseLost
 from holdfast.store.jobs.leases import Leases
 from holdfast.store.jobs.settlement import Settlement
-from tests.store.model import Model, ModelJob
+from tests.store.model import Model, ModelJob, Room
 from tests.support.backends import open_database
+from tests.support.jobs import record_start
 
 KINDS, QUEUES = ("a", "b"), ("q1", "q2")
+ROOMS = st.builds(
+    Room,
+    free=st.integers(0, 4),
+    ahead=st.integers(0, 4),
+    short=st.sampled_from([(), ("a",), ("a", "b")]),
+    few=st.integers(0, 2),
+    alone=st.integers(0, 1),
+)
 WORKERS = st.sampled_from([WorkerId("w1"), WorkerId("w2")])
 TERM = timedelta(seconds=60)
 OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
@@ -124,17 +133,25 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(
         target=leases,
         worker=WORKERS,
-        limit=st.integers(1, 4),
-        mark=st.booleans(),
+        room=ROOMS,
         kinds=st.sampled_from([KINDS, ("a",)]),
+        limits=st.booleans(),
     )
-    def claim(self, worker, limit, mark, kinds):
+    def claim(self, worker, room, kinds, limits):
+        limits = limits or bool(self.model.limits)
         leases = self.store.leases.claim(
-            worker, queues=QUEUES, kinds=kinds, limit=limit, mark=mark, lease_duration=TERM
+            WorkerId(worker),
+            queues=QUEUES,
+            leases=dict.fromkeys(kinds, TERM),
+            free=room.free,
+            ahead=room.ahead,
+            short=room.short,
+            suspects=(room.few, room.alone),
+            limits=limits,
         )
-        expected = self.model.claim(worker, kinds, limit, TERM, mark=mark)
-        assert [(lease.job_id, lease.token, lease.started) for lease in leases] == [
-            (job.id, job.token, job.started) for job in expected
+        expected = self.model.claim(worker, kinds, TERM, room=room)
+        assert [(lease.job_id, lease.token, lease.losses) for lease in leases] == [
+            (job.id, job.token, job.losses) for job in expected
         ]
         return multiple(*leases)
 
@@ -150,10 +167,10 @@ class StoreMachine(RuleBasedStateMachine):
     def mark(self, lease):
         if self.model.holds(lease.job_id, lease.token):
             self.model.mark(lease.job_id)
-            assert self.store.leases.record_start(lease) == self.model.jobs[lease.job_id].attempts
+            assert record_start(self.store, lease) == self.model.jobs[lease.job_id].attempts
         else:
             with pytest.raises(LeaseLost):
-                self.store.leases.record_start(lease)
+                record_start(self.store, lease)
 
     @rule(lease=leases, outcome=OUTCOMES)
     def settle(self, lease, outcome):

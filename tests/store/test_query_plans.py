@@ -19,7 +19,7 @@ from holdfast.store.engine.operation import query
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, postgres_url
-from tests.support.jobs import prune
+from tests.support.jobs import claim_jobs, prune, record_start
 from tests.support.query_plans import BigPostgres, BigSqlite, Cost, Layout
 
 WORKER = WorkerId("w2")
@@ -36,7 +36,7 @@ def leases(layout: Layout, *, token: int = 1) -> list[Lease]:
     """The leases of a worker that claimed the first running jobs."""
     now = datetime.now(UTC)
     ids = layout.ids("running")
-    return [Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, False, 0, now, None) for job_id in ids]
+    return [Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, 0, 0, now, None) for job_id in ids]
 
 
 def judge_again(store: Store, layout: Layout) -> None:
@@ -53,9 +53,9 @@ def settle(outcome, *, token: int = 1, lost: int = 0, wait: bool = True):
     return operation
 
 
-def claim(**options):
+def claim(*, free: int = 100, **options):
     def operation(store: Store, layout: Layout) -> None:
-        assert len(store.leases.claim(WORKER, **{**MINE, **options}, limit=100)) == 100
+        assert len(claim_jobs(store, WORKER, free, **{**MINE, **options})) == 100
 
     return operation
 
@@ -74,7 +74,7 @@ def claim_refused(store: Store, layout: Layout) -> None:
     """Claim jobs that only this build may claim, beside those that every build may."""
     store.workers.announce(WorkerId("w3"), host="h", pid=1, queues=["mine"], kinds=["mail"], build="new")
     settle(Unreadable(error="no field", build="old"))(store, layout)
-    assert {lease.kind for lease in store.leases.claim(WORKER, **MINE, limit=100, build="new")} == {"mail"}
+    assert {lease.kind for lease in claim_jobs(store, WORKER, 100, **MINE, build="new")} == {"mail"}
 
 
 def enqueue(make):
@@ -124,12 +124,14 @@ def answer_again(store: Store, layout: Layout) -> None:
 
 
 OPERATIONS = {
-    "claim": claim(),
-    "claim marked": claim(mark=True),
+    "claim": claim(limits=False),
+    "claim ahead": claim(limits=False, free=8, ahead=92, short=MINE["kinds"]),
+    "claim one lane": claim(limits=False, kinds=["mail"], queues=["mine"]),
     "claim limited": claim(queues=["narrow"]),
+    "any limited": lambda store, layout: store.leases.any_limited(["default", "narrow"]),
     "renew": lambda store, layout: store.leases.renew(leases(layout)),
     "requests": lambda store, layout: store.leases.requests(leases(layout)),
-    "mark": lambda store, layout: store.leases.record_start(leases(layout)[0]),
+    "mark": lambda store, layout: record_start(store, leases(layout)[0]),
     "settle done": settle(Done()),
     "settle again": settle(Done(), token=0, lost=100),
     "settle unlocked": settle(Done(), wait=False),
@@ -256,7 +258,7 @@ OPERATIONS = {
 
 #: Statements on tables that do not grow with the jobs.
 SMALL = {
-    *("read_now", "read_installation", "allocate_job_ids", "lock_limited_queues"),
+    *("read_now", "read_installation", "allocate_job_ids", "lock_limited_queues", "find_limited_queue"),
     *("insert_audit_entry", "insert_credential", "list_credentials", "revoke_credential", "touch_credential"),
     *("get_access_state", "insert_secret", "get_secret", "save_filter", "delete_filter", "list_filters"),
     *("set_queue_limits", "set_queue_scale", "pause_queue", "resume_queue", "get_queue", "list_queues"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from holdfast.domain.jobs.job import JobId, Lease, State, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Failed
+from holdfast.errors import LeaseLost
 from holdfast.store import Store
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.store.jobs.retention import RULES, Retention
@@ -29,9 +31,34 @@ def take(
     queues: tuple[str, ...] = ("default",),
     **options,
 ) -> list[Lease]:
-    """Claim jobs."""
-    options.setdefault("worker", WORKER)
-    return store.leases.claim(options.pop("worker"), queues=list(queues), kinds=list(kinds), limit=limit, **options)
+    """Claim jobs; see :func:`claim_jobs`."""
+    return claim_jobs(store, options.pop("worker", WORKER), limit, queues=queues, kinds=kinds, **options)
+
+
+def claim_jobs(
+    store: Store,
+    worker: str,
+    limit: int = 1,
+    *,
+    queues: Sequence[str],
+    kinds: Sequence[str],
+    lease_duration: timedelta = DEFAULT_LEASE,
+    started: bool = False,
+    **options,
+) -> list[Lease]:
+    """Claim up to *limit* jobs for free slots, all with the same lease duration; *started*: record their starts."""
+    durations = dict.fromkeys(kinds, lease_duration)
+    leases = store.leases.claim(WorkerId(worker), queues=list(queues), leases=durations, free=limit, **options)
+    if started:
+        store.leases.record_starts(leases)
+    return leases
+
+
+def record_start(store: Store, lease: Lease) -> int:
+    """Record the start of a run; returns the number of its attempt. A lost lease raises."""
+    if not store.leases.record_starts([lease]):
+        raise LeaseLost.of(lease.job_id, lease.token)
+    return store.views.get(lease.job_id).attempts
 
 
 def take_one(store: Store, **options) -> Lease:

@@ -19,6 +19,7 @@ from holdfast.settings import log_folder
 from holdfast.store import Store
 from holdfast.testing import drain
 from holdfast.worker.commands.executor import log_path
+from tests.support.jobs import claim_jobs
 
 #: The log of a command: colours, a bell, a window title, and a secret of its payload.
 LOG = (
@@ -93,7 +94,7 @@ class Scene:
         )  # fmt: skip
         self.jobs["build"] = store.jobs.enqueue(request).id
         worker = _worker(store, "builder-1", kinds=[COMMAND], queues=["builds"])
-        (lease,) = store.leases.claim(worker, queues=["builds"], kinds=[COMMAND], limit=1, mark=True)
+        (lease,) = claim_jobs(store, worker, queues=["builds"], kinds=[COMMAND], limit=1, started=True)
         path = log_path(log_folder(self.app.url), lease.job_id, lease.token, {})
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(LOG.format(text=self.text), encoding="utf-8", errors="replace")
@@ -118,7 +119,7 @@ class Scene:
         store = self.app.store
         self._put("report", "slow", label=f"report{self.text}"[:150], queue="reports")
         worker = _worker(store, "worker-1", kinds=["mail", "slow", "invoice"], queues=["default", "reports"])
-        (lease,) = store.leases.claim(worker, queues=["reports"], kinds=["slow"], limit=1, mark=True)
+        (lease,) = claim_jobs(store, worker, queues=["reports"], kinds=["slow"], limit=1, started=True)
         store.leases.report(lease, done=420, total=1000, message=f"page 42 of 100{self.text}")
         for number in range(3):
             self._put(

@@ -12,6 +12,7 @@ from holdfast import State
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from tests.support.backends import open_database
+from tests.support.jobs import claim_jobs
 from tests.support.processes import wait_until
 from tests.support.proxy import proxy_to
 
@@ -117,7 +118,7 @@ def test_a_finished_run_that_cannot_be_settled_keeps_its_lease(database):
 
 def claim_all(app, worker):
     """Make all jobs active on the worker; they finish, but nothing settles them."""
-    leases = app.store.leases.claim(worker.id, queues=["default"], kinds=["double"], limit=100)
+    leases = claim_jobs(app.store, worker.id, queues=["default"], kinds=["double"], limit=100)
     kind = app.kinds["double"]
     worker._pool.begin(
         [Run(lease, kind, renewed_at=clock.now(), lease_duration=kind.options.lease) for lease in leases]

@@ -100,7 +100,12 @@ def job_table(jobs: Iterable[Job]) -> Iterator[Line]:
 def job_row(job: Job) -> list[str]:
     tries = f"{job.tries}/{job.max_attempts or '∞'}"
     note = job.note or (job.error or "").partition("\n")[0] or progress_text(job)
-    return [str(job.id), job.state, job.kind, job.queue, tries, age(job.created_at), job.label or "", note]
+    return [str(job.id), state_text(job), job.kind, job.queue, tries, age(job.created_at), job.label or "", note]
+
+
+def state_text(job: Job) -> str:
+    """The state of a job. A claimed job that has not started is not called running."""
+    return "claimed" if job.claimed else job.state
 
 
 def progress_text(job: Job) -> str:

@@ -13,7 +13,7 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.store.jobs.leases import Renewal
 from holdfast.worker import clock
 
-#: Shares of a lease after which, without a renewal, handlers are asked to stop, and killed.
+#: Shares of a lease after which, without a renewal, no run begins and handlers are asked to stop, and are killed.
 STOP_SHARE, KILL_SHARE = 0.60, 0.85
 #: All runs share one lock, since stops and attachments are rare.
 _stop_lock = threading.Lock()
@@ -62,7 +62,7 @@ class Run:
 
     __slots__ = (
         *("_handle", "_killed", "_stopping", "begun_at", "claimed_at", "finished", "kind", "lease", "lease_duration"),
-        *("measured", "peak", "renewed_at", "span", "start_recorded", "stop_reason", "stop_requested_at", "timeout"),
+        *("lost", "measured", "peak", "renewed_at", "span", "started", "stop_reason", "stop_requested_at", "timeout"),
     )
 
     def __init__(self, lease: Lease, kind: Kind, *, renewed_at: float, lease_duration: timedelta) -> None:
@@ -75,10 +75,11 @@ class Run:
         #: Longest duration in seconds: the kind's, unless the job has its own.
         self.timeout = None if kind.options.timeout is None else kind.options.timeout.total_seconds()
         self.begun_at: float | None = None
-        #: Whether the store knows that the run has started.
-        self.start_recorded = lease.started
         self.stop_requested_at: float | None = None
         self.finished = False
+        #: Whether the start is recorded durably, and whether the lease is known to be lost.
+        self.started = False
+        self.lost = False
         #: Opens the tracing span around the handler.
         self.span: Callable[[], AbstractContextManager[None]] = nullcontext
         self.stop_reason: StopReason | None = None
@@ -102,6 +103,10 @@ class Run:
     def under_way_for(self, now: float) -> float:
         """Seconds since the handler began; 0 before that and after its end."""
         return 0.0 if self.begun_at is None or self.finished else now - self.begun_at
+
+    def may_begin(self) -> bool:
+        """Whether no stop was requested, and the last renewal of the lease is so recent that the run may go on."""
+        return self.stop_reason is None and clock.now() - self.renewed_at < STOP_SHARE * self.lease_duration
 
     def stop(self, reason: StopReason) -> None:
         """Send the handler a stop request; only the first reason counts."""

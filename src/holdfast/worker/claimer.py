@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from collections.abc import Callable
 
-from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.jobs.job import JobId, OnLost
-from holdfast.errors import StoreUnavailable
+from holdfast.domain.jobs.job import Lease
+from holdfast.domain.jobs.verdict import Released
+from holdfast.errors import HoldfastError, StoreBusy, StoreUnavailable
+from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.executors.pool import ExecutorPool
@@ -19,14 +19,16 @@ from holdfast.worker.tracing import start_span
 
 #: Jobs that were claimed ahead and have waited this long are released: other workers may be idle.
 STALE_AFTER_S = 0.5
-#: Shortest time between two claims with a durable start while plain jobs wait here.
-DURABLE_INTERVAL_S = 1.0
 #: Interval between the first claims that find nothing; it doubles up to the poll interval.
-FIRST_INTERVAL_S = 0.02
+FIRST_INTERVAL_S = 0.05
+#: Whether a queue has a limit is read again after a notification, but not more often than this, and at the latest then.
+LIMITS_INTERVAL_S, LIMITS_MAX_AGE_S = 1.0, 30.0
+#: A claim may still be committed this long after its answer was lost; until then unknown leases are looked for.
+IN_DOUBT_S, IN_DOUBT_INTERVAL_S = 60.0, 5.0
 
 
 class Claimer:
-    """Claims short jobs ahead, in groups, and long ones only for free slots."""
+    """Claims in one order over all kinds: for free slots, and short jobs ahead of them."""
 
     name = "claimer"
 
@@ -39,44 +41,37 @@ class Claimer:
         self._pool = pool
         self._run_times = pool.lifecycle.run_times
         self._queues = list(setup.options.queues)
+        self._leases = {name: kind.options.lease for name, kind in setup.kinds.items()}
         self._slots = setup.options.slots
         self._poll_interval = poll_interval
         self._paused = paused
         self._autoscaler = pool.lifecycle.autoscaler
-        #: The last plain job that was claimed with a durable start, and the time of the last such claim.
-        self._durable: JobId | None = None
-        self._durable_at = clock.now()
-        #: The answer to a claim was lost: the store may count leases that this worker does not know.
-        self._in_doubt = False
-        self._interval = FIRST_INTERVAL_S
+        #: Whether a queue has a limit, as far as it is known, and when that was read.
+        self._limits = True
+        self._limits_read_at = float("-inf")
         self._notified = False
-        self._plain_turn = False
-        self._no_ahead_until = 0.0
-        self._plain = [name for name, kind in setup.kinds.items() if kind.options.on_lost is OnLost.RETRY]
+        #: Until when, and when next, leases of a claim whose answer was lost are looked for.
+        self._in_doubt_until = self._reconcile_at = float("-inf")
+        self._interval = FIRST_INTERVAL_S
+        #: The last claim took all that there was room for, so more jobs may be ready.
+        self._full = True
 
     def tick(self) -> TickResult:
         # Jobs that wait behind an unexpectedly long run go to other workers.
-        if self._pool.waiting and self._pool.release(claimed_before=clock.now() - STALE_AFTER_S):
-            self._no_ahead_until = clock.now() + 2 * STALE_AFTER_S
+        if self._pool.waiting:
+            self._pool.release(claimed_before=clock.now() - STALE_AFTER_S)
         if self._paused():
             return TickResult(0.5)
-        if self._in_doubt:
-            # Only this service claims, so no claim is under way: unknown leases are those of a lost answer.
-            self._store.leases.release_unknown(self._worker, queues=self._queues, known=self._pool.job_ids)
-            self._in_doubt = False
+        self._reconcile()
         try:
-            claimed = self._claim_turn() + self._admit()
-        except StoreUnavailable:
-            self._in_doubt = True  # perhaps only the answer was lost
+            claimed = self._claim() + self._admit()
+        except (StoreUnavailable, StoreBusy):
+            # Perhaps only the answer was lost.
+            self._in_doubt_until, self._reconcile_at = clock.now() + IN_DOUBT_S, clock.now()
             raise
-        if claimed:
-            self._interval = FIRST_INTERVAL_S
+        if claimed and self._full:
             return TickResult(0.0, considered=claimed, processed=claimed)
-        if self._pool.waiting:
-            return TickResult(STALE_AFTER_S)
-        poll_interval = self._poll_interval()
-        self._interval = min(self._interval * 2, poll_interval)
-        return TickResult(min(self._interval, poll_interval) * random.uniform(0.8, 1.0))
+        return TickResult(self._next_in(claimed), considered=claimed, processed=claimed)
 
     def on_notify(self) -> None:
         """Claim once, now: the store may have new jobs. Another worker may get them; then polling goes on as before."""
@@ -84,92 +79,123 @@ class Claimer:
         self.wake.set()
 
     def slot_freed(self) -> None:
-        """A run has finished: claim when fewer jobs wait than there are slots."""
-        if not self.wake.is_set() and self._pool.waiting < self._slots:
+        """A run has finished: claim if more jobs may be ready, and fewer wait than there are slots."""
+        if self._full and not self.wake.is_set() and self._pool.waiting < self._slots:
             self.wake.set()
 
-    def _claim_turn(self) -> int:
-        """Claim plain jobs, else one with a durable start. While idle the two take turns: one statement a tick."""
-        notified, self._notified = self._notified, False
-        if notified or self._interval <= FIRST_INTERVAL_S:
-            return self._claim_plain() or self._claim_durable()
-        self._plain_turn = not self._plain_turn
-        return self._claim_plain() if self._plain_turn and self._plain else self._claim_durable()
+    def settled(self) -> None:
+        """Runs are settled: a limited queue has free slots again."""
+        if self._limits and not self.wake.is_set():
+            self.wake.set()
 
-    def _claim_plain(self) -> int:
-        """Claim plain jobs for slots that are free soon, then short ones ahead; the heartbeat records their start."""
-        short = [name for name in self._plain if self._run_times.is_short(name)]
-        ahead = self._run_times.ahead(short, self._slots) if short and clock.now() >= self._no_ahead_until else 0
-        if self._pool.waiting * 2 > max(ahead, self._slots):
-            return 0
-        claimed = 0
-        if len(short) < len(self._plain):
-            claimed = self._claim(self._plain, self._slots - self._pool.long_runs, durable=False)
-        return claimed + self._claim(short, ahead - self._pool.waiting, durable=False)
+    def _next_in(self, claimed: int) -> float:
+        """Seconds until the next tick, unless something wakes the claimer before."""
+        self._interval = FIRST_INTERVAL_S if claimed else self._interval * 2
+        next_in = min(self._interval, self._poll_interval())
+        if self._pool.waiting:
+            next_in = min(next_in, STALE_AFTER_S)
+        if clock.now() < self._in_doubt_until:
+            next_in = min(next_in, IN_DOUBT_INTERVAL_S)
+        self._interval = min(self._interval, self._poll_interval())
+        return next_in * random.uniform(0.8, 1.0)
 
-    def _claim_durable(self) -> int:
-        """Claim one job of any kind, its start recorded by the claim. Poison suspects are claimed only this way.
+    def _reconcile(self) -> None:
+        """Release leases that the store knows and this worker does not: those of a claim whose answer was lost.
 
-        Only one suspect runs here at a time, so a suspect that kills this worker pays alone. A plain job that is
-        first in line may come this way too and would pay for another's kill, hence the minimum interval.
+        Only this service claims, and no claim of it is under way; one that it gave up may be committed late.
         """
-        if self._free <= 0 or self._pool.poison_suspects or self._durable in self._pool.job_ids:
+        now = clock.now()
+        if self._reconcile_at <= now < self._in_doubt_until:
+            self._store.leases.release_unknown(self._worker, queues=self._queues, known=self._pool.job_ids)
+            self._reconcile_at = now + IN_DOUBT_INTERVAL_S
+
+    def _claim(self) -> int:
+        """Claim once, for free slots and ahead of them; returns the number of jobs."""
+        free = max(0, self._free)
+        short = [name for name in self._kinds if self._run_times.is_short(name)]
+        ahead = self._ahead(short)
+        self._full = free + ahead == 0
+        if self._full or not self._kinds:
             return 0
-        if self._pool.waiting and clock.now() - self._durable_at < DURABLE_INTERVAL_S:
+        sent_at = clock.now()
+        leases = self._store.leases.claim(
+            self._worker,
+            queues=self._queues,
+            leases=self._leases,
+            free=free,
+            ahead=ahead,
+            short=short,
+            suspects=self._pool.suspect_room(),
+            limits=self._has_limits(),
+            autoscaled=() if self._autoscaler is None else list(self._autoscaler.queues),
+            unfinished=self._pool.unfinished,
+            build=self._build,
+        )
+        self._full = len(leases) == free + ahead
+        self._begin(leases, sent_at)
+        return len(leases)
+
+    def _ahead(self, short: list[str]) -> int:
+        """Number of jobs to claim ahead of slots, once half of those that should wait have begun.
+
+        Long runs keep their slots, and nothing is claimed for these.
+        """
+        waiting = self._pool.waiting
+        if waiting * 2 > self._run_times.ahead(short, self._slots):
             return 0
-        self._durable_at = clock.now()
-        return self._claim(list(self._kinds), 1, durable=True)
+        ahead = self._run_times.ahead(short, self._slots - self._pool.long_runs)
+        return max(0, ahead - waiting)
+
+    def _has_limits(self) -> bool:
+        """Whether a queue may have a limit. An outdated answer breaks no limit: claims check it too."""
+        age = clock.now() - self._limits_read_at
+        if age > LIMITS_MAX_AGE_S or (self._notified and age > LIMITS_INTERVAL_S):
+            self._notified = False
+            self._limits_read_at = clock.now()
+            self._limits = self._store.leases.any_limited(self._queues)
+        return self._limits
 
     @property
     def _free(self) -> int:
         return self._slots - self._pool.waiting - self._pool.running
 
-    def _claim(self, kinds: list[str], limit: int, *, durable: bool) -> int:
-        claimed = 0
-        for queues, duration, group in self._groups(kinds) if limit > 0 else ():
-            sent_at = clock.now()
-            leases = self._store.leases.claim(
-                self._worker,
-                queues=queues,
-                kinds=group,
-                limit=limit - claimed,
-                lease_duration=duration,
-                mark=durable,
-                build=self._build,
-            )
-            known = self._kinds
-            self._begin([Run(each, known[each.kind], renewed_at=sent_at, lease_duration=duration) for each in leases])
-            if durable and leases and known[leases[0].kind].options.on_lost is OnLost.RETRY:
-                self._durable = leases[0].job_id
-            claimed += len(leases)
-            if claimed >= limit:
-                break
-        return claimed
+    def _begin(self, leases: list[Lease], sent_at: float) -> None:
+        kinds, durations = self._kinds, self._leases
+        runs = [Run(each, kinds[each.kind], renewed_at=sent_at, lease_duration=durations[each.kind]) for each in leases]
+        self._run_times.learn_sizes(leases)
+        self._begin_runs(runs)
 
-    def _groups(self, kinds: list[str]) -> Iterator[tuple[list[str], timedelta, list[str]]]:
-        """Queues, lease duration and kinds of each claim. The autoscaler claims commands of autoscaled queues."""
-        autoscaled = () if self._autoscaler is None else self._autoscaler.queues
-        groups: dict[timedelta, list[str]] = {}
-        for name in kinds:
-            groups.setdefault(self._kinds[name].options.lease, []).append(name)
-        for lease_duration, group in groups.items():
-            if not autoscaled or COMMAND not in group:
-                yield self._queues, lease_duration, group
-                continue
-            if plain_queues := [queue for queue in self._queues if queue not in autoscaled]:
-                yield plain_queues, lease_duration, group
-            if others := [kind for kind in group if kind != COMMAND]:
-                yield [queue for queue in self._queues if queue in autoscaled], lease_duration, others
-
-    def _begin(self, runs: list[Run]) -> None:
+    def _begin_runs(self, runs: list[Run]) -> None:
         for run in runs:
             start_span(self._store, run)
-        self._pool.begin(runs)
+        recorded = [run for run in runs if run.lease.starts_recorded]
+        self._pool.begin([run for run in runs if not run.lease.starts_recorded] if recorded else runs)
+        if recorded:
+            self._begin_recorded(recorded)
+
+    def _begin_recorded(self, runs: list[Run]) -> None:
+        """Record the starts of runs, then begin them. A run whose start cannot be recorded does not begin."""
+        self._pool.hold(runs)
+        try:
+            started = self._store.leases.record_starts([run.lease for run in runs])
+        except HoldfastError:
+            # The starts may be recorded or not: the settler finds out, and refunds them.
+            for run in runs:
+                run.finished = True
+                self._pool.lifecycle.settler.put(Settlement(run.lease, Released()))
+            raise
+        for run in runs:
+            run.started = run.lease.job_id in started
+        self._pool.begin([run for run in runs if run.started])
+        self._pool.lifecycle.settler.release([run.lease for run in runs if not run.started])
 
     def _admit(self) -> int:
         """Begin a command that fits into memory, if a slot is free."""
         if self._autoscaler is None or not self._autoscaler.queues or self._free <= 0:
             return 0
-        run = self._autoscaler.admit(poison_suspects=self._pool.poison_suspects)
-        self._begin([] if run is None else [run])
-        return 0 if run is None else 1
+        run = self._autoscaler.admit()
+        if run is None:
+            return 0
+        self._full = True  # the next command may fit too
+        self._begin_runs([run])
+        return 1

@@ -50,6 +50,8 @@ class Heartbeat:
         self._lost = lost
         self._on_request = on_request
         self._notified = False
+        self._long_run = False
+        self._recorded_at = float("-inf")
 
     def on_notify(self) -> None:
         """A person may have requested something of an active run: renew soon, once for many notifications."""
@@ -57,8 +59,20 @@ class Heartbeat:
             self._notified = True
             self.wake.set()
 
+    def on_long_run(self) -> None:
+        """A run has taken long enough for its start to be recorded before the next renewal."""
+        if not self._long_run and clock.now() - self._recorded_at > MIN_INTERVAL_S:
+            self._long_run = True
+            self.wake.set()
+
     def tick(self) -> TickResult:
         """Renew all leases. The watchdog stops runs whose lease could not be renewed in time."""
+        if self._long_run:
+            self._long_run = False
+            next_in = self.last_beat_at + self._interval - clock.now()
+            if next_in > 0 and not self._notified:
+                self._record_starts()
+                return TickResult(next_in)
         early = self.last_beat_at + MIN_INTERVAL_S - clock.now()
         if self._notified and early > 0:
             return TickResult(early)
@@ -93,6 +107,15 @@ class Heartbeat:
             if tokens.get(run.lease.job_id) == run.lease.token:
                 run.renewed(checked_at)
 
+    def _record_starts(self) -> None:
+        """Record the starts of runs that go on for some time: people see them run, and they pay for a loss."""
+        self._recorded_at = now = clock.now()
+        active = (run for run in self._active_runs.all() if not run.started)
+        runs = [run for run in active if run.under_way_for(now) > RECORD_START_AFTER_S]
+        started = self._store.leases.record_starts([run.lease for run in runs])
+        for run in runs:
+            run.started = run.lease.job_id in started
+
     def _warn_if_late(self, runs: list[Run]) -> None:
         """Name the running kinds: code that holds the interpreter's lock starves this thread."""
         late = clock.now() - self.last_beat_at
@@ -116,16 +139,17 @@ class Heartbeat:
             for run in group:
                 answer = known.get(run.lease.job_id)
                 if answer is not None:
-                    run.start_recorded |= answer.renewed and run.lease.job_id in begun
                     run.apply(answer, sent_at=sent_at)
-                elif not run.finished:  # a finished run was settled just now and lost nothing
+                    run.started |= answer.renewed and run.lease.job_id in begun
+                elif not run.finished and not run.lost:  # a finished run was settled just now and lost nothing
+                    run.lost = True
                     self._lost(run)
                     run.stop(StopReason.LEASE_LOST)
                     run.kill()
 
     def _is_due(self, run: Run, begun: set[JobId], now: float) -> bool:
         """Whether a run's lease has to be renewed, or its start recorded."""
-        if run.lease.job_id in begun and not run.start_recorded:
+        if run.lease.job_id in begun and not run.started:
             return True
         return now - run.renewed_at >= RENEW_AFTER * run.lease_duration
 

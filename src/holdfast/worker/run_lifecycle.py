@@ -38,8 +38,10 @@ class RunLifecycle:
         self.active_runs = ActiveRuns()
         self.finish_signal = self.active_runs.finish_signal
         self.settler = Settler(setup.store.reserved_store(), self.active_runs, settled=self._settled)
-        #: Called after each run, when its settlement is queued.
+        #: Called after each run, when its settlement is queued and its slot is free.
         self.slot_freed: Callable[[], None] = lambda: None
+        #: Called after settlements are written.
+        self.settled: Callable[[], None] = lambda: None
         self._store, self._worker, self._kinds = setup.store, setup.worker, setup.kinds
         self._build = setup.build
         self._request = request
@@ -54,8 +56,14 @@ class RunLifecycle:
         """The function that carries messages of the handler to the store."""
         return Reporter(run, self._store, enqueued=self._enqueued).answer
 
-    def finished(self, run: Run, settlement: Settlement) -> None:
-        """Learn from a finished run and queue its settlement; executors call it in their own threads."""
+    def finished(self, run: Run, settlement: Settlement | None) -> None:
+        """Learn from a finished run and queue its settlement; executors call it in their own threads.
+
+        Without a settlement, the run did not begin.
+        """
+        if settlement is None:
+            self.unbegun(run)
+            return
         if settlement.ran is not None:
             self.run_times.learn(run.kind.name, settlement.ran.total_seconds())
         if run.measured and self.autoscaler is not None:
@@ -63,7 +71,16 @@ class RunLifecycle:
         if isinstance(settlement.outcome, Unreadable):
             settlement = structs.replace(settlement, outcome=structs.replace(settlement.outcome, build=self._build))
         self.settler.put(settlement)
-        self.slot_freed()
+
+    def unbegun(self, run: Run) -> None:
+        """Release a run that will not begin."""
+        run.finished = True
+        if run.measured and self.autoscaler is not None:
+            self.autoscaler.finished(run, Released())
+        if run.started:
+            self.settler.put(Settlement(run.lease, Released()))
+        else:
+            self.settler.release([run.lease])
 
     def lost(self, run: Run) -> None:
         """The lease is gone; the store will refuse the outcome."""
@@ -86,6 +103,7 @@ class RunLifecycle:
         self.counts.enqueued += 1
 
     def _settled(self, settlements: list[Settlement], lost: set[LeaseKey]) -> None:
+        self.settled()
         now = datetime.now(UTC)
         for settlement in settlements:
             lease = settlement.lease

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from holdfast.domain.batches.unit import UnitOutcome
+from holdfast.domain.jobs.job import Lease
 
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 UNIT_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
@@ -18,7 +19,9 @@ RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 AHEAD_S = 0.1
 #: A kind whose runs take longer than this is never claimed ahead.
 SHORT_RUN_S = 0.05
-MAX_AHEAD = 1000
+MAX_AHEAD = 500
+#: Payloads of claimed-ahead jobs should take no more memory than this.
+AHEAD_BYTES = 1024 * 1024
 
 
 class Histogram:
@@ -79,19 +82,35 @@ class Stats:
 
 
 class RunTimes:
-    """A moving mean of run times per kind; an unknown kind is long. Without a lock: it may miss one run of many."""
+    """Moving means of run times and payload sizes per kind; an unknown kind is long.
+
+    Without a lock: it may miss one run of many.
+    """
 
     def __init__(self) -> None:
         self._mean: dict[str, float] = {}
+        self._bytes: dict[str, float] = {}
 
     def learn(self, kind: str, seconds: float) -> None:
         known = self._mean.get(kind)
         self._mean[kind] = seconds if known is None else known + 0.1 * (seconds - known)
 
+    def learn_sizes(self, leases: Sequence[Lease]) -> None:
+        """Learn from the payloads of a claim; larger ones count at once, smaller ones in time."""
+        sizes: dict[str, list[int]] = {}
+        for lease in leases:
+            sizes.setdefault(lease.kind, []).append(len(lease.payload))
+        for kind, seen in sizes.items():
+            mean, known = sum(seen) / len(seen), self._bytes.get(kind, 0.0)
+            self._bytes[kind] = max(mean, known + 0.1 * (mean - known))
+
     def is_short(self, kind: str) -> bool:
         return self._mean.get(kind, SHORT_RUN_S) < SHORT_RUN_S
 
     def ahead(self, kinds: list[str], slots: int) -> int:
-        """Number of jobs to hold ahead of free slots, by the slowest of *kinds*."""
-        slowest = max((self._mean[kind] for kind in kinds), default=SHORT_RUN_S)
-        return min(MAX_AHEAD, int(slots * AHEAD_S / max(slowest, 1e-6)))
+        """Number of jobs to hold ahead of *slots*, by the slowest of *kinds* and by their largest payloads."""
+        if not kinds or slots <= 0:
+            return 0
+        slowest = max(self._mean[kind] for kind in kinds)
+        largest = max(self._bytes.get(kind, 0.0) for kind in kinds)
+        return min(MAX_AHEAD, int(slots * AHEAD_S / max(slowest, 1e-6)), int(AHEAD_BYTES / max(largest, 1.0)))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.worker import clock
 from holdfast.worker.active_runs import KILL_SHARE, STOP_SHARE, ActiveRuns, Run, StopReason
 from holdfast.worker.service import TickResult
 
+#: The start of a run that has taken this long is recorded soon.
+LONG_RUN_S = 1.0
 #: Seconds between a stop request and the kill, where the executor can kill.
 KILL_AFTER_S = 5.0
 CHECK_INTERVAL_S, IDLE_INTERVAL_S = 0.1, 60.0
@@ -19,18 +23,27 @@ class Watchdog:
 
     name = "watchdog"
 
-    def __init__(self, active_runs: ActiveRuns, *, kill_after: float = KILL_AFTER_S) -> None:
+    def __init__(
+        self,
+        active_runs: ActiveRuns,
+        *,
+        kill_after: float = KILL_AFTER_S,
+        on_long_run: Callable[[], None] = lambda: None,
+    ) -> None:
         self.wake = active_runs.added
         #: The store has not answered for too long: the worker must not claim.
         self.fenced = False
         self._active_runs = active_runs
         self._kill_after = kill_after
+        self._on_long_run = on_long_run
 
     def tick(self) -> TickResult:
         runs = self._active_runs.all()
         now = clock.now()
         answered_at = self._active_runs.answered_at
         self.fenced = any(now - max(answered_at, run.renewed_at) >= STOP_SHARE * run.lease_duration for run in runs)
+        if any(not run.started and run.under_way_for(now) > LONG_RUN_S for run in runs):
+            self._on_long_run()
         for run in runs:
             if not run.finished:
                 self._check(run, now)

@@ -81,13 +81,13 @@ class Worker:
         self.health = WorkerHealth(
             self.services, self._pool, remote_control=self._remote_control, options=options, stopping=self._stopping
         )
+        self._lifecycle.settled = self.services.claimer.service.settled
 
     def _make_services(self, setup: WorkerSetup, providers: ScopeProviders) -> Services:
         store, options, counts = setup.store, setup.options, self.counts
         lifecycle, remote = self._lifecycle, self._remote_control
         # Even the shortest lease survives several failed heartbeats.
         interval = min([options.heartbeat, *(kind.options.lease.total_seconds() / 5 for kind in setup.kinds.values())])
-        watchdog = Watchdog(self._active_runs)
         heartbeat = Heartbeat(
             store.reserved_store(),
             self.id,
@@ -96,6 +96,7 @@ class Worker:
             lost=lifecycle.lost,
             on_request=remote.apply,
         )
+        watchdog = Watchdog(self._active_runs, on_long_run=heartbeat.on_long_run)
         claimer = Claimer(
             setup,
             self._pool,

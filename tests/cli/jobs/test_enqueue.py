@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.jobs import claim_jobs
+
 
 def test_enqueue_uses_the_options_of_the_kind(run, app):
     """Queue, attempts and other options come from the registered kind."""
@@ -73,7 +75,7 @@ def test_the_answer_says_what_happened(run, app):
         "replaced",
         "replaced",
     ]
-    (lease,) = app.store.leases.claim("w", queues=["default"], kinds=["mail"])
+    (lease,) = claim_jobs(app.store, "w", queues=["default"], kinds=["mail"])
     assert enqueue("replace")["outcome"] == "existing"
     rerun = run("enqueue", "mail", "-p", '{"to": 1}', "--key", "k", "--on-conflict", "rerun")
     assert rerun.out.endswith(f"starts after job {lease.job_id}, which is running\n")

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Selector, State
 from holdfast.domain.jobs.job import WorkerId
+from tests.support.jobs import claim_jobs
 from tests.support.processes import wait_until
 
 
@@ -31,7 +32,7 @@ def test_an_audit_reports_counts_and_versions(app, call, run):
 
 def test_an_audit_fails_while_jobs_run(app, call):
     app.enqueue("mail", {"to": 1})
-    app.store.leases.claim("w", queues=["default"], kinds=["mail"])
+    claim_jobs(app.store, "w", queues=["default"], kinds=["mail"])
     answer = call("audit")
     assert (answer.code, answer.document["error"]["code"]) == (9, "E_CONFLICT")
     assert answer.document["error"]["context"]["running"] == "1"
@@ -68,7 +69,7 @@ def test_a_drain_waits_for_running_jobs_and_starts_none(app, call):
 
 def test_a_drain_gives_up_in_time(app, call):
     app.enqueue("mail", {"to": 1})
-    app.store.leases.claim("w", queues=["default"], kinds=["mail"])
+    claim_jobs(app.store, "w", queues=["default"], kinds=["mail"])
     answer = call("drain", "--timeout", "100ms")
     assert (answer.code, answer.document["error"]["code"]) == (10, "E_WAIT_TIMEOUT")
 

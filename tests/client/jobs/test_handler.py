@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast.domain.jobs.job import State
 from holdfast.testing import drain
+from tests.support.jobs import claim_jobs
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_rerun_follows_the_callers_transaction(app, real_database, commits):
     def build(revision: int) -> None: ...
 
     first = build.options(key="k").enqueue(1)
-    app.store.leases.claim("w", queues=["default"], kinds=["build"])
+    claim_jobs(app.store, "w", queues=["default"], kinds=["build"])
     connection = (
         sqlite3.connect(real_database.path) if real_database.name == "sqlite" else psycopg.connect(real_database.url)
     )

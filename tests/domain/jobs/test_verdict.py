@@ -37,6 +37,8 @@ def numbers(**changes) -> JobNumbers:
         "attempts": 1,
         "max_attempts": 3,
         "crashes": 0,
+        "losses": 0,
+        "no_prefetch": False,
         "max_crashes": 3,
         "on_lost": OnLost.RETRY,
         "retry": None,
@@ -121,7 +123,22 @@ def test_a_lost_recorded_start_costs_an_attempt_and_counts_as_a_crash():
 def test_a_lost_unrecorded_start_costs_nothing():
     """A prefetched job goes back as it was, suspect."""
     result = verdict(Lost(), started=False, attempts=1)
-    assert (result.state, result.attempts, result.crashes, result.poison_suspect) == (State.READY, 1, 0, True)
+    assert (result.state, result.attempts, result.crashes, result.losses) == (State.READY, 1, 0, 1)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (2, 3), (3, 3)])
+def test_each_unrecorded_loss_raises_suspicion(before, after):
+    """K18: up to the highest level. A failure clears it, a release and a loss that is paid keep it."""
+    assert verdict(Lost(), started=False, losses=before).losses == after
+    assert verdict(Failed(error="boom"), losses=before).losses == 0
+    assert verdict(Released(), losses=before).losses == before
+    assert verdict(Lost(), losses=before).losses == before
+
+
+def test_a_job_that_certainly_had_not_begun_is_no_suspect():
+    """K21: its start would have been recorded before it began."""
+    result = verdict(Lost(), started=False, no_prefetch=True, on_lost=OnLost.DEAD, attempts=0)
+    assert (result.state, result.attempts, result.losses) == (State.READY, 0, 0)
 
 
 def test_a_holder_that_saw_the_run_die_requires_no_recorded_start():

@@ -15,6 +15,7 @@ from holdfast.store.engine import sql
 from holdfast.store.engine.operation import Query, Rows
 from holdfast.store.postgres.statements import to_sql
 from tests.store.batches.test_batches import WORKER, begin, keys
+from tests.support.jobs import claim_jobs
 from tests.support.processes import connect
 
 #: They are asked once a run at most, or by a person, and are for all units of one batch.
@@ -126,7 +127,7 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
     """Join, take, hand over, leave; take results, accept one, let others expire; look for lost shards."""
     store, run = big
     store.batches.launch(run, Sharding(kind="shard:resync", shards=1))
-    (lease,) = store.leases.claim(WORKER, queues=["default"], kinds=["shard:resync"])
+    (lease,) = claim_jobs(store, WORKER, queues=["default"], kinds=["shard:resync"])
     seen, perform = [], store.backend.write
     store.backend.write = watching(perform, seen)
     shard = store.batches.join(run.batch.id, lease, owner="{}")

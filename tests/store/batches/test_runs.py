@@ -201,7 +201,7 @@ def test_what_a_lost_shard_had_in_hand_comes_back(store, clock):
         store.batches.flush(run)
     clock.advance(minutes=5)
     store.leases.promote(limit=10)
-    (lease,) = take(store, kinds=(KIND,), mark=True)
+    (lease,) = take(store, kinds=(KIND,), started=True)
     again = store.batches.join(batch.id, lease, owner="{}")
     assert work(store, again) == [1]
     assert work(store, again) == [2]

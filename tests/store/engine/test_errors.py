@@ -26,7 +26,7 @@ from holdfast.store import Store, open_store
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.store.sqlite.files import refuse_network_file_system
 from tests.support.backends import available, open_database, postgres_url
-from tests.support.jobs import put, states
+from tests.support.jobs import claim_jobs, put, states
 
 POSTGRES = [name for name in available() if name != "sqlite"]
 
@@ -323,7 +323,7 @@ def test_a_bad_value_of_one_thread_spoils_no_other(tmp_path):
 
     store = open_store(f"sqlite:///{tmp_path}/jobs.db?durability=fast")
     put(store)
-    (lease,) = store.leases.claim("w", queues=["default"], kinds=["mail"])
+    (lease,) = claim_jobs(store, "w", queues=["default"], kinds=["mail"])
 
     def work(n: int) -> None:
         if n % 2:
@@ -390,7 +390,7 @@ def test_what_the_database_cannot_keep_is_an_error_of_ours(postgres):
 
     store = postgres.open()
     (answer,) = store.jobs.enqueue_many([NewJob(kind="mail")])
-    (lease,) = store.leases.claim("w", queues=["default"], kinds=["mail"])
+    (lease,) = claim_jobs(store, "w", queues=["default"], kinds=["mail"])
     with pytest.raises(InvalidInput):
         store.leases.report(lease, done=2**70)
     assert answer.created

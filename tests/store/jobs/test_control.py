@@ -434,10 +434,10 @@ def test_what_runs_or_has_ended_keeps_its_payload(store):
 def test_a_held_job_that_is_out_of_attempts_begins_anew(store, clock):
     """Held since its holder was lost in its last attempt: who lets it go gives it all of them, never one too many."""
     job_id = put(store, max_attempts=1, max_crashes=1, on_lost=OnLost.HOLD)
-    take_one(store, mark=True)
+    take_one(store, started=True)
     lapse(clock)
     store.leases.take_over()
     assert store.control.unhold(only(job_id), actor="ada") == [job_id]
-    take_one(store, mark=True)
+    take_one(store, started=True)
     job = store.views.get(job_id)
     assert (job.attempts, job.crashes) == (1, 0)

@@ -35,7 +35,7 @@ def test_a_job_starts_when_all_its_needs_are_done(store):
 def test_a_waiting_job_is_not_claimed(store):
     """A job never starts before its needs."""
     put(store, kind="later", after=After(ids=(put(store),)))
-    assert take(store, kinds=("later",), mark=True) == []
+    assert take(store, kinds=("later",), started=True) == []
 
 
 @pytest.mark.parametrize("outcome", [Done(), FATAL])

@@ -12,7 +12,7 @@ from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import START
-from tests.support.jobs import BOOM, WORKER, lapse, only, put, state, states, take, take_one
+from tests.support.jobs import BOOM, WORKER, lapse, only, put, record_start, state, states, take, take_one
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
@@ -31,8 +31,8 @@ def test_a_job_is_handed_to_one_holder(make_store):
 def test_a_lease_tells_what_a_run_needs(store):
     """Payload, attempt number, token, and whether the start is marked."""
     job_id = put(store, payload='{"to":1}')
-    lease = take_one(store, mark=True)
-    assert (lease.job_id, lease.payload, lease.attempt, lease.token, lease.started) == (job_id, '{"to":1}', 1, 1, True)
+    lease = take_one(store, started=True)
+    assert (lease.job_id, lease.payload, lease.attempt, lease.token, lease.losses) == (job_id, '{"to":1}', 1, 1, 0)
     job = store.views.get(job_id)
     assert (job.state, job.worker, job.lease_expires_at) == (State.RUNNING, "worker-1", START + DEFAULT_LEASE)
 
@@ -85,11 +85,12 @@ def test_each_claim_raises_the_token(store):
     assert tokens == [1, 2, 3]
 
 
-def test_careful_work_is_handed_out_only_with_a_mark(store):
-    """Work that must not run twice is never prefetched."""
-    put(store, on_lost=OnLost.HOLD)
-    assert take(store, 9) == []
-    assert take_one(store, mark=True).started
+def test_a_claim_records_no_start(store):
+    """K21, K68: also for work that must not run twice, and in a limited queue. Only a run that begins costs anything."""
+    store.queues.set_limits("narrow", limit=9)
+    ids = [put(store, on_lost=OnLost.DEAD), put(store, queue="narrow")]
+    assert len(take(store, 9, queues=("default", "narrow"))) == 2
+    assert [(job.attempts, job.started_at) for job in map(store.views.get, ids)] == [(0, None)] * 2, "K21 is broken"
 
 
 def test_a_paused_queue_starts_nothing(store):
@@ -166,8 +167,8 @@ def test_a_mark_counts_the_attempt_once(store):
     job_id = put(store)
     lease = take_one(store)
     assert store.views.get(job_id).attempts == 0
-    assert store.leases.record_start(lease) == 1
-    assert store.leases.record_start(lease) == 1
+    assert record_start(store, lease) == 1
+    assert record_start(store, lease) == 1
     assert store.views.get(job_id).started_at == START
 
 
@@ -177,18 +178,18 @@ def test_a_lost_lease_cannot_be_marked(store):
     lease = take_one(store)
     store.leases.release([lease])
     with pytest.raises(LeaseLost):
-        store.leases.record_start(lease)
+        record_start(store, lease)
 
 
 # -- settle ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mark", [True, False])
-def test_a_success_is_one_row(store, database, clock, mark):
+@pytest.mark.parametrize("started", [True, False])
+def test_a_success_is_one_row(store, database, clock, started):
     """A job done at its first attempt leaves no row of attempts or events, and both can be told."""
     job_id = put(store)
     clock.advance(SECOND)
-    lease = take_one(store, mark=mark)
+    lease = take_one(store, started=started)
     clock.advance(SECOND * 9)
     store.leases.settle(lease, Done('{"n":1}'), ran=SECOND * 5)
     job = store.views.get(job_id)
@@ -243,7 +244,7 @@ def test_a_stopped_run_is_cancelled(store):
 def test_a_release_costs_no_attempt(store):
     """The job is ready again, in its old place: a shutdown refunds the attempt (SPEC 8.11)."""
     job_id = put(store)
-    store.leases.settle(take_one(store, mark=True), Released())
+    store.leases.settle(take_one(store, started=True), Released())
     job = store.views.get(job_id)
     assert (job.state, job.attempts, job.due_at) == (State.READY, 0, START)
 
@@ -289,12 +290,12 @@ def test_many_are_settled_at_once_and_the_lost_are_named(store):
 def test_an_old_run_of_a_job_does_not_hide_the_new_one(store, clock, stale, newest_first):
     """K52: both finish in one group; each is judged by its token."""
     job_id = put(store)
-    old = take_one(store, mark=True)
+    old = take_one(store, started=True)
     lapse(clock)
     store.leases.take_over()
     clock.advance(hours=1)
     store.leases.promote()
-    new = take_one(store, mark=True)
+    new = take_one(store, started=True)
     group = [Settlement(new, Done('"right"')), Settlement(old, stale)]
     result = store.leases.settle_many(group if newest_first else group[::-1])
     assert (result.lost, store.views.get(job_id).result) == ({(job_id, old.token)}, '"right"')
@@ -335,7 +336,7 @@ def test_unbegun_jobs_are_given_back(store):
     """They cost nothing and leave no trace; what has begun stays."""
     ids = [put(store) for _ in range(3)]
     leases = take(store, 3)
-    store.leases.record_start(leases[0])
+    record_start(store, leases[0])
     assert store.leases.release(leases).released == 2
     assert [states(store)[job_id] for job_id in ids] == [State.RUNNING, State.READY, State.READY]
     assert store.views.attempts(ids[1]) == []
@@ -354,7 +355,7 @@ def test_a_wanted_cancel_is_not_given_back(store):
 def test_a_cancel_is_wanted_of_one_run(store):
     """A job that came back from its holder is free of it."""
     job_id = put(store, on_lost=OnLost.HOLD)
-    lease = take_one(store, mark=True)
+    lease = take_one(store, started=True)
     store.control.cancel(only(job_id), actor="ada")
     store.leases.settle(lease, Released(interrupted=True))
     assert state(store, job_id) is State.CANCELLED
@@ -443,8 +444,8 @@ def test_a_renewal_marks_the_runs_that_are_under_way(store):
 def test_what_a_worker_holds_without_knowing_goes_back(store):
     """The answer to its claim was lost. Nothing was begun, so nothing is paid."""
     known, started, plain = put(store), put(store), put(store)
-    for job, mark in ((known, False), (started, True), (plain, False)):
-        assert take_one(store, mark=mark).job_id == job
+    for job, has_started in ((known, False), (started, True), (plain, False)):
+        assert take_one(store, started=has_started).job_id == job
     assert store.leases.release_unknown(WORKER, queues=["default"], known=[known]) == 2
     assert states(store) == {known: State.RUNNING, started: State.READY, plain: State.READY}
     assert {store.views.get(job).attempts for job in (started, plain)} == {0}
@@ -503,7 +504,7 @@ def test_a_running_job_counts_its_present_attempt(store):
     assert store.views.get(job_id).tries == 0
     lease = take_one(store)
     assert store.views.get(job_id).tries == 1
-    store.leases.record_start(lease)
+    record_start(store, lease)
     assert store.views.get(job_id).tries == 1
     store.leases.settle(lease, BOOM)
     assert store.views.get(job_id).tries == 1

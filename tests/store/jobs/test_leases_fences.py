@@ -14,7 +14,7 @@ from holdfast.domain.jobs.job import ControlRequest
 from holdfast.domain.jobs.verdict import Done, Released
 from holdfast.store.engine.operation import ById, query
 from tests.support.backends import START
-from tests.support.jobs import lapse, put, take_one
+from tests.support.jobs import lapse, put, record_start, take_one
 
 TERM = timedelta(seconds=60)
 
@@ -30,8 +30,7 @@ def put_back_columns(lease):
         attempts=0,
         crashes=0,
         raised=0,
-        poison_suspect=False,
-        no_prefetch=False,
+        losses=0,
         note="forged",
         delay=timedelta(0),
     )
@@ -43,7 +42,7 @@ def end_columns(lease):
 
 STATEMENTS = {
     "renew_leases": lambda lease: query("renew_leases", leases=held(lease, lease_duration=TERM * 9, mark=True)),
-    "record_start": lambda lease: query("record_start", id=lease.job_id, token=lease.token),
+    "record_starts": lambda lease: query("record_starts", leases=held(lease)),
     "settle_done": lambda lease: query("settle_done", leases=held(lease, result=None, ran=None)),
     "lock_leases": lambda lease: query("lock_leases", leases=held(lease)),
     "return_jobs": lambda lease: query("return_jobs", verdict=put_back_columns(lease)),
@@ -84,7 +83,7 @@ def test_an_old_token_writes_nothing(store, database, clock, name):
     stale = take_one(store)
     lapse(clock)
     store.leases.take_over()
-    take_one(store, mark=True)
+    take_one(store, started=True)
     before = everything(database)
     assert store.backend.run(STATEMENTS[name](stale)) == []
     assert everything(database) == before
@@ -150,7 +149,7 @@ def test_a_claim_raises_the_token(store):
 def test_a_take_over_raises_the_token(store, clock, max_attempts):
     """Whether the job goes back or ends, so that even a settle sent again by the old holder is refused."""
     job_id = put(store, max_attempts=max_attempts)
-    lease = take_one(store, mark=True)
+    lease = take_one(store, started=True)
     lapse(clock)
     store.leases.take_over()
     assert store.views.get(job_id).token == lease.token + 1
@@ -169,7 +168,7 @@ def test_what_was_begun_is_not_given_back(store, database):
     """A marked start has perhaps had its effect."""
     put(store)
     lease = take_one(store)
-    store.leases.record_start(lease)
+    record_start(store, lease)
     before = everything(database)
     assert store.backend.run(STATEMENTS["release_unstarted"](lease)) == []
     assert everything(database) == before

@@ -19,7 +19,7 @@ from holdfast.errors import JobLocked
 from holdfast.store import Store
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
-from tests.support.jobs import BOOM, put
+from tests.support.jobs import BOOM, claim_jobs, put, record_start
 from tests.support.processes import children, connect
 
 POSTGRES = [name for name in available() if name != "sqlite"]
@@ -74,7 +74,7 @@ def test_a_locked_job_holds_up_no_claim(postgres):
     with children(1, lock_row, postgres.url, answers[0].id) as (user,):
         user.hear()
         begun = monotonic()
-        leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=5)
+        leases = claim_jobs(store, "w", queues=["default"], kinds=["work"], limit=5)
         took = monotonic() - begun
 
     assert [lease.job_id for lease in leases] == [answer.id for answer in answers[1:]]
@@ -158,7 +158,7 @@ def test_a_locked_dependent_holds_up_no_take_over(postgres_database, user):
     lost, other = claim(store, 2)
     dependent = put(store, kind="later", after=After(ids=(lost.job_id,)))
     postgres_database.execute("UPDATE holdfast.job SET max_attempts = 1, max_crashes = 1")
-    store.leases.record_start(lost)
+    record_start(store, lost)
     postgres_database.execute("UPDATE holdfast.live SET lease_expires_at = '2000-01-01' WHERE state = 'running'")
     lock(user, dependent, other.job_id)
     assert [taken.job_id for taken in store.leases.take_over()] == [lost.job_id]
@@ -190,7 +190,7 @@ def test_a_locked_batch_holds_up_no_take_over(postgres_database, user):
 
 def claim(store: Store, count: int) -> list[Lease]:
     store.jobs.enqueue_many([NewJob(kind="work") for _ in range(count)])
-    leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=count, lease_duration=TERM)
+    leases = claim_jobs(store, "w", queues=["default"], kinds=["work"], limit=count, lease_duration=TERM)
     assert len(leases) == count
     return leases
 

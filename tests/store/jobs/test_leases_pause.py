@@ -11,6 +11,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed, Released
 from holdfast.errors import LeaseLost
 from holdfast.store import Store
+from tests.support.jobs import claim_jobs, record_start
 from tests.support.processes import children, open_store, wait_until
 
 TERM = timedelta(seconds=1)
@@ -102,9 +103,9 @@ def take_over_and_claim(store: Store) -> Lease:
     The first claim after a loss is marked always, so it is released and claimed once more.
     """
     wait_until(store.leases.take_over)
-    (first,) = store.leases.claim("second", queues=["default"], kinds=["import"], mark=True)
+    (first,) = claim_jobs(store, "second", queues=["default"], kinds=["import"], started=True)
     store.leases.settle(first, Released())
-    (current,) = store.leases.claim("second", queues=["default"], kinds=["import"])
+    (current,) = claim_jobs(store, "second", queues=["default"], kinds=["import"])
     assert not current.started
     return current
 
@@ -138,7 +139,7 @@ def expired(store, job_id):
 def hold_and_try(pipe, index, url):
     """In the child: claim, wait until told, then try every write that a holder can make."""
     store = open_store(url)
-    (lease,) = store.leases.claim("first", queues=["default"], kinds=["import"], lease_duration=TERM)
+    (lease,) = claim_jobs(store, "first", queues=["default"], kinds=["import"], lease_duration=TERM)
     pipe.send(lease)
     pipe.recv()
     pipe.send({name: attempt(write) for name, write in writes_of(store, lease).items()})
@@ -147,7 +148,7 @@ def hold_and_try(pipe, index, url):
 def hold_and_settle(pipe, index, url, outcome):
     """In the child: claim, wait until told, then settle."""
     store = open_store(url)
-    (lease,) = store.leases.claim("first", queues=["default"], kinds=["import"], lease_duration=TERM)
+    (lease,) = claim_jobs(store, "first", queues=["default"], kinds=["import"], lease_duration=TERM)
     pipe.send(lease)
     pipe.recv()
     store.leases.settle(lease, outcome)
@@ -158,7 +159,7 @@ def writes_of(store, lease):
     leases = store.leases
     return {
         "renew": lambda: leases.renew([lease]),
-        "mark": lambda: leases.record_start(lease),
+        "mark": lambda: record_start(store, lease),
         "done": lambda: leases.settle(lease, Done('"old"')),
         "failed": lambda: leases.settle(lease, Failed(error="old", permanent=True)),
         "released": lambda: leases.settle(lease, Released()),

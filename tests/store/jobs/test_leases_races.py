@@ -17,6 +17,7 @@ from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.store import Store
 from holdfast.store.engine.operation import query
 from holdfast.store.jobs.settlement import Settlement
+from tests.support.jobs import claim_jobs
 from tests.support.processes import connect, open_store, race
 
 RACERS = 8
@@ -46,7 +47,7 @@ def work_off_narrow_queue(index, barrier, url, directory, limit, kinds):
     finished, faults = [], []
     barrier.wait()
     while count_live(sql, url):
-        leases = store.leases.claim(f"w{index}", queues=["narrow"], kinds=kinds, limit=2, lease_duration=LONG)
+        leases = claim_jobs(store, f"w{index}", queues=["narrow"], kinds=kinds, limit=2, lease_duration=LONG)
         slots = [take_slot(directory, limit) for _ in leases]
         if leases and (None in slots or not 1 <= count_live(sql, url, "state = 'running'") <= limit):
             faults.append([lease.job_id for lease in leases])
@@ -103,7 +104,7 @@ def test_a_freed_key_goes_to_one_of_many(real_database):
     rounds = 15
     for number in range(rounds):
         store.jobs.enqueue(NewJob(kind="once", unique=Unique(f"key-{number}")))
-    old = store.leases.claim("w", queues=["default"], kinds=["once"], limit=rounds)
+    old = claim_jobs(store, "w", queues=["default"], kinds=["once"], limit=rounds)
     store.leases.settle_many([Settlement(lease, Done()) for lease in old])
 
     answers = race(RACERS, enqueue_same_keys, real_database.url, rounds)
@@ -162,8 +163,8 @@ def test_enqueue_after_never_misses_the_end_of_its_need(real_database):
     store = real_database.open()
     rounds = 30
     store.jobs.enqueue_many([NewJob(kind="dependency") for _ in range(rounds)])
-    dependencies = store.leases.claim(
-        "holder", queues=["default"], kinds=["dependency"], limit=rounds, lease_duration=LONG
+    dependencies = claim_jobs(
+        store, "holder", queues=["default"], kinds=["dependency"], limit=rounds, lease_duration=LONG
     )
 
     early = race(RACERS, settle_or_depend, real_database.url, dependencies)
@@ -195,7 +196,7 @@ def settle_or_depend(index, barrier, url, dependencies: list[Lease]) -> list[int
 
 def start_dependents(store: Store, worker: str) -> list[int]:
     """Claim and end dependents; answers those whose need had not ended."""
-    leases = store.leases.claim(worker, queues=["default"], kinds=["dependent"], limit=10, lease_duration=LONG)
+    leases = claim_jobs(store, worker, queues=["default"], kinds=["dependent"], limit=10, lease_duration=LONG)
     faults = [lease.job_id for lease in leases if not store.views.state(int(lease.payload)).finished]
     store.leases.settle_many([Settlement(lease, Done()) for lease in leases])
     return faults
@@ -237,8 +238,8 @@ def claim_in_batches(index, barrier, url, directory) -> None:
     store = open_store(url)
     barrier.wait()
     with (directory / f"claims-{index}").open("w") as claims:
-        while leases := store.leases.claim(
-            f"w{index}", queues=["default"], kinds=["mail"], limit=10, lease_duration=LONG
+        while leases := claim_jobs(
+            store, f"w{index}", queues=["default"], kinds=["mail"], limit=10, lease_duration=LONG
         ):
             claims.writelines(f"{lease.job_id}\n" for lease in leases)
             assert store.leases.settle_many([Settlement(lease, Done()) for lease in leases]).lost == set()

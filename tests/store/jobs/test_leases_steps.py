@@ -38,7 +38,7 @@ def test_a_lost_holder_keeps_nothing(store, clock):
     store.leases.take_over()
     with pytest.raises(LeaseLost):
         store.steps.keep(old, "charge", "1")
-    assert store.steps.kept(take_one(store, mark=True)) == {}
+    assert store.steps.kept(take_one(store, started=True)) == {}
 
 
 def test_a_settled_job_keeps_nothing(store):

@@ -10,7 +10,7 @@ from holdfast.domain.jobs.job import OnLost, State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
 from holdfast.errors import LeaseLost
-from tests.support.jobs import BOOM, lapse, only, put, state, take, take_one
+from tests.support.jobs import BOOM, lapse, only, put, record_start, state, take, take_one
 
 
 def test_silent_worker_is_shut_out(make_store, clock):
@@ -35,14 +35,14 @@ def test_the_old_holder_writes_nothing_while_the_new_one_runs(make_store, clock)
     stale = take_one(slow)
     lapse(clock)
     other.leases.take_over()
-    fresh = take_one(other, mark=True)
+    fresh = take_one(other, started=True)
     before = other.views.get(job_id)
 
     assert slow.leases.renew([stale]) == []
     assert slow.leases.release([stale]).released == 0
     assert slow.leases.settle_many([]).lost == set()
     for write in (
-        lambda: slow.leases.record_start(stale),
+        lambda: record_start(slow, stale),
         lambda: slow.leases.report(stale, done=1),
         lambda: slow.leases.settle(stale, Done()),
         lambda: slow.leases.settle(stale, BOOM),
@@ -66,7 +66,7 @@ def test_a_lease_in_time_is_left_alone(store, clock):
 def test_a_marked_start_costs_an_attempt(store, clock):
     """The loss is on record, and the job is tried again after a delay."""
     job_id = put(store)
-    take_one(store, mark=True)
+    take_one(store, started=True)
     lapse(clock)
     (taken,) = store.leases.take_over()
     job = store.views.get(job_id)
@@ -81,7 +81,7 @@ def test_a_job_that_kills_its_worker_becomes_dead(store, clock):
     """After its limit of crashes, whatever its attempts say (SPEC 8.6)."""
     job_id = put(store, max_attempts=None, max_crashes=2)
     for _ in range(2):
-        take_one(store, mark=True)
+        take_one(store, started=True)
         lapse(clock)
         store.leases.take_over()
         clock.advance(hours=2)
@@ -93,45 +93,72 @@ def test_neighbours_of_a_poison_job_lose_no_attempt(store, clock):
     """Of a prefetched hundred, only the marked start pays; the others come back, each as a suspect (SPEC 8.30)."""
     ids = [put(store) for _ in range(100)]
     leases = take(store, 100)
-    store.leases.record_start(leases[0])
+    record_start(store, leases[0])
     lapse(clock)
     store.leases.take_over(limit=1000)
     jobs = [store.views.get(job_id) for job_id in ids]
     assert jobs[0].attempts == 1
-    assert all((job.state, job.attempts, job.poison_suspect) == (State.READY, 0, True) for job in jobs[1:])
+    assert all((job.state, job.attempts, job.losses) == (State.READY, 0, 1) for job in jobs[1:])
     assert store.views.attempts(ids[1]) == []
 
 
-def test_suspects_are_claimed_only_with_a_mark(store, clock):
-    """So that the poison among them is found; success clears the suspicion."""
+def test_each_loss_without_a_start_raises_the_level_of_suspicion(store, clock):
+    """K18: up to 3. A release keeps the level, a failure clears it: the worker has survived the run."""
     put(store)
+    levels = []
+    for _ in range(4):
+        levels.append(take_one(store).losses)
+        lapse(clock)
+        store.leases.take_over()
+    assert levels == [0, 1, 2, 3]
+    store.leases.settle(take_one(store), Released())
+    lease = take_one(store)
+    assert (lease.losses, lease.starts_recorded) == (3, True)
+    store.leases.settle(lease, Failed(error="boom", after=timedelta(0)))
+    assert take_one(store).losses == 0
+
+
+def test_a_suspect_of_the_highest_level_pays_and_stays_one(store, clock):
+    """K18: its start is recorded, so the loss of its worker costs an attempt and a crash."""
+    job_id = put(store)
+    for _ in range(3):
+        take_one(store)
+        lapse(clock)
+        store.leases.take_over()
+    take_one(store, started=True)
+    lapse(clock)
+    store.leases.take_over()
+    job = store.views.get(job_id)
+    assert (job.attempts, job.crashes, job.losses) == (1, 1, 3)
+
+
+def test_work_that_had_not_started_for_certain_is_no_suspect(store, clock):
+    """K21: such a job starts durably before it runs. Without a start it has not run: it is as it was."""
+    job_id = put(store, on_lost=OnLost.DEAD)
     take_one(store)
     lapse(clock)
     store.leases.take_over()
-    assert take(store, 9) == []
-    lease = take_one(store, mark=True)
-    assert lease.poison_suspect
-    store.leases.settle(lease, Released())
-    assert not take_one(store).poison_suspect
+    job = store.views.get(job_id)
+    assert (job.state, job.attempts, job.crashes, job.losses) == (State.READY, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("on_lost", "expected"), [(OnLost.HOLD, State.HELD), (OnLost.DEAD, State.DEAD)])
 def test_work_that_must_not_run_twice_waits_for_a_person(store, clock, on_lost, expected):
     """It is never run again by itself (SPEC 8.8)."""
     job_id = put(store, on_lost=on_lost)
-    take_one(store, mark=True)
+    take_one(store, started=True)
     lapse(clock)
     store.leases.take_over()
     assert state(store, job_id) is expected
     clock.advance(days=1)
     store.leases.promote()
-    assert take(store, 9, mark=True) == []
+    assert take(store, 9, started=True) == []
 
 
 def test_a_shutdown_does_not_rerun_such_work_either(store):
     """An interrupted run is as doubtful as a lost one."""
     job_id = put(store, on_lost=OnLost.HOLD)
-    store.leases.settle(take_one(store, mark=True), Released(interrupted=True))
+    store.leases.settle(take_one(store, started=True), Released(interrupted=True))
     assert state(store, job_id) is State.HELD
 
 
@@ -149,7 +176,7 @@ def test_a_job_that_finished_meanwhile_is_never_overwritten(make_store, clock):
 def test_a_wanted_cancel_is_carried_out_by_the_take_over(store, clock):
     """A job that shall be cancelled is not tried again."""
     job_id = put(store)
-    take_one(store, mark=True)
+    take_one(store, started=True)
     store.control.cancel(only(job_id), actor="ada")
     lapse(clock)
     store.leases.take_over()
@@ -171,7 +198,7 @@ def test_a_take_over_goes_in_steps(store, clock):
 def test_a_take_over_needs_no_knowledge_of_the_kind(store, clock):
     """Any worker may sweep for all."""
     job_id = put(store, kind="only-elsewhere", retry='{"steps":[5.0],"jitter":0.0}')
-    take_one(store, kinds=("only-elsewhere",), mark=True)
+    take_one(store, kinds=("only-elsewhere",), started=True)
     lapse(clock)
     store.leases.take_over()
     assert store.views.get(job_id).due_at - clock.now() == timedelta(seconds=5)
@@ -190,12 +217,12 @@ def test_a_crash_that_the_worker_saw_counts(store):
 def test_a_failure_after_a_loss_goes_on_counting(store, clock):
     """Attempts add up over losses and failures."""
     job_id = put(store, max_attempts=2)
-    take_one(store, mark=True)
+    take_one(store, started=True)
     lapse(clock)
     store.leases.take_over()
     clock.advance(hours=2)
     store.leases.promote()
-    store.leases.settle(take_one(store, mark=True), Failed(error="again"))
+    store.leases.settle(take_one(store, started=True), Failed(error="again"))
     assert state(store, job_id) is State.DEAD
 
 
@@ -206,6 +233,6 @@ def test_the_new_holders_end_is_not_the_old_ones(store, clock, outcome):
     stale = take_one(store)
     lapse(clock)
     store.leases.take_over()
-    store.leases.settle(take_one(store, mark=True), outcome)
+    store.leases.settle(take_one(store, started=True), outcome)
     with pytest.raises(LeaseLost):
         store.leases.settle(stale, outcome)

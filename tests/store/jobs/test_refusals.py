@@ -128,8 +128,8 @@ def test_a_retry_of_a_refused_job_stays_with_its_reader(store, start, clock):
     take_one(store, build=NEW)
     clock.advance(minutes=2)
     store.leases.take_over()
-    assert take(store, build=OLD, mark=True) == []
-    store.leases.release([take_one(store, build=NEW, mark=True)])
+    assert take(store, build=OLD, started=True) == []
+    store.leases.release([take_one(store, build=NEW, started=True)])
     assert store.views.get(job_id).reader == NEW
 
 

@@ -87,7 +87,7 @@ def test_the_rerun_waits_for_the_retries_of_the_running_job(store, clock):
     for end in (lambda lease: store.leases.settle(lease, Failed(error="boom")),
                 lambda lease: store.leases.settle(lease, Released()),
                 lambda lease: (lapse(clock), store.leases.take_over())):  # fmt: skip
-        lease = take_one(store, mark=True)
+        lease = take_one(store, started=True)
         assert lease.job_id == first.id
         second = trigger(store, '{"n":2}') if second is None else second
         end(lease)
@@ -95,7 +95,7 @@ def test_the_rerun_waits_for_the_retries_of_the_running_job(store, clock):
         assert trigger(store, '{"n":3}').id == second.id
         clock.advance(hours=2)
         store.leases.promote()
-    store.leases.settle(take_one(store, mark=True), Done())
+    store.leases.settle(take_one(store, started=True), Done())
     assert take_one(store).payload == '{"n":3}'
 
 

@@ -20,6 +20,7 @@ from holdfast.domain.jobs.verdict import Done, Failed, Released
 from holdfast.store import Store
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
+from tests.support.jobs import claim_jobs
 from tests.support.processes import connect, open_store
 from tests.support.proxy import proxy_to
 
@@ -153,7 +154,7 @@ def test_a_lost_answer_to_done_still_wakes_dependents(postgres, proxy, store):
 
 def test_a_lost_commit_of_a_take_over_happens_once(postgres, proxy, store):
     """A take-over whose COMMIT got no answer raises the token once and leaves one trace."""
-    lease = claim_one(store, lease_duration=timedelta(milliseconds=1), mark=True)
+    lease = claim_one(store, lease_duration=timedelta(milliseconds=1), started=True)
     proxy.lose_answer("COMMIT")
     store.leases.take_over()
 
@@ -169,7 +170,7 @@ def test_connections_that_ended_between_calls_are_not_noticed(postgres):
     """A server that has ended all idle connections of a store costs it no call and doubles no work."""
     store = postgres.open()
     store.jobs.enqueue_many([NewJob(kind="work")] * 3)
-    leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=3, lease_duration=LONG)
+    leases = claim_jobs(store, "w", queues=["default"], kinds=["work"], limit=3, lease_duration=LONG)
     calls = [
         lambda: store.jobs.enqueue(NewJob(kind="mail")),
         lambda: store.jobs.enqueue_many([NewJob(kind="mail")] * 10),
@@ -195,7 +196,7 @@ def test_connections_that_end_during_calls_double_nothing(postgres):
     """While the server ends connections again and again, every call succeeds and does its work once."""
     store = postgres.open()
     store.jobs.enqueue_many([NewJob(kind="work")] * 400)
-    leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=400, lease_duration=LONG)
+    leases = claim_jobs(store, "w", queues=["default"], kinds=["work"], limit=400, lease_duration=LONG)
     answers, outcomes = [], []
     with terminating(postgres.url) as (once, finished):
         while len(finished) < 10:
@@ -213,7 +214,7 @@ def test_connections_that_end_during_calls_double_nothing(postgres):
 
 def claim_one(store: Store, **options) -> Lease:
     store.jobs.enqueue(NewJob(kind="work"))
-    (lease,) = store.leases.claim("w", queues=["default"], kinds=["work"], **{"lease_duration": LONG, **options})
+    (lease,) = claim_jobs(store, "w", queues=["default"], kinds=["work"], **{"lease_duration": LONG, **options})
     return lease
 
 

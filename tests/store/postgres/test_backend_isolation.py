@@ -15,7 +15,7 @@ from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import StoreBusy, StoreUnavailable
 from holdfast.store import open_store
 from tests.support.backends import available, open_database
-from tests.support.jobs import take_one
+from tests.support.jobs import claim_jobs, take_one
 from tests.support.processes import wait_until
 
 STRICT = [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE]
@@ -101,7 +101,7 @@ def test_a_limit_holds_whatever_the_default_level_is(database, strict_store):
     claimed = []
 
     def claim():
-        claimed.extend(strict_store.leases.claim("w2", queues=["default"], kinds=["mail"], limit=2))
+        claimed.extend(claim_jobs(strict_store, "w2", 2, queues=["default"], kinds=["mail"]))
 
     waiting = threading.Thread(target=claim)
     with psycopg.connect(database.url) as first:

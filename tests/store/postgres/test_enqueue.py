@@ -15,7 +15,7 @@ from holdfast.domain.jobs.kind_options import new_job_of
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from tests.support.backends import START, available, open_database
-from tests.support.jobs import take_one
+from tests.support.jobs import claim_jobs, take_one
 
 POSTGRES = [name for name in available() if name != "sqlite"]
 
@@ -58,7 +58,7 @@ def test_defaults_come_from_the_kind(database, store):
 def test_careful_work_stays_careful(database, store):
     """It is handed out only with a mark."""
     enqueue(database, """'mail', '{"to": 7}'""")
-    assert store.leases.claim("w", queues=["post"], kinds=["mail"]) == []
+    assert claim_jobs(store, "w", queues=["post"], kinds=["mail"]) == []
 
 
 def test_options_can_be_given(database, store):
@@ -87,7 +87,7 @@ def test_a_key_frees_as_everywhere(database, store):
     """Live: with the end of the job. Period: with its time."""
     first = enqueue(database, """'mail', '{"to": 1}', key => 'k'""")
     assert enqueue(database, """'mail', '{"to": 1}', key => 'k'""") == first
-    store.leases.settle(take_one(store, queues=("post",), mark=True), Done())
+    store.leases.settle(take_one(store, queues=("post",), started=True), Done())
     assert enqueue(database, """'mail', '{"to": 1}', key => 'k'""") != first
 
     hourly = enqueue(database, """'hourly', '{"n": 1}'""")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.jobs.new_job import NewJob
+from tests.support.jobs import claim_jobs
 from tests.support.processes import children, connect, open_store, race, wait_until
 
 WRITERS = 8
@@ -62,7 +63,7 @@ def test_a_lease_is_not_born_stale(path):
     """A renewal that had to wait for the file counts from when it got it, and does not lapse as it is written."""
     store = open_store(f"sqlite:///{path}")
     store.jobs.enqueue(NewJob(kind="mail"))
-    (lease,) = store.leases.claim("w", queues=["default"], kinds=["mail"])
+    (lease,) = claim_jobs(store, "w", queues=["default"], kinds=["mail"])
     with children(1, lock_file_until_told, f"sqlite:///{path}") as (writer,):
         assert writer.hear() == "locked"
         until = datetime.now(UTC) + timedelta(seconds=1)

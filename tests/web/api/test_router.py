@@ -21,6 +21,7 @@ from holdfast.store.access.audit import AuditedBackend
 from holdfast.store.access.credentials import IdempotencyKeys
 from holdfast.store.jobs.enqueue import Jobs
 from tests.store.batches.test_batches import begin, finish, leave
+from tests.support.jobs import claim_jobs
 from tests.web.conftest import Client
 
 
@@ -180,7 +181,7 @@ def test_schedules_by_any_name(operator, admin, app):
 def test_the_stop_switch(operator, viewer, app):
     """K9: it is set and cleared over HTTP, by operators, and everybody sees it."""
     held = app.store.jobs.enqueue(NewJob(kind="mail")).id
-    app.store.leases.claim(WorkerId("w"), queues=["default"], kinds=["mail"])
+    claim_jobs(app.store, "w", queues=["default"], kinds=["mail"])
     assert operator.read("/stop-switch") == {"stopped": None}
     assert operator.change("/stop-switch/action", action="drain", dry_run=True)["dry_run"] is True
     assert operator.read("/stop-switch") == {"stopped": None}

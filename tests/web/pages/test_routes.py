@@ -19,6 +19,7 @@ from holdfast.domain.schedules.definition import Definition
 from holdfast.web.pages.batches import resume_command
 from holdfast.web.pages.routes import ACTIONS, PAGES
 from holdfast.web.request import WEB_FOLDER
+from tests.support.jobs import claim_jobs
 from tests.support.open_site import OpenSite, client_of, counting
 from tests.support.scene import Scene
 
@@ -201,7 +202,7 @@ def test_progress_is_shown_without_secrets(place):
     """On the page of the job, and in lists."""
     card, store = "4222-2222", place.app.store
     job = place.app.enqueue("charge", {"card": card, "token": "t"}, queue="tills")
-    (lease,) = store.leases.claim(WorkerId("till"), queues=["tills"], kinds=["charge"], mark=True)
+    (lease,) = claim_jobs(store, WorkerId("till"), queues=["tills"], kinds=["charge"], started=True)
     store.leases.report(lease, done=1, total=2, message=f"charging {card}")
     for path in (f"/jobs/{job.id}", "/jobs?filter=queue%3Dtills"):
         page = place.get(path)

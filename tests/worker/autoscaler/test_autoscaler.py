@@ -22,6 +22,7 @@ from holdfast.domain.jobs.verdict import Done
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.options import AutoscalerOptions, WorkerOptions, WorkerSetup
+from tests.support.jobs import claim_jobs
 from tests.support.processes import gone, wait_until
 from tests.support.workers import working
 
@@ -109,20 +110,20 @@ def test_slots_and_memory_decide_the_next_command(app, tmp_path, host, tick):
     jobs = [add(app, tmp_path, "true", label="train") for _ in range(3)]
     scaler = by_hand(app, host, memory_profiles={"tr*": 30 * GB})
     scaler.refresh()
-    first = scaler.admit(poison_suspects=0)
-    assert (first.lease.job_id, first.lease.started) == (jobs[0], True)
-    assert scaler.admit(poison_suspects=0) is None
+    first = scaler.admit()
+    assert (first.lease.job_id, first.lease.starts_recorded) == (jobs[0], True)
+    assert scaler.admit() is None
     tick.at += 11
     scaler.tick()
     assert "bears" not in app.views.why(jobs[1])[0].text
-    assert scaler.admit(poison_suspects=0).lease.job_id == jobs[1]
+    assert scaler.admit().lease.job_id == jobs[1]
     tick.at += 11
     scaler.tick()
     assert "bears 2 so far (up to 3)" in app.views.why(jobs[2])[0].text
     app.store.autoscaler.set_bounds("default", Bounds(3, 3))
     tick.at += 1
     scaler.tick()
-    assert scaler.admit(poison_suspects=0) is None
+    assert scaler.admit() is None
     tick.at += 1
     scaler.tick()
     assert "2 programs are forecast to take 60 GiB of 76 GiB" in app.views.why(jobs[2])[0].text
@@ -130,7 +131,7 @@ def test_slots_and_memory_decide_the_next_command(app, tmp_path, host, tick):
     assert actions == ["blocked", "step_up", "step_up"]
     first.peak = 5 * GB
     scaler.finished(first, Done())
-    assert scaler.admit(poison_suspects=0).lease.job_id == jobs[2]
+    assert scaler.admit().lease.job_id == jobs[2]
     scaler.thaw_all()
     assert app.store.autoscaler.profiles(["train"])["train"].mean == 5 * GB
 
@@ -142,12 +143,12 @@ def test_memory_that_others_take_or_were_promised_is_not_ours(app, tmp_path, hos
     second = add(app, tmp_path, "true", memory=40 * GB)
     one = by_hand(app, host)
     one.refresh()
-    assert one.admit(poison_suspects=0) is not None
+    assert one.admit() is not None
     tick.at += 11
     one.tick()
     other = scaler_of(app, WorkerId("w-2"), AutoscalerOptions(host=lambda: host.now))
     other.refresh()
-    assert other.admit(poison_suspects=0) is None
+    assert other.admit() is None
     one.thaw_all()
     app.store.autoscaler.report_status(WorkerId("w-1"), None)
     tick.at += 11
@@ -155,25 +156,25 @@ def test_memory_that_others_take_or_were_promised_is_not_ours(app, tmp_path, hos
     host.now = structs.replace(EASY, used=70 * GB)
     tick.at += 1
     other.tick()
-    assert other.admit(poison_suspects=0) is None
+    assert other.admit() is None
     host.now = EASY
     tick.at += 1
     other.tick()
-    assert other.admit(poison_suspects=0).lease.job_id == second
+    assert other.admit().lease.job_id == second
 
 
 def test_earlier_runs_of_a_label_are_remembered(app, tmp_path, host):
     """If a cap measured them before the queue was autoscaled."""
     for peak in range(1, 7):
         add(app, tmp_path, "true", label="old")
-        (lease,) = app.store.leases.claim(WorkerId("w"), queues=["default"], kinds=[COMMAND])
+        (lease,) = claim_jobs(app.store, WorkerId("w"), queues=["default"], kinds=[COMMAND])
         app.store.leases.settle(lease, Done(json.dumps({"peak_bytes": peak * GB} if peak < 6 else [])))
     app.store.autoscaler.set_bounds("default", Bounds(4, 4))
     for _ in range(2):
         add(app, tmp_path, "true", label="old")
     scaler = by_hand(app, host)
     scaler.refresh()
-    assert [scaler.admit(poison_suspects=0) is not None for _ in range(3)] == [True, True, False]
+    assert [scaler.admit() is not None for _ in range(3)] == [True, True, False]
     assert app.store.autoscaler.profiles(["old"])["old"].mean == 3 * GB
 
 

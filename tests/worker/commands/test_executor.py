@@ -26,6 +26,7 @@ from holdfast.worker.commands import caps
 from holdfast.worker.commands.caps import best_cap_method, enforcer_here
 from holdfast.worker.commands.executor import CommandExecutor, command_kind, log_path
 from holdfast.worker.commands.output import CUT, AttemptLog
+from tests.support.jobs import claim_jobs
 from tests.support.processes import Child, gone, wait_until
 
 #: Characters that a shell would interpret.
@@ -541,7 +542,7 @@ def test_a_start_is_on_record_before_the_command_starts(app, add, tmp_path):
 def test_a_command_whose_lease_is_lost_does_not_start(app, add):
     """K42: another holder has the job: nothing runs twice."""
     add("true")
-    (lease,) = app.store.leases.claim("gone", queues=["default"], kinds=[COMMAND])
+    (lease,) = claim_jobs(app.store, "gone", queues=["default"], kinds=[COMMAND])
     executor = CommandExecutor.__new__(CommandExecutor)  # without its supervisor
     executor._store = app.store
     stale = structs.replace(lease, token=lease.token - 1)

@@ -15,13 +15,15 @@ JOBS, SLOTS = 2000, 4
 
 
 def make_run(claimed_at: float = 0.0) -> SimpleNamespace:
-    return SimpleNamespace(lease=None, stop_reason=None, begun_at=None, finished=False, claimed_at=claimed_at)
+    return SimpleNamespace(lease=None, may_begin=lambda: True, begun_at=None, finished=False, claimed_at=claimed_at)
 
 
 def make_executor(perform):
     """An executor, the runs that have finished on it, and its signal."""
     finished, signal = [], FinishSignal()
-    lifecycle = SimpleNamespace(finished=lambda run, settlement: finished.append(run), finish_signal=signal)
+    lifecycle = SimpleNamespace(
+        finished=lambda run, settlement: finished.append(run), finish_signal=signal, slot_freed=lambda: None
+    )
     executor = SlotExecutor("test", SLOTS, make_slot=lambda: (perform, lambda: None), lifecycle=lifecycle)
     return executor, finished, signal
 

@@ -29,6 +29,7 @@ from holdfast.worker.schedules.planner import ClockCheck, Planner
 from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.stats import Stats
 from tests.support.backends import START
+from tests.support.jobs import claim_jobs
 from tests.support.processes import wait_until
 from tests.support.schedules import declare
 
@@ -442,7 +443,7 @@ def test_a_plan_that_must_not_run_twice_is_held_for_a_person(app, clock):
     def charge(plan: Plan) -> None: ...
 
     plan(app)
-    (lease,) = app.store.leases.claim("w1", queues=["default"], kinds=["charge"], mark=True)
+    (lease,) = claim_jobs(app.store, "w1", queues=["default"], kinds=["charge"], started=True)
     clock.advance(minutes=5)
     app.store.leases.take_over()
     plan(app)

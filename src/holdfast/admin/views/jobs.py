@@ -27,7 +27,8 @@ T = TypeVar("T", Attempt, Event)
 JSON_FIELDS = ("payload", "result", "checkpoint", "tags", "retry", "refusals")
 
 _VIEW_FIELDS = [(field.name, Any if field.name in JSON_FIELDS else field.type) for field in structs.fields(Job)]
-JobView = msgspec.defstruct("JobView", _VIEW_FIELDS, frozen=True)
+#: *claimed*: a worker holds the job, and has not recorded its start.
+JobView = msgspec.defstruct("JobView", [*_VIEW_FIELDS, ("claimed", bool)], frozen=True)
 
 
 class JobReport(Struct, frozen=True):
@@ -58,7 +59,7 @@ def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> di
     """A job as the fields of :data:`JobView`; *brief* leaves out the payload."""
     declared = () if masks is None else masks.of(job.kind)
     values = values_of(job.kind, job.payload, declared)
-    data: dict[str, Any] = {**msgspec.to_builtins(job), "attempts": job.tries}
+    data: dict[str, Any] = {**msgspec.to_builtins(job), "attempts": job.tries, "claimed": job.claimed}
     for name in JSON_FIELDS:
         data[name] = mask_json(data[name], declared, values)
     data["payload"] = None if brief else mask_json(masked_payload(job.kind, job.payload), declared)

@@ -43,7 +43,7 @@ def why(session: CliSession, *, job_id: int) -> None:
 
 
 def _job_lines(job: Job, detail: JobDetail, reasons: list[str]) -> Iterator[str]:
-    yield f"job {job.id}  {job.state}  {job.kind}"
+    yield f"job {job.id}  {'claimed, not started' if job.claimed else job.state}  {job.kind}"
     command = command_of(job)
     for name, text in () if command is None else _command_fields(job, command):
         yield f"  {name:9} {escape_controls(mask_text(text))}"

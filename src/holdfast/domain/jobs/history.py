@@ -83,7 +83,7 @@ class Attempt(Struct, frozen=True):
 def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerIdentity) -> list[Attempt]:
     """The recorded attempts and the one in the job's own columns, numbered in order."""
     known = [structs.replace(row, number=number) for number, row in enumerate(rows, start=1)]
-    if job.state not in (State.RUNNING, State.DONE):
+    if job.state not in (State.RUNNING, State.DONE) or job.claimed:
         return known
     running = job.state is State.RUNNING
     last = Attempt(
@@ -121,7 +121,7 @@ def all_events(job: Job, rows: Sequence[Event], attempts: Sequence[Attempt]) -> 
             if end is not None:
                 ends.remove(end)
                 place = 2 * end[0]
-        if attempt.started_at is not None:
+        if attempt.started_at is not None and not (job.claimed and attempt.token == job.token):
             placed.append((attempt.started_at, place, Event(attempt.started_at, EventName.STARTED, Actor.WORKER)))
     if job.state is State.DONE and job.finished_at is not None:
         placed.append((job.finished_at, 2 * len(rows) + 1, Event(job.finished_at, EventName.DONE, Actor.WORKER)))

@@ -86,6 +86,10 @@ class EndReason(StrEnum):
     DEPENDENCY_FAILED = "dependency_failed"
 
 
+#: The highest level of suspicion. A poison suspect of this level runs alone.
+MAX_LOSSES = 3
+
+
 class Job(Struct, frozen=True):
     """All columns of one job. JSON values are text."""
 
@@ -111,7 +115,7 @@ class Job(Struct, frozen=True):
     after_when: str | None
     after_failed: str | None
     token: Token
-    poison_suspect: bool
+    losses: int
     requested: ControlRequest | None
     worker: WorkerId | None
     claimed_at: datetime | None
@@ -153,6 +157,11 @@ class Job(Struct, frozen=True):
         made, elapsed = self.progress_done - (self.progress_base or 0), (now - since).total_seconds()
         return made / elapsed if made > 0 and elapsed > 0 else None
 
+    @property
+    def claimed(self) -> bool:
+        """Whether a worker holds it, and no start is recorded: it waits for a slot, or began within the last second."""
+        return self.state is State.RUNNING and self.started_at is None
+
 
 class Lease(Struct, frozen=True):
     """The right to run one job until the lease expires, with the data of the run."""
@@ -163,9 +172,14 @@ class Lease(Struct, frozen=True):
     queue: str
     payload: str
     attempt: int
-    started: bool
-    poison_suspect: bool
+    no_prefetch: bool
+    losses: int
     priority: int
     due_at: datetime
     checkpoint: str | None
     kind_version: int = 1
+
+    @property
+    def starts_recorded(self) -> bool:
+        """Whether the start is recorded before the run begins, so that a loss of the worker always costs an attempt."""
+        return self.no_prefetch or self.losses >= MAX_LOSSES

@@ -11,12 +11,16 @@ from math import isfinite
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, OnLost
 from holdfast.domain.names import MAX_KEY
 from holdfast.domain.quantities import checked_delay
 from holdfast.errors import InvalidInput
+
+#: Larger payloads are not prefetched; the schema has this number too.
+MAX_PREFETCH_BYTES = 32 * 1024
 
 
 class KeyScope(StrEnum):
@@ -163,6 +167,11 @@ class NewJob(Struct, frozen=True, kw_only=True):
     def plain(self) -> bool:
         """Whether it can be inserted without reading other rows: no key, no dependencies, no trace."""
         return self.unique is None and self.after is None and self.trace is None
+
+    @property
+    def no_prefetch(self) -> bool:
+        """Whether it is claimed only for a free slot, and its start recorded before it runs."""
+        return self.on_lost is not OnLost.RETRY or self.kind == COMMAND or len(self.payload) > MAX_PREFETCH_BYTES
 
 
 class Enqueued(Struct, frozen=True):

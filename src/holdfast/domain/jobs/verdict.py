@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.jobs.job import ControlRequest, EndReason, JobId, OnLost, State, Token, WorkerId
+from holdfast.domain.jobs.job import MAX_LOSSES, ControlRequest, EndReason, JobId, OnLost, State, Token, WorkerId
 from holdfast.domain.jobs.refusal import PayloadRefusal, add_refusal, describe_refusals, load_refusals, next_reader
 from holdfast.domain.quantities import MAX_DURATION
 from holdfast.errors import InvalidInput
@@ -78,6 +78,8 @@ class JobNumbers(Struct, frozen=True):
     attempts: int
     max_attempts: int | None
     crashes: int
+    losses: int
+    no_prefetch: bool
     max_crashes: int | None
     on_lost: OnLost
     retry: str | None
@@ -161,7 +163,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
     crashes: int
     reason: str
     delay: timedelta = ZERO
-    poison_suspect: bool = False
+    #: Losses of holders before a durable start, at most 3; the job is a poison suspect of this level.
+    losses: int = 0
+    #: Whether the run has begun, as far as it is known.
+    begun: bool = True
     error: str | None = None
     result: str | None = None
     note: str | None = None
@@ -213,7 +218,8 @@ def _after_release(job: JobNumbers, released: Released) -> Verdict:
     refunded = job.attempt - 1
     if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, EndReason.RELEASED, attempts=refunded)
-    return _verdict(job, _next_state(job, released.delay), EndReason.RELEASED, attempts=refunded, delay=released.delay)
+    state, delay = _next_state(job, released.delay), released.delay
+    return _verdict(job, state, EndReason.RELEASED, attempts=refunded, delay=delay, losses=job.losses)
 
 
 def _after_refusal(job: JobNumbers, refused: Unreadable, builds: Sequence[str]) -> Verdict:
@@ -243,15 +249,16 @@ def _after_loss(job: JobNumbers, lost: Lost, chance: float) -> Verdict:
     if _spent(job.attempt, job.max_attempts) or _spent(crashes, job.max_crashes):
         return _verdict(job, State.DEAD, lost.reason, crashes=crashes, error=error, exit_code=lost.exit_code)
     delay = _retry_delay(job, chance)
-    state = _next_state(job, delay)
-    return _verdict(job, state, lost.reason, crashes=crashes, error=error, delay=delay, exit_code=lost.exit_code)
+    details: dict[str, Any] = {"error": error, "delay": delay, "exit_code": lost.exit_code, "losses": job.losses}
+    return _verdict(job, _next_state(job, delay), lost.reason, crashes=crashes, **details)
 
 
 def _unrecorded_loss(job: JobNumbers, lost: Lost) -> Verdict:
-    """Whether the run had started is unknown: it costs no attempt, and the next start is recorded."""
+    """A loss without a recorded start costs no attempt. Unless the run certainly had not begun, it is a suspect now."""
     if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, lost.reason, attempts=job.attempts)
-    return _verdict(job, _next_state(job, ZERO), lost.reason, attempts=job.attempts, poison_suspect=True)
+    losses = job.losses if job.no_prefetch else min(job.losses + 1, MAX_LOSSES)
+    return _verdict(job, _next_state(job, ZERO), lost.reason, attempts=job.attempts, losses=losses, begun=False)
 
 
 def _in_doubt(job: JobNumbers, reason: str, note: str, *, crashes: int | None = None) -> Verdict:

@@ -20,6 +20,7 @@ class Because(StrEnum):
     """Why a job is not running."""
 
     FINISHED = "finished"
+    CLAIMED = "claimed"
     RUNNING = "running"
     EXPIRED = "expired"
     HELD = "held"
@@ -90,6 +91,8 @@ def _running(job: Job, now: datetime) -> WhyReason:
         silent = format_duration(now - job.lease_expires_at)
         text = f"its worker {job.worker} fell silent {silent} past its lease; a sweep takes it over"
         return WhyReason(Because.EXPIRED, text)
+    if job.claimed:
+        return WhyReason(Because.CLAIMED, f"worker {job.worker} has claimed it; it has not started, or only just now")
     return WhyReason(Because.RUNNING, f"it is running on worker {job.worker}")
 
 

@@ -36,7 +36,6 @@ class ReadyCommand(Struct, frozen=True):
     label: str | None
     payload: str
     on_lost: OnLost
-    poison_suspect: bool
 
 
 class AutoscalerStore(Noun):
@@ -57,7 +56,7 @@ class AutoscalerStore(Noun):
     def claim(
         self, worker: WorkerId, job_id: JobId, *, queue: str, lease_duration: timedelta
     ) -> Operation[Lease | None]:
-        """Take the lease on one ready job and record its start; None if the job is no longer available.
+        """Take the lease on one ready job; None if the job is no longer available.
 
         A queue that is paused, or whose limit is reached, yields nothing: its limits are as exact as in a claim.
         """

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.domain.jobs.dependencies import After, When
-from holdfast.domain.jobs.job import JobId, Lease, OnLost, State
+from holdfast.domain.jobs.job import JobId, Lease, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, KeyScope, NewJob, OnConflict, due_at
 from holdfast.domain.names import checked_actor, checked_key, checked_name
 from holdfast.domain.quantities import checked_delay, checked_number, checked_timestamp
@@ -68,7 +68,7 @@ class Jobs(Noun):
         """The common case, in one statement. If it inserts nothing, it was sent twice, or another job has the id."""
         values = {name: getattr(request, name) for name in _INSERTED} | replaceable_columns(request, job_id)
         nonce = int.from_bytes(os.urandom(8), signed=True)
-        insert = query("insert_job", no_prefetch=request.on_lost is not OnLost.RETRY, nonce=nonce, **values)
+        insert = query("insert_job", no_prefetch=request.no_prefetch, nonce=nonce, **values)
         if not self._backend.run(insert, repeatable=True) and self._fetch("get_job_nonce", id=job_id) != [(nonce,)]:
             raise IdsTaken(f"job id {job_id} is taken: the database has lost ids that it gave out before")
         return Enqueued(job_id)
@@ -200,9 +200,8 @@ def _live_columns(requests: list[NewJob], ids: list[JobId], now: datetime) -> di
     return {
         "id": ids,
         "state": [_first_state(request, due, now) for request, due in zip(requests, dues, strict=True)],
-        **columns_of(requests, "queue", "kind", "kind_version", "priority"),
+        **columns_of(requests, "queue", "kind", "kind_version", "priority", "no_prefetch"),
         "due_at": dues,
-        "no_prefetch": [request.on_lost is not OnLost.RETRY for request in requests],
     }
 
 

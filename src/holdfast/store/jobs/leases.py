@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.changes import JOBS, Change, jobs_in
-from holdfast.store.engine.operation import Noun, Operation, OperationFunction, Query, T, query, transaction
+from holdfast.store.engine.operation import ById, Noun, Operation, OperationFunction, Query, T, query, transaction
 from holdfast.store.jobs import dependencies, refusals, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record
@@ -70,34 +70,51 @@ class Leases(Noun):
         worker: WorkerId,
         *,
         queues: Sequence[str],
-        kinds: Sequence[str],
-        limit: int = 1,
-        lease_duration: timedelta = DEFAULT_LEASE,
-        mark: bool = False,
+        leases: Mapping[str, timedelta],
+        free: int = 1,
+        ahead: int = 0,
+        short: Container[str] = (),
+        suspects: tuple[int, int] | None = None,
+        limits: bool = True,
+        autoscaled: Sequence[str] = (),
+        unfinished: Sequence[JobId] = (),
         build: str = "",
     ) -> list[Lease]:
-        """Take leases on up to *limit* ready jobs, the most urgent first.
+        """Take leases on ready jobs, in one order over all *queues* and kinds: priority, due time, id.
 
-        - Every job goes to exactly one holder, with a token higher than any before.
+        *leases* holds the lease duration of each kind. The first *free* jobs are claimed for free slots,
+        then up to *ahead* jobs to wait for a slot.
+
+        - Every job goes to exactly one holder, with a token higher than any before. No start is recorded.
         - Only jobs of these queues and kinds are touched; paused queues and a stopped store start nothing.
-        - Limits of queues are exact over all workers; starts of jobs of limited queues are recorded.
-        - *mark*: the starts are recorded at once, and each costs an attempt if its holder is lost.
-          Poison suspects, and jobs whose ``on_lost`` is not ``retry``, are claimed only this way.
+        - Ahead of slots, only jobs of *short* kinds are claimed, and none behind a better job that needs a slot:
+          one with ``no_prefetch``, of another kind, of a limited queue, or a poison suspect.
+        - *suspects*: the room for poison suspects of level 2 and of level 3; by default there is room for all.
+          Suspects without room hold up no other job, nor do *unfinished* jobs, which are left out.
+        - Limits of queues are exact over all workers. Without *limits*, limited queues are left out.
+        - Commands of *autoscaled* queues are left out.
         - *build* names the worker's code. A payload that it has refused never comes back to it.
         """
-        lanes = {"queues": list(queues), "kinds": list(kinds), "worker": worker, "lease_duration": lease_duration}
-        lanes |= {"limit": limit, "mark": mark, "build": build}
-        leases: list[Lease] = self._backend.run(query("claim", Lease, **lanes), timeout=Timeouts.brief)
-        if leases and leases[-1].token == 0:
-            leases = self._claim_ranked(lanes)
-        leases.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.job_id))
-        return leases
+        few, alone = suspects or (free, free)
+        kinds = ById(id=list(leases), lease_duration=list(leases.values()), short=[name in short for name in leases])
+        values = {"worker": worker, "queues": list(queues), "kinds": kinds, "free": free, "ahead": ahead}
+        values |= {"few": few, "alone": alone, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
+        values["build"] = build
+        if limits:
+            claimed = self._claim_limited(values)
+        else:
+            claimed = self._backend.run(query("claim", Lease, **values), timeout=Timeouts.brief)
+        claimed.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.job_id))
+        return claimed
 
     @transaction()
-    def _claim_ranked(self, lanes: dict[str, Any]) -> Operation[list[Lease]]:
-        yield query("lock_limited_queues", queues=lanes["queues"])
-        leases: list[Lease] = yield query("claim_limited", Lease, **lanes)
-        return leases
+    def _claim_limited(self, values: dict[str, Any]) -> Operation[list[Lease]]:
+        yield query("lock_limited_queues", queues=values["queues"])
+        return (yield query("claim_limited", Lease, **values))
+
+    def any_limited(self, queues: Sequence[str]) -> bool:
+        """Whether one of these queues has a limit. A claim without limits is cheaper."""
+        return bool(self._fetch("find_limited_queue", queues=list(queues)))
 
     def renew(
         self, leases: Sequence[Lease], *, lease_duration: timedelta = DEFAULT_LEASE, begun: Container[JobId] = ()
@@ -124,16 +141,16 @@ class Leases(Noun):
         held = settlement.held_by(leases)
         return self._backend.run(query("read_requests", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
 
-    def record_start(self, lease: Lease) -> int:
-        """Record durably that the run starts, and return its attempt number; idempotent.
+    def record_starts(self, leases: Sequence[Lease]) -> set[JobId]:
+        """Record durably that runs start; returns their jobs. Idempotent.
 
-        Raises:
-            LeaseLost: The job was taken over or released; nothing was written.
+        A job that is missing in the answer is lost, or another transaction has locked its row.
         """
-        rows = self._backend.run(query("record_start", id=lease.job_id, token=lease.token), repeatable=True)
-        if not rows:
-            raise LeaseLost.of(lease.job_id, lease.token)
-        return int(rows[0][0])
+        if not leases:
+            return set()
+        held = settlement.held_by(leases)
+        rows = self._backend.run(query("record_starts", leases=held), repeatable=True, timeout=Timeouts.brief)
+        return {row[0] for row in rows}
 
     def settle(self, lease: Lease, outcome: Outcome, *, ran: timedelta | None = None) -> None:
         """Record the outcome of a run; a repeated settle with the same outcome is a success.
@@ -190,7 +207,7 @@ class Leases(Noun):
         - Queue by queue, the longest expired first.
         - The token is raised: the old holder can no longer write anything.
         - A recorded start costs an attempt and counts as a crash. Without one the run costs
-          nothing, and the job becomes a poison suspect.
+          nothing, and the job becomes a poison suspect; its level rises with each such loss.
         - No lease is granted, and no kind has to be registered.
         - A locked job is left for later, and so are the holders of a locked batch.
         - *proceed* is called in the transaction; if it returns false, nothing happens.

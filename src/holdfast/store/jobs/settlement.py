@@ -159,8 +159,8 @@ def settle_others(
 def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> Operation[ReleaseResult]:
     """Release the jobs that *worker* holds without knowing: the answer to a claim was lost.
 
-    None of them has started, so the release costs no attempt. No claim of this worker may be in
-    progress.
+    A claim records no start, so the release costs nothing and leaves no trace. No answer to a claim of this
+    worker may be under way.
     """
     rows: list[JobNumbers] = yield query(
         "lock_unknown_leases", JobNumbers, worker=worker, queues=list(queues), known=list(known)
@@ -210,7 +210,7 @@ def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[lis
         yield query("return_jobs", verdict=_put_back_columns(back, raised))
     if over:
         yield query("finish_jobs", verdict=_end_columns(over, raised))
-    begun = [end for end in ends if not end.verdict.poison_suspect]
+    begun = [end for end in ends if end.verdict.begun]
     if begun:
         yield query("insert_attempts", run=_attempt_columns(begun))
     yield from return_units(end.job.job_id for end in ends)
@@ -224,11 +224,10 @@ _VERDICT = {"id": "job.job_id", "token": "job.token"} | {n: f"verdict.{n}" for n
 
 def _put_back_columns(ends: list[_End], raised: int) -> Rows:
     return ById(
-        **columns_of(ends, **_VERDICT, poison_suspect="verdict.poison_suspect", note="verdict.note"),
+        **columns_of(ends, **_VERDICT, losses="verdict.losses", note="verdict.note"),
         reader=[end.verdict.reader for end in ends],
         refusals=[dump_refusals(end.verdict.refusals) for end in ends],
         raised=[raised] * len(ends),
-        no_prefetch=[end.verdict.poison_suspect or end.job.on_lost is not OnLost.RETRY for end in ends],
         delay=[end.verdict.delay or None for end in ends],
     )
 

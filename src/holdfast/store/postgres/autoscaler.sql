@@ -1,29 +1,28 @@
 -- name: list_ready_jobs
 -- List the first ready jobs of a lane with the columns that forecast their memory.
 -- planner: LATERAL with LIMIT 1 forces a primary-key lookup, as in live_with_job.
-SELECT candidate.id AS job_id, job.label, job.payload::text AS payload, job.on_lost, candidate.poison_suspect
+SELECT candidate.id AS job_id, job.label, job.payload::text AS payload, job.on_lost
 FROM (
-    SELECT id, poison_suspect, priority, due_at FROM holdfast.live
+    SELECT id, priority, due_at FROM holdfast.live
     WHERE state = 'ready' AND queue = :queue AND kind = :kind AND reader = ''
     ORDER BY priority DESC, due_at, id LIMIT :limit::bigint) AS candidate
 CROSS JOIN LATERAL (SELECT label, payload, on_lost FROM holdfast.job WHERE job.id = candidate.id LIMIT 1) AS job
 ORDER BY candidate.priority DESC, candidate.due_at, candidate.id
 
 -- name: claim_job
--- Claim one chosen job, if it is still ready. It starts at once.
+-- Claim one chosen job, if it is still ready.
 -- planner: || '' hides state and queue, so that the plan keeps the primary key.
 WITH claimed AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
-        claimed_at = (SELECT holdfast.now()), lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval,
-        started_at = (SELECT holdfast.now()), attempts = attempts + 1
+        claimed_at = (SELECT holdfast.now()), lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval
     WHERE id = (
         SELECT id FROM holdfast.live WHERE id = :id AND state || '' = 'ready' AND queue || '' = :queue
             AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = :queue AND queue.paused)
             AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
         FOR UPDATE SKIP LOCKED)
-    RETURNING id, token, kind, kind_version, queue, attempts, poison_suspect, priority, due_at
+    RETURNING id, token, kind, kind_version, queue, attempts, no_prefetch, losses, priority, due_at
 )
 SELECT id AS job_id, token, kind, queue, holdfast.payload_of(id) AS payload,
-    attempts AS attempt, true AS started, poison_suspect, priority, due_at,
+    attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     holdfast.checkpoint_of(id) AS checkpoint, kind_version
 FROM claimed

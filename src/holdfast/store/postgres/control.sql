@@ -10,7 +10,8 @@ SELECT deleted.id, CASE
         WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependency.job_id = deleted.id)
         THEN 'waiting' ELSE 'ready' END,
     deleted.queue, deleted.kind, deleted.priority, (SELECT holdfast.now()), deleted.token,
-    (SELECT on_lost <> 'retry' FROM holdfast.job WHERE job.id = deleted.id),
+    (SELECT on_lost <> 'retry' OR kind = 'command' OR octet_length(payload::text) > 32768
+        FROM holdfast.job WHERE job.id = deleted.id),
     (SELECT kind_version FROM holdfast.job WHERE job.id = deleted.id),
     EXISTS (SELECT FROM holdfast.dependency WHERE dependency.dependency_id = deleted.id)
 FROM deleted

@@ -17,11 +17,9 @@ ARRAY(SELECT jsonb_object_keys(:leases::jsonb)::bigint)
 -- planner: LATERAL with LIMIT 1 forces one primary-key lookup per row; a join may hash the whole job table.
 holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
 
--- fragment: claimed_payload
--- A claim that began before a payload changed must not return the old one: payload_of reads it afresh. Only jobs whose
--- token has risen before can be affected.
-CASE WHEN token > 1 THEN holdfast.payload_of(id)
-        ELSE (SELECT payload::text FROM holdfast.job WHERE job.id = claimed.id) END
+-- fragment: lane_of_worker
+-- The condition on a queue and a kind to be a lane of this worker: the autoscaler admits the commands of its queues.
+NOT (kinds.name = 'command' AND queues.name = ANY(:autoscaled::text[]))
 
 -- fragment: readers
 -- The readers of a claim: '' for jobs of every build, and :build while jobs wait for this build alone. The second would
@@ -29,44 +27,83 @@ CASE WHEN token > 1 THEN holdfast.payload_of(id)
 (SELECT '' UNION ALL SELECT :build::text WHERE EXISTS (
         SELECT FROM holdfast.live WHERE state = 'ready' AND reader = :build AND reader <> '' AND refusals IS NOT NULL))
 
--- name: claim
--- Claim the best ready jobs of unlimited queues, over all lanes. A lane is a queue and a kind that the worker serves, and
--- a reader: all jobs but those that other builds refused, and those that only this build may claim.
--- no_prefetch jobs are claimed only with :mark, which records the start. If one of the queues is limited, no job is
--- claimed and the only row has no id: the caller then uses claim_limited.
-WITH limited AS (           -- the queues that have a limit
-    SELECT name FROM holdfast.queue
-    WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL)
-), lane AS (                -- every queue that is not paused, with every kind
-    SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader
-    FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
-    CROSS JOIN {readers} AS readers (name)
-    WHERE NOT EXISTS (SELECT FROM limited) AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
-        AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = queues.name AND queue.paused)
+-- fragment: next_in_lane
+-- The ready jobs of a lane that may begin now, the best first. A poison suspect of level 2 or 3 waits while its level
+-- has no room, and a job whose lost run goes on in this worker waits for its end. They hold up no other job.
+SELECT id, priority, due_at, losses, no_prefetch FROM holdfast.live
+WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader
+    AND (losses < 2 OR (losses = 2 AND :few::integer > 0) OR (losses = 3 AND :alone::integer > 0))
+    AND NOT id = ANY(:unfinished::bigint[])
+ORDER BY priority DESC, due_at, id
+
+-- fragment: claim_best
+-- Claim the jobs that "best" counts per lane: the first :free ones, then a prefix of the others. The prefix ends before
+-- the first job that needs a free slot. No start is recorded.
+locked AS (                 -- other claims skip these rows, and find the next ones of the same lanes
+    SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
+        lane.needs_slot OR candidate.no_prefetch OR candidate.losses > 0 AS needs_slot
+    FROM best AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT lane.jobs FOR UPDATE SKIP LOCKED) AS candidate
+), surplus AS (             -- poison suspects beyond the room of their level
+    SELECT id FROM (
+        SELECT id, losses, row_number() OVER (PARTITION BY losses ORDER BY priority DESC, due_at, id) AS place
+        FROM locked WHERE losses > 1) AS suspect
+    WHERE place > CASE losses WHEN 2 THEN :few::integer ELSE :alone::integer END
+), ranked AS (
+    SELECT id, needs_slot, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
+    FROM locked WHERE NOT id = ANY(ARRAY(SELECT id FROM surplus))
 ), claimed AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
-        claimed_at = (SELECT holdfast.now()), lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval,
-        started_at = CASE WHEN :mark THEN (SELECT holdfast.now()) END,
-        attempts = attempts + CASE WHEN :mark THEN 1 ELSE 0 END
+        claimed_at = (SELECT holdfast.now()),
+        lease_expires_at = (SELECT holdfast.now()) + (:kinds::jsonb->kind->>'lease_duration')::interval
     -- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
-    WHERE id = ANY(ARRAY(
-        SELECT candidate.id
-        -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready; a join sorts all ready jobs.
-        FROM lane CROSS JOIN LATERAL (
-            SELECT id, priority, due_at FROM holdfast.live
-            WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader
-                AND (:mark OR NOT no_prefetch)
-            ORDER BY priority DESC, due_at, id LIMIT :limit::bigint
-            FOR UPDATE SKIP LOCKED) AS candidate
-        ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :limit::bigint))
-    RETURNING id, token, kind, kind_version, queue, attempts, poison_suspect, priority, due_at
+    -- planner: CASE leaves out the ranks in the common case, in which every locked job is claimed.
+    WHERE id = ANY(CASE
+        WHEN NOT EXISTS (SELECT FROM locked WHERE needs_slot AND (:ahead::bigint > 0 OR losses > 1))
+        THEN ARRAY(SELECT id FROM locked)
+        ELSE ARRAY(
+            SELECT id FROM ranked
+            WHERE place <= :free::bigint
+                OR place < (SELECT coalesce(min(place), :free::bigint + :ahead::bigint + 1) FROM ranked
+                    WHERE needs_slot AND place > :free::bigint)) END)
+    RETURNING id, token, kind, kind_version, queue, attempts, no_prefetch, losses, priority, due_at
 )
-SELECT id AS job_id, token, kind, queue, {claimed_payload} AS payload,
-    attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS started, poison_suspect, priority, due_at,
+SELECT id AS job_id, token, kind, queue,
+    -- A claim that began before a payload changed must not return the old one: payload_of reads it afresh. Only jobs
+    -- whose token has risen before can be affected.
+    CASE WHEN token > 1 THEN holdfast.payload_of(id)
+        ELSE (SELECT payload::text FROM holdfast.job WHERE job.id = claimed.id) END AS payload,
+    attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint, kind_version
 FROM claimed
-UNION ALL
-SELECT NULL, 0, '', '', '', 0, false, false, 0, NULL, NULL, 1 WHERE EXISTS (SELECT FROM limited)
+
+-- name: claim
+-- Claim the best ready jobs, in one order over all lanes. A lane is a queue and a kind that the worker serves, and a
+-- reader: all jobs but those that other builds refused, and those that only this build may claim. Queues with a limit
+-- are left out: claim_limited serves them.
+WITH lane AS (              -- needs_slot: jobs of this kind are never prefetched
+    SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader,
+        NOT (kinds.options->>'short')::boolean AS needs_slot
+    FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options)
+    CROSS JOIN {readers} AS readers (name)
+    WHERE {lane_of_worker} AND NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT EXISTS (
+        SELECT FROM holdfast.queue
+        WHERE queue.name = queues.name
+            AND (queue.paused OR queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL))
+), filled AS (              -- the lanes that have jobs
+    -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready; a join sorts all ready jobs.
+    SELECT lane.* FROM lane CROSS JOIN LATERAL ({next_in_lane} LIMIT 1) AS candidate
+), best AS (                -- how many of the best jobs each lane has, read without locks: no other rows are locked then
+    SELECT queue, kind, reader, needs_slot, :free::bigint + :ahead::bigint AS jobs
+    FROM filled WHERE (SELECT count(*) FROM filled) = 1
+    UNION ALL
+    SELECT queue, kind, reader, needs_slot, count(*) AS jobs
+    FROM (
+        SELECT lane.queue, lane.kind, lane.reader, lane.needs_slot
+        FROM filled AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT :free::bigint + :ahead::bigint) AS candidate
+        WHERE (SELECT count(*) FROM filled) > 1
+        ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free::bigint + :ahead::bigint) AS first
+    GROUP BY queue, kind, reader, needs_slot
+), {claim_best}
 
 -- name: claim_limited
 -- Claim from all queues, up to the free slots of limited ones. The caller holds their locks (lock_limited_queues).
@@ -74,38 +111,32 @@ SELECT NULL, 0, '', '', '', 0, false, false, 0, NULL, NULL, 1 WHERE EXISTS (SELE
 WITH capacity AS (          -- free slots per queue: the smaller of the global and the per-worker limit
     SELECT queues.name, queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL AS limited,
         greatest(0, coalesce(least(queue.run_limit - running.everywhere, queue.worker_limit - running.here),
-            :limit::bigint)) AS slots
+            :free::bigint + :ahead::bigint)) AS slots
     FROM unnest(:queues::text[]) AS queues (name) LEFT JOIN holdfast.queue ON queue.name = queues.name
     CROSS JOIN LATERAL (
         SELECT count(*) AS everywhere, count(*) FILTER (WHERE live.worker = :worker) AS here
         FROM holdfast.live WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL) AS running
     WHERE queue.paused IS NOT TRUE AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
-), ranked AS (              -- the first ready jobs of each lane, ranked within their queue
-    SELECT candidate.*, capacity.slots, row_number() OVER (
-        PARTITION BY capacity.name ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS queue_rank
-    -- planner: LATERAL with LIMIT keeps live_ready, as in claim.
-    FROM capacity CROSS JOIN unnest(:kinds::text[]) AS kinds (name) CROSS JOIN {readers} AS readers (name)
-    CROSS JOIN LATERAL (
-        SELECT id, priority, due_at FROM holdfast.live
-        WHERE state = 'ready' AND queue = capacity.name AND kind = kinds.name AND reader = readers.name
-            AND (:mark OR capacity.limited OR NOT no_prefetch)
-        ORDER BY priority DESC, due_at, id LIMIT least(capacity.slots, :limit::bigint)
-        FOR UPDATE SKIP LOCKED) AS candidate
-), claimed AS (             -- jobs of limited queues start at once
-    UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
-        claimed_at = (SELECT holdfast.now()), lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval,
-        started_at = CASE WHEN :mark OR queue = ANY(ARRAY(SELECT name FROM capacity WHERE limited))
-            THEN (SELECT holdfast.now()) END,
-        attempts = attempts + CASE WHEN :mark OR queue = ANY(ARRAY(SELECT name FROM capacity WHERE limited))
-            THEN 1 ELSE 0 END
-    WHERE id = ANY(ARRAY(
-        SELECT id FROM ranked WHERE queue_rank <= slots ORDER BY priority DESC, due_at, id LIMIT :limit::bigint))
-    RETURNING id, token, kind, kind_version, queue, attempts, poison_suspect, priority, due_at, started_at IS NOT NULL AS started
-)
-SELECT id AS job_id, token, kind, queue, {claimed_payload} AS payload,
-    attempts + CASE WHEN started THEN 0 ELSE 1 END AS attempt, started, poison_suspect, priority, due_at,
-    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint, kind_version
-FROM claimed
+), lane AS (                -- jobs of limited queues are never prefetched
+    SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader, queues.slots,
+        queues.limited OR NOT (kinds.options->>'short')::boolean AS needs_slot
+    FROM capacity AS queues CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options)
+    CROSS JOIN {readers} AS readers (name)
+    WHERE {lane_of_worker} AND queues.slots > 0
+), best AS (                -- as in claim, with at most as many jobs per queue as it has slots
+    SELECT queue, kind, reader, needs_slot, count(*) AS jobs
+    FROM (
+        SELECT queue, kind, reader, needs_slot
+        FROM (
+            SELECT lane.*, candidate.id, candidate.priority, candidate.due_at, row_number() OVER (
+                PARTITION BY lane.queue ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS place
+            FROM lane
+            CROSS JOIN LATERAL ({next_in_lane} LIMIT least(lane.slots, :free::bigint + :ahead::bigint)) AS candidate
+        ) AS ranked_in_queue
+        WHERE place <= slots
+        ORDER BY priority DESC, due_at, id LIMIT :free::bigint + :ahead::bigint) AS first
+    GROUP BY queue, kind, reader, needs_slot
+), {claim_best}
 
 -- name: renew_leases
 -- Renew all leases of a worker, record the starts of jobs that have begun, and return requests for the holder.
@@ -136,6 +167,16 @@ SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, requested FROM o
 SELECT id AS job_id, false AS renewed, requested FROM holdfast.live
 WHERE id = ANY({leases_ids})
     AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+
+-- name: record_starts
+-- Record durable starts: from now on the loss of the holder costs an attempt. A locked row is left out, as in renew_leases.
+UPDATE holdfast.live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
+    started_at = coalesce(started_at, (SELECT holdfast.now()))
+WHERE id = ANY(ARRAY(
+        SELECT id FROM holdfast.live WHERE id = ANY({leases_ids})
+        ORDER BY id FOR UPDATE SKIP LOCKED))
+    AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+RETURNING id
 
 -- name: settle_done
 -- Finish jobs that succeeded: delete the live row, append the finished one.
@@ -190,8 +231,7 @@ UPDATE holdfast.live SET
     attempts = (:verdict::jsonb->id::text->>'attempts')::integer,
     crashes = (:verdict::jsonb->id::text->>'crashes')::integer,
     token = token + (:verdict::jsonb->id::text->>'raised')::integer,
-    poison_suspect = (:verdict::jsonb->id::text->>'poison_suspect')::boolean,
-    no_prefetch = (:verdict::jsonb->id::text->>'no_prefetch')::boolean,
+    losses = (:verdict::jsonb->id::text->>'losses')::smallint,
     note = coalesce(:verdict::jsonb->id::text->>'note',
         CASE WHEN :verdict::jsonb->id::text->>'state' = 'held' THEN note END),
     reader = coalesce(:verdict::jsonb->id::text->>'reader', reader),

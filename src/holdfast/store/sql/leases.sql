@@ -3,20 +3,18 @@
 
 -- fragment: lease_columns
 live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS started, live.requested,
-    live.has_dependents, live.worker, live.claimed_at, live.started_at, live.refusals::text
+    live.losses, live.no_prefetch, job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS started,
+    live.requested, live.has_dependents, live.worker, live.claimed_at, live.started_at, live.refusals::text
 
 -- name: lock_limited_queues
 -- Lock the queues that have a limit, in name order, so that claims on them run one after another.
 SELECT name FROM holdfast.queue
 WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) ORDER BY name FOR UPDATE
 
--- name: record_start
--- Record a durable start: from now on the loss of the holder costs an attempt.
-UPDATE holdfast.live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
-    started_at = coalesce(started_at, (SELECT holdfast.now()))
-WHERE id = :id AND token = :token AND state = 'running'
-RETURNING attempts
+-- name: find_limited_queue
+-- Find out whether one of these queues has a limit.
+SELECT name FROM holdfast.queue
+WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) LIMIT 1
 
 -- name: list_current_tokens
 -- The tokens of running jobs, for a holder that cannot write at the moment.

@@ -28,7 +28,7 @@ WITH page AS (
     {newest_jobs}
 )
 SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, parent_id, actor, created_at, attempts,
-    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, poison_suspect, requested,
+    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, losses, requested,
     worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason, error, result, progress_done,
     progress_total, progress_message, checkpoint, kind_version, reader, refusals, progress_base
 FROM page ORDER BY id DESC
@@ -41,7 +41,7 @@ WITH page AS (
 SELECT id, kind, queue, state, priority, due_at, label, tags, key,
     CASE WHEN error IS NULL OR length(payload) > 16384 THEN '{}' ELSE payload END AS payload, parent_id, actor,
     created_at, attempts, max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token,
-    poison_suspect, requested, worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason,
+    losses, requested, worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason,
     CASE WHEN length(payload) <= 16384 THEN substr(error, 1, 300) END AS error, NULL AS result,
     progress_done, progress_total, progress_message, NULL AS checkpoint, kind_version, reader, refusals, progress_base
 FROM page ORDER BY id DESC

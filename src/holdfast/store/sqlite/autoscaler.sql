@@ -1,17 +1,17 @@
 -- name: list_ready_jobs
 -- List the first ready jobs of a lane with the columns that forecast their memory.
-SELECT live.id AS job_id, job.label, job.payload, job.on_lost, live.poison_suspect
+SELECT live.id AS job_id, job.label, job.payload, job.on_lost
 FROM holdfast_live AS live CROSS JOIN holdfast_job AS job
 WHERE live.state = 'ready' AND live.queue = :queue AND live.kind = :kind AND live.reader = ''
     AND job.id = live.id
 ORDER BY live.priority DESC, live.due_at, live.id LIMIT :limit
 
 -- name: claim_job
--- Claim one chosen job, if it is still ready. It starts at once.
+-- Claim one chosen job, if it is still ready.
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
-    claimed_at = :now, lease_expires_at = :now + :lease_duration, started_at = :now, attempts = attempts + 1
+    claimed_at = :now, lease_expires_at = :now + :lease_duration
 WHERE id = :id AND state = 'ready' AND queue = :queue
     AND NOT EXISTS (SELECT 1 FROM holdfast_queue AS queue WHERE queue.name = :queue AND queue.paused)
     AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
-RETURNING {claimed_columns}, attempts AS attempt, 1 AS started, poison_suspect, priority, due_at,
+RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint, kind_version

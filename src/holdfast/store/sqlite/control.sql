@@ -12,7 +12,8 @@ INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, no_p
 SELECT finished.id, CASE
         WHEN EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.job_id = finished.id)
         THEN 'waiting' ELSE 'ready' END,
-    finished.queue, finished.kind, finished.priority, :now, finished.token, job.on_lost <> 'retry', job.kind_version,
+    finished.queue, finished.kind, finished.priority, :now, finished.token,
+    job.on_lost <> 'retry' OR job.kind = 'command' OR length(job.payload) > 32768, job.kind_version,
     EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.dependency_id = finished.id)
 FROM {finished_with_job}
 

@@ -26,74 +26,99 @@ json_each(:leases) AS lease CROSS JOIN holdfast_live AS live ON live.id = CAST(l
 (SELECT '' AS name UNION ALL SELECT :build WHERE EXISTS (
         SELECT 1 FROM holdfast_live WHERE state = 'ready' AND reader = :build AND reader <> '' AND refusals IS NOT NULL))
 
--- name: claim
--- Claim the best ready jobs of unlimited queues, over all lanes. A lane is a queue and a kind that the worker serves, and
--- a reader: all jobs but those that other builds refused, and those that only this build may claim.
--- no_prefetch jobs are claimed only with :mark, which records the start. If one of the queues is limited, no job is
--- claimed and the only row has no id: the caller then uses claim_limited.
+-- fragment: lane_of_worker
+-- The condition on a queue and a kind to be a lane of this worker: the autoscaler admits the commands of its queues.
+NOT (kinds.key = 'command' AND queues.value IN (SELECT value FROM json_each(:autoscaled)))
+
+-- fragment: may_begin
+-- The condition on a ready job to begin now. A poison suspect of level 2 or 3 waits while its level has no room, and a
+-- job whose lost run goes on in this worker waits for its end. They hold up no other job.
+(losses < 2 OR (losses = 2 AND :few > 0) OR (losses = 3 AND :alone > 0))
+    AND id NOT IN (SELECT value FROM json_each(:unfinished))
+
+-- fragment: claim_best
+-- Claim of the jobs in "best": the first :free ones, then a prefix of the others. The prefix ends before the first job
+-- that needs a free slot. No start is recorded.
+surplus AS (                -- poison suspects beyond the room of their level
+    SELECT id FROM (
+        SELECT id, losses, row_number() OVER (PARTITION BY losses ORDER BY priority DESC, due_at, id) AS place
+        FROM best WHERE losses > 1)
+    WHERE place > CASE losses WHEN 2 THEN :few ELSE :alone END
+), ranked AS (
+    SELECT id, needs_slot, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
+    FROM best WHERE id NOT IN (SELECT id FROM surplus)
+)
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
-    claimed_at = :now, lease_expires_at = :now + :lease_duration,
-    started_at = CASE WHEN :mark THEN :now END,
-    attempts = attempts + CASE WHEN :mark THEN 1 ELSE 0 END
+    claimed_at = :now, lease_expires_at = :now + (:kinds->kind->>'lease_duration')
 WHERE id IN (
-    SELECT candidate.id
-    FROM json_each(:queues) AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
-        CROSS JOIN holdfast_live AS candidate
-    WHERE NOT EXISTS (
-            SELECT 1 FROM holdfast_queue AS queue
-            WHERE queue.name IN (SELECT value FROM json_each(:queues))
-                AND (queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL))
-        AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
-        AND NOT EXISTS (SELECT 1 FROM holdfast_queue AS queue WHERE queue.name = queues.value AND queue.paused)
-        AND candidate.id IN (   -- the first ready jobs of the lane
-            SELECT id FROM holdfast_live
-            WHERE state = 'ready' AND queue = queues.value AND kind = kinds.value AND reader = readers.name
-                AND (:mark OR NOT no_prefetch)
-            ORDER BY priority DESC, due_at, id LIMIT :limit)
-    ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :limit)
-RETURNING {claimed_columns}, attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS started,
-    poison_suspect, priority, due_at,
+    -- planner: the common case, in which no job needs a slot, does without ranks.
+    SELECT id FROM best WHERE NOT EXISTS (SELECT 1 FROM best WHERE needs_slot)
+    UNION ALL
+    SELECT id FROM ranked
+    WHERE EXISTS (SELECT 1 FROM best WHERE needs_slot) AND (place <= :free
+        OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE needs_slot AND place > :free)))
+RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress
-        WHERE job_id = holdfast_live.id) END AS checkpoint, kind_version;
-SELECT NULL AS job_id, 0 AS token, '' AS kind, '' AS queue, '' AS payload, 0 AS attempt, 0 AS started,
-    0 AS poison_suspect, 0 AS priority, NULL AS due_at, NULL AS checkpoint, 1 AS kind_version
-FROM holdfast_queue
-WHERE name IN (SELECT value FROM json_each(:queues)) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) LIMIT 1
+        WHERE job_id = holdfast_live.id) END AS checkpoint, kind_version
+
+-- name: claim
+-- Claim the best ready jobs, in one order over all lanes. A lane is a queue and a kind that the worker serves, and a
+-- reader: all jobs but those that other builds refused, and those that only this build may claim. Queues with a limit
+-- are left out: claim_limited serves them.
+WITH lane AS MATERIALIZED (     -- needs_slot: jobs of this kind are never prefetched
+    SELECT queues.value AS queue, kinds.key AS kind, readers.name AS reader,
+        NOT (kinds.value->>'short') AS needs_slot
+    FROM json_each(:queues) AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
+    WHERE {lane_of_worker} AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch) AND NOT EXISTS (
+        SELECT 1 FROM holdfast_queue AS queue
+        WHERE queue.name = queues.value
+            AND (queue.paused OR queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL))
+), best AS MATERIALIZED (       -- the first ready jobs over all lanes
+    SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
+        lane.needs_slot OR candidate.no_prefetch OR candidate.losses > 0 AS needs_slot
+    FROM lane CROSS JOIN holdfast_live AS candidate
+    WHERE candidate.id IN (
+        SELECT id FROM holdfast_live
+        WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader AND {may_begin}
+        ORDER BY priority DESC, due_at, id LIMIT :free + :ahead)
+    ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free + :ahead
+), {claim_best}
 
 -- name: claim_limited
 -- Claim from all queues, up to the free slots of limited ones. The caller holds their locks (lock_limited_queues).
 WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the global and the per-worker limit
-    SELECT queues.value AS name, queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL AS limited,
+    SELECT queues.value, queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL AS limited,
         max(0, min(
             coalesce(queue.run_limit - (
                 SELECT count(*) FROM holdfast_live AS live
-                WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL), :limit),
+                WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL), :free + :ahead),
             coalesce(queue.worker_limit - (
                 SELECT count(*) FROM holdfast_live AS live
-                WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL AND live.worker = :worker), :limit)
+                WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL AND live.worker = :worker),
+                :free + :ahead)
         )) AS slots
     FROM json_each(:queues) AS queues LEFT JOIN holdfast_queue AS queue ON queue.name = queues.value
     WHERE queue.paused IS NOT 1 AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
-), ranked AS (                      -- the first ready jobs of each lane, ranked within their queue
-    SELECT candidate.id, candidate.priority, candidate.due_at, capacity.slots, row_number() OVER (
-        PARTITION BY capacity.name ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS queue_rank
-    FROM capacity CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
-        CROSS JOIN holdfast_live AS candidate
+), lane AS MATERIALIZED (           -- jobs of limited queues are never prefetched
+    SELECT queues.value AS queue, kinds.key AS kind, readers.name AS reader, queues.slots,
+        queues.limited OR NOT (kinds.value->>'short') AS needs_slot
+    FROM capacity AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
+    WHERE {lane_of_worker} AND queues.slots > 0
+), ranked_in_queue AS (             -- the first ready jobs of each lane, ranked within their queue
+    SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses, lane.slots,
+        lane.needs_slot OR candidate.no_prefetch OR candidate.losses > 0 AS needs_slot,
+        row_number() OVER (
+            PARTITION BY lane.queue ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS place
+    FROM lane CROSS JOIN holdfast_live AS candidate
     WHERE candidate.id IN (
         SELECT id FROM holdfast_live
-        WHERE state = 'ready' AND queue = capacity.name AND kind = kinds.value AND reader = readers.name
-            AND (:mark OR capacity.limited OR NOT no_prefetch)
-        ORDER BY priority DESC, due_at, id LIMIT :limit)
-)
-UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
-    -- jobs of limited queues start at once
-    claimed_at = :now, lease_expires_at = :now + :lease_duration,
-    started_at = CASE WHEN :mark OR queue IN (SELECT name FROM capacity WHERE limited) THEN :now END,
-    attempts = attempts + CASE WHEN :mark OR queue IN (SELECT name FROM capacity WHERE limited) THEN 1 ELSE 0 END
-WHERE id IN (SELECT id FROM ranked WHERE queue_rank <= slots ORDER BY priority DESC, due_at, id LIMIT :limit)
-RETURNING {claimed_columns}, attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END AS attempt,
-    started_at IS NOT NULL AS started, poison_suspect, priority, due_at,
-    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint, kind_version
+        WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader AND {may_begin}
+        ORDER BY priority DESC, due_at, id LIMIT :free + :ahead)
+), best AS MATERIALIZED (           -- as in claim, with at most as many jobs per queue as it has slots
+    SELECT id, priority, due_at, losses, needs_slot FROM ranked_in_queue
+    WHERE place <= slots
+    ORDER BY priority DESC, due_at, id LIMIT :free + :ahead
+), {claim_best}
 
 -- name: renew_leases
 -- Renew all leases of a worker, record the starts of jobs that have begun, and return requests for the holder.
@@ -108,6 +133,14 @@ RETURNING holdfast_live.id AS job_id, 1 AS renewed, requested
 -- Read the requests for a holder whose leases need no renewal yet.
 SELECT live.id AS job_id, 0 AS renewed, live.requested FROM {leases_with_live}
 WHERE live.token = lease.value->>'token' AND live.state = 'running'
+
+-- name: record_starts
+-- Record durable starts: from now on the loss of the holder costs an attempt.
+UPDATE holdfast_live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
+    started_at = coalesce(started_at, :now)
+FROM json_each(:leases) AS lease
+WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'token' AND state = 'running'
+RETURNING holdfast_live.id
 
 -- name: settle_done
 -- Finish jobs that succeeded: delete the live row, append the finished one.
@@ -151,7 +184,7 @@ ORDER BY live.id
 -- Return running jobs to ready, scheduled or held. raised is 1 on take-over, so that the old token is refused.
 UPDATE holdfast_live SET state = verdict.value->>'state', attempts = verdict.value->>'attempts',
     crashes = verdict.value->>'crashes', token = token + (verdict.value->>'raised'),
-    poison_suspect = verdict.value->>'poison_suspect', no_prefetch = verdict.value->>'no_prefetch',
+    losses = verdict.value->>'losses',
     note = coalesce(verdict.value->>'note', CASE WHEN verdict.value->>'state' = 'held' THEN note END),
     reader = coalesce(verdict.value->>'reader', reader), refusals = coalesce(verdict.value->>'refusals', refusals),
     due_at = coalesce(:now + (verdict.value->>'delay'), due_at),

@@ -79,21 +79,21 @@ class Autoscaler:
         """Number of jobs in line that can never begin here."""
         return sum(len(queue.stuck) for queue in self.queues.values())
 
-    def admit(self, *, poison_suspects: int) -> Run | None:
-        """Claim the next command that fits, if any; the caller begins it. No second poison suspect is claimed."""
+    def admit(self) -> Run | None:
+        """Claim the next command that fits, if any; the caller begins it."""
         if self._host.strain is not Strain.EASY:
             return None
         for queue in sorted(self.queues.values(), key=lambda queue: queue.admitted_at):
             queue.admitted_at = clock.now()
             free = not queue.paused and self._running(queue) < queue.slots.count
-            if free and (run := self._admit(queue, poison_suspects)) is not None:
+            if free and (run := self._admit(queue)) is not None:
                 return run
         return None
 
-    def _admit(self, queue: ScaledQueue, poison_suspects: int) -> Run | None:
+    def _admit(self, queue: ScaledQueue) -> Run | None:
         line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window)
         running = self._all_running()
-        choice = queue.choose(self._candidates(line, poison_suspects), running, self._host.room(running))
+        choice = queue.choose(self._candidates(line), running, self._host.room(running))
         if choice is None:
             return None
         sent_at, duration = clock.now(), self._kind.options.lease
@@ -107,8 +107,8 @@ class Autoscaler:
         self._commands[lease.job_id] = command
         return run
 
-    def _candidates(self, line: Sequence[ReadyCommand], poison_suspects: int) -> list[Candidate]:
-        """The commands in line with their expected memory. A second poison suspect waits for the first."""
+    def _candidates(self, line: Sequence[ReadyCommand]) -> list[Candidate]:
+        """The commands in line with their expected memory."""
         profiles, declared, limit = self._history.of(line), self._memory_profiles, self._host.limit
         return [
             Candidate(
@@ -116,7 +116,6 @@ class Autoscaler:
                 expected_memory(profiles[command.job_id], cap=memory_cap(command), declared=declared, limit=limit),
             )
             for command in line
-            if not (command.poison_suspect and poison_suspects)
         ]
 
     def finished(self, run: Run, outcome: Outcome) -> None:
@@ -231,7 +230,7 @@ class Autoscaler:
 
     def _next_fits(self, queue: ScaledQueue) -> bool:
         line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window)
-        candidates, running = self._candidates(line, poison_suspects=0), self._all_running()
+        candidates, running = self._candidates(line), self._all_running()
         return choose(candidates, running, self._host.room(running), waited={}).chosen is not None
 
     def _write(self) -> None:

@@ -28,12 +28,12 @@ from holdfast.domain.jobs.context import Cancelled
 from holdfast.domain.jobs.job import EndReason, JobId, Lease, State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
-from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Unreadable
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Unreadable
 from holdfast.domain.names import clean_text, path_part
-from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Handle, Run, StopReason
+from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.commands.caps import NOT_ENFORCED, WATCH, enforcer_here
 from holdfast.worker.commands.output import MAX_BYTES, TAIL_BYTES, AttemptLog
 from holdfast.worker.executors.channel import CANNOT_START, ProcessExited, StartProcess
@@ -152,24 +152,7 @@ class CommandExecutor(SlotExecutor):
             return len(self._store.views.attempts(lease.job_id))
         return lease.attempt
 
-    def _record_start(self, run: Run) -> Released | None:
-        """Record the start before the command can have an effect; without the record, it is not started."""
-        if run.lease.started:
-            return None
-        try:
-            self._store.leases.record_start(run.lease)
-        except LeaseLost:
-            run.stop(StopReason.LEASE_LOST)
-            return Released()
-        except HoldfastError as error:
-            log.warning("job %d was not started: its start could not be recorded: %s", run.lease.job_id, error)
-            return Released()
-        return None
-
     def _run(self, run: Run, command: Command, output: AttemptLog) -> Outcome:
-        unrecorded = self._record_start(run)
-        if unrecorded is not None:
-            return unrecorded
         lease, number = run.lease, self._attempt_number(run.lease)
         env = environment(command, os.environ, job_id=lease.job_id, attempt=number, queue=lease.queue)
         message = StartProcess(list(command.argv), command=True, cwd=command.cwd, env=env, measured=run.measured)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import ExecutorName
-from holdfast.domain.jobs.verdict import Released
-from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.executors.threads import LoopExecutor, SlotExecutor, thread_executor
@@ -15,6 +15,9 @@ from holdfast.worker.stats import SHORT_RUN_S
 
 #: Runs begin in the order of ``submit``, as slots become free. Runs under way continue after ``close``.
 Executor = SlotExecutor | LoopExecutor
+
+#: A poison suspect counts as one until it has run this long.
+SUSPECT_S = 2.0
 
 
 class ExecutorPool:
@@ -32,7 +35,7 @@ class ExecutorPool:
         """Make runs active; they begin as slots become free."""
         if not runs:
             return
-        self._active_runs.add(runs)
+        self.hold(runs)
         groups: dict[ExecutorName, list[Run]] = {}
         for run in runs:
             groups.setdefault(run.kind.executor, []).append(run)
@@ -42,14 +45,15 @@ class ExecutorPool:
                 self._all = list(self._executors.values())
             self._executors[name].submit(group)
 
+    def hold(self, runs: list[Run]) -> None:
+        """Make runs active without beginning them: their leases are renewed."""
+        self._active_runs.add(runs)
+
     def release(self, *, claimed_before: float = float("inf")) -> int:
         """Release the runs that were claimed before a time and have not begun; returns their number."""
-        unbegun = [run.lease for each in self._all for run in each.waiting.take_back(claimed_before=claimed_before)]
-        settler = self.lifecycle.settler
-        for lease in unbegun:
-            if lease.started:
-                settler.put(Settlement(lease, Released()))
-        settler.release([lease for lease in unbegun if not lease.started])
+        unbegun = [run for each in self._all for run in each.waiting.take_back(claimed_before=claimed_before)]
+        for run in unbegun:
+            self.lifecycle.unbegun(run)
         return len(unbegun)
 
     @property
@@ -58,9 +62,23 @@ class ExecutorPool:
         return [run.lease.job_id for run in self._active_runs.all()]
 
     @property
-    def poison_suspects(self) -> int:
-        """Number of active runs whose job may have killed its last worker."""
-        return sum(run.lease.poison_suspect for run in self._active_runs.all())
+    def unfinished(self) -> list[JobId]:
+        """The jobs whose handlers go on here though their leases are lost."""
+        return [run.lease.job_id for run in self._active_runs.all() if run.lost and not run.finished]
+
+    def suspect_room(self) -> tuple[int, int]:
+        """The number of poison suspects of level 2 and of level 3 that may begin now.
+
+        A suspect of level 2 shares the worker with few others, one of level 3 with no other of its level. A run
+        that has lasted longer than SUSPECT_S is no suspect any more: its start is recorded, and it pays for itself.
+        """
+        begun_after = clock.now() - SUSPECT_S
+        levels = Counter(
+            run.lease.losses
+            for run in self._active_runs.all()
+            if run.lease.losses > 1 and not run.finished and (run.begun_at is None or run.begun_at > begun_after)
+        )
+        return max(0, max(1, self._setup.options.slots // 4) - levels[2]), 1 - levels[3]
 
     @property
     def long_runs(self) -> int:

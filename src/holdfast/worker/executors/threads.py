@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from holdfast.domain.jobs.verdict import Outcome, Released
+from holdfast.domain.jobs.verdict import Outcome
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
@@ -113,11 +113,12 @@ class SlotExecutor:
 
     def _work(self, slot: int) -> None:
         perform, close = self._make_slot()
-        finish, signal = self._lifecycle.finished, self._lifecycle.finish_signal
+        lifecycle, signal = self._lifecycle, self._lifecycle.finish_signal
         try:
             while (run := self._next()) is not None:
-                finish(run, self._settlement(run, perform))
+                lifecycle.finished(run, self._settlement(run, perform))
                 self._finished[slot] += 1
+                lifecycle.slot_freed()
                 if signal.watched:
                     signal.notify()
         finally:
@@ -131,9 +132,9 @@ class SlotExecutor:
                     self._submitted.wait()
         return run
 
-    def _settlement(self, run: Run, perform: Perform) -> Settlement:
-        if run.stop_reason is not None:
-            return Settlement(run.lease, Released())
+    def _settlement(self, run: Run, perform: Perform) -> Settlement | None:
+        if not run.may_begin():
+            return None
         try:
             outcome = perform(run)
         except BaseException as error:  # noqa: BLE001 - a slot survives every error of its runs
@@ -221,11 +222,12 @@ class LoopExecutor:
         self._lifecycle.finished(run, await self._settlement(run))
         self.running -= 1
         self._begin_waiting()
+        self._lifecycle.slot_freed()
         self._lifecycle.finish_signal.notify()
 
-    async def _settlement(self, run: Run) -> Settlement:
-        if run.stop_reason is not None:
-            return Settlement(run.lease, Released())
+    async def _settlement(self, run: Run) -> Settlement | None:
+        if not run.may_begin():
+            return None
         coroutine = asyncio.current_task()
         assert coroutine is not None
         run.attach(CoroutineHandle(self._loop, coroutine))

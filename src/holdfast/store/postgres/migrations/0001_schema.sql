@@ -137,8 +137,8 @@ CREATE TABLE holdfast.live (
     attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     crashes integer NOT NULL DEFAULT 0,
     token bigint NOT NULL DEFAULT 0,
-    no_prefetch boolean NOT NULL DEFAULT false,       -- every start is durable: on_lost, or a poison suspect
-    poison_suspect boolean NOT NULL DEFAULT false,    -- its last holder was lost before a durable start
+    no_prefetch boolean NOT NULL DEFAULT false,       -- claimed only for a free slot; its start is recorded before it runs
+    losses smallint NOT NULL DEFAULT 0 CHECK (losses BETWEEN 0 AND 3),  -- holders lost before a durable start: a suspect
     has_dependents boolean NOT NULL DEFAULT false,    -- other jobs may wait for it
     requested text CHECK (requested IN ('cancel', 'pause')),  -- read by the holder's next renewal
     worker text,
@@ -281,7 +281,7 @@ CREATE VIEW holdfast.live_view AS
     SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags::text,
         job.key, job.payload::text, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts,
         live.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when, job.after_failed, live.token,
-        live.poison_suspect, live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at,
+        live.losses, live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at,
         live.note, NULL::timestamptz AS finished_at, NULL::text AS reason, NULL::text AS error, NULL::text AS result,
         progress.done AS progress_done, progress.total AS progress_total, progress.message AS progress_message,
         progress.checkpoint::text, live.kind_version, live.reader, live.refusals::text,
@@ -293,7 +293,7 @@ CREATE VIEW holdfast.finished_view AS
     SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label,
         job.tags::text, job.key, job.payload::text, job.parent_id, job.actor, job.created_at, finished.attempts,
         job.max_attempts, finished.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when,
-        job.after_failed, finished.token, false AS poison_suspect, NULL::text AS requested, finished.worker,
+        job.after_failed, finished.token, 0::smallint AS losses, NULL::text AS requested, finished.worker,
         NULL::timestamptz AS claimed_at, finished.started_at, NULL::timestamptz AS lease_expires_at, NULL::text AS note,
         finished.finished_at, finished.reason, finished.error, finished.result::text, progress.done AS progress_done,
         progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint::text,
@@ -504,7 +504,8 @@ BEGIN
         CASE WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END);
     INSERT INTO holdfast.live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
     VALUES (new_id, CASE WHEN due > timestamp THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
-        enqueue.kind, version, coalesce(priority, (options->>'priority')::integer), due, options->>'on_lost' <> 'retry');
+        enqueue.kind, version, coalesce(priority, (options->>'priority')::integer), due,
+        options->>'on_lost' <> 'retry' OR enqueue.kind = 'command' OR octet_length(payload::text) > 32768);
     -- Wakes workers when the caller commits; the setting holdfast.notify = off switches it off.
     PERFORM pg_notify('holdfast.ready', CASE WHEN due > timestamp THEN 'delayed'
         ELSE 'jobs:' || coalesce(queue, options->>'queue') END)

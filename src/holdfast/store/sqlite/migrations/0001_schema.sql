@@ -123,8 +123,8 @@ CREATE TABLE holdfast_live (
     attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     crashes INTEGER NOT NULL DEFAULT 0,
     token INTEGER NOT NULL DEFAULT 0,
-    no_prefetch INTEGER NOT NULL DEFAULT 0,    -- every start is durable: on_lost, or a poison suspect
-    poison_suspect INTEGER NOT NULL DEFAULT 0, -- its last holder was lost before a durable start
+    no_prefetch INTEGER NOT NULL DEFAULT 0,    -- claimed only for a free slot; its start is recorded before it runs
+    losses INTEGER NOT NULL DEFAULT 0 CHECK (losses BETWEEN 0 AND 3),  -- holders lost before a durable start: a suspect
     has_dependents INTEGER NOT NULL DEFAULT 0, -- other jobs may wait for it
     requested TEXT CHECK (requested = 'cancel' OR requested = 'pause'),  -- read by the holder's next renewal
     worker TEXT,
@@ -262,7 +262,7 @@ CREATE TABLE holdfast_trace (
 CREATE VIEW holdfast_live_view AS
     SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags, job.key,
         job.payload, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts, live.crashes,
-        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.poison_suspect,
+        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.losses,
         live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, live.note,
         NULL AS finished_at, NULL AS reason, NULL AS error, NULL AS result, progress.done AS progress_done,
         progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint,
@@ -275,7 +275,7 @@ CREATE VIEW holdfast_finished_view AS
     SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label,
         job.tags, job.key, job.payload, job.parent_id, job.actor, job.created_at, finished.attempts, job.max_attempts,
         finished.crashes, job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, finished.token,
-        0 AS poison_suspect, NULL AS requested, finished.worker, NULL AS claimed_at, finished.started_at,
+        0 AS losses, NULL AS requested, finished.worker, NULL AS claimed_at, finished.started_at,
         NULL AS lease_expires_at, NULL AS note, finished.finished_at, finished.reason, finished.error,
         finished.result, progress.done AS progress_done, progress.total AS progress_total,
         progress.message AS progress_message, progress.checkpoint, job.kind_version, '' AS reader, NULL AS refusals,

@@ -1,0 +1,240 @@
+"""The claim: one order over all queues and kinds, for free slots and ahead of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.jobs.job import JobId, OnLost, State, WorkerId
+from holdfast.domain.jobs.new_job import MAX_PREFETCH_BYTES, NewJob
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.verdict import Done, Released
+from holdfast.store.engine.operation import ById, query, single
+from holdfast.store.jobs.leases import DEFAULT_LEASE
+from tests.support.jobs import WORKER, claim_jobs, lapse, put, states, take, take_one
+
+MINUTE = timedelta(minutes=1)
+KINDS, QUEUES = ("mail", "post", "once"), ("default", "other", "narrow")
+#: Queue, losses and on_lost of jobs that may be prefetched.
+PREFETCHED = {("default", 0, "retry"), ("other", 0, "retry")}
+#: The slots of the limited queue.
+NARROW = 2
+
+
+def lose(store, clock, times: int) -> None:
+    """Let all ready jobs be lost *times* times before a start is recorded."""
+    for _ in range(times):
+        take(store, 1000, kinds=KINDS, queues=QUEUES)
+        lapse(clock)
+        store.leases.take_over(limit=1000)
+
+
+def ids(leases) -> list[JobId]:
+    return [lease.job_id for lease in leases]
+
+
+# -- one order ------------------------------------------------------------------------------
+
+JOBS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "kind": st.sampled_from(KINDS),
+            "queue": st.sampled_from(QUEUES),
+            "priority": st.integers(0, 2),
+            "on_lost": st.sampled_from([OnLost.RETRY, OnLost.RETRY, OnLost.HOLD]),
+            "losses": st.sampled_from([0, 0, 0, 1, 2, 3]),
+        }
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    jobs=JOBS,
+    free=st.integers(0, 5),
+    ahead=st.integers(0, 5),
+    short=st.sets(st.sampled_from(KINDS)),
+    few=st.integers(0, 2),
+    alone=st.integers(0, 1),
+)
+def test_no_claim_prefers_a_worse_job(store, database, jobs, free, ahead, short, few, alone):
+    """I17: whatever the kinds, leases, on_lost, limits and suspects are, a better job that may begin is never passed."""
+    store.control.cancel(Selector(), actor="ada")
+    for lease in claim_jobs(store, WORKER, 1000, queues=QUEUES, kinds=KINDS):
+        store.leases.settle(lease, Done())
+    store.queues.set_limits("narrow", limit=NARROW)
+    ready = []
+    for options in jobs:
+        losses = options.pop("losses")
+        job_id = store.jobs.enqueue(NewJob(**options)).id
+        database.execute(f"UPDATE holdfast.live SET losses = {losses} WHERE id = {job_id}")
+        ready.append({**options, "losses": losses, "id": job_id})
+    leases = store.leases.claim(
+        WORKER,
+        queues=QUEUES,
+        leases={"mail": MINUTE, "post": 5 * MINUTE, "once": 9 * MINUTE},
+        free=free,
+        ahead=ahead,
+        short=short,
+        suspects=(few, alone),
+    )
+    for lease in leases:
+        store.leases.settle(lease, Done())
+    check_order(ready, ids(leases), free, ahead, short, {0: 99, 1: 99, 2: few, 3: alone})
+
+
+def check_order(ready, claimed, free, ahead, short, room):
+    ready.sort(key=lambda job: (-job["priority"], job["id"]))
+    by_id = {job["id"]: job for job in ready}
+    taken = [by_id[job_id] for job_id in claimed]
+    assert claimed == [job["id"] for job in ready if job["id"] in claimed], "I17 is broken: not in order"
+    assert len(claimed) <= free + ahead
+    assert sum(job["queue"] == "narrow" for job in taken) <= NARROW
+    for level in (2, 3):
+        assert sum(job["losses"] == level for job in taken) <= room[level]
+    for job in taken[free:]:
+        assert job["kind"] in short, "I17 is broken: a kind that is not short was prefetched"
+        assert (job["queue"], job["losses"], job["on_lost"]) in PREFETCHED, "I17 is broken: it needs a slot"
+    for job in ready:
+        worse = [each for each in taken if (-each["priority"], each["id"]) > (-job["priority"], job["id"])]
+        if job["id"] not in claimed and worse:
+            full = sum(each["queue"] == "narrow" for each in ready[: ready.index(job)]) >= NARROW
+            alone = sum(each["losses"] == job["losses"] for each in ready[: ready.index(job)]) >= room[job["losses"]]
+            assert (job["queue"] == "narrow" and full) or alone, f"I17 is broken: {job} was passed by {worse}"
+
+
+def test_kinds_with_different_leases_share_one_order(store, clock):
+    """K2: the longer lease waits behind no backlog, and each job has the lease of its kind."""
+    plain = [put(store) for _ in range(3)]
+    urgent = put(store, "post", priority=100)
+    leases = store.leases.claim(WORKER, queues=["default"], leases={"mail": MINUTE, "post": 5 * MINUTE}, free=2)
+    assert ids(leases) == [urgent, plain[0]]
+    expires = [store.views.get(job_id).lease_expires_at for job_id in ids(leases)]
+    assert expires[0] - expires[1] == 4 * MINUTE
+
+
+def test_work_that_must_not_run_twice_is_not_left_behind(store):
+    """K3: it is claimed in its turn, as many at a time as there are slots."""
+    for _ in range(3):
+        put(store)
+    careful = [put(store, "once", priority=9, on_lost=OnLost.HOLD) for _ in range(3)]
+    assert ids(take(store, 3, kinds=KINDS)) == careful
+
+
+@pytest.mark.parametrize("options", [{"on_lost": OnLost.DEAD}, {"payload": '"' + "x" * MAX_PREFETCH_BYTES + '"'}])
+def test_nothing_is_prefetched_past_a_better_job_that_needs_a_slot(store, options):
+    """K61, K34: a job that is not prefetched takes the next free slot. Jobs with large payloads are not either."""
+    first, blocked, behind = put(store, priority=3), put(store, priority=2, **options), put(store, priority=1)
+    assert ids(take(store, 1, ahead=9, short=["mail"])) == [first]
+    assert take(store, 0, ahead=9, short=["mail"]) == []
+    assert ids(take(store, 1, ahead=9, short=["mail"])) == [blocked, behind]
+
+
+def test_only_short_kinds_are_prefetched(store):
+    """K15, K61: a better job of another kind ends the prefix."""
+    order = [put(store, kind, priority=9 - n) for n, kind in enumerate(("mail", "mail", "post", "mail"))]
+    assert ids(take(store, 1, ahead=9, short=["mail"], kinds=KINDS)) == order[:2]
+    assert ids(take(store, 1, ahead=9, short=["mail"], kinds=KINDS)) == order[2:]
+
+
+def test_limited_queues_are_never_prefetched(store):
+    """K4: a worker with two slots holds two jobs of the limit, whatever the limit is."""
+    store.queues.set_limits("default", limit=60)
+    for _ in range(10):
+        put(store)
+    assert len(take(store, 2, ahead=40, short=["mail"])) == 2, "K4 is broken"
+    assert take(store, 0, ahead=40, short=["mail"]) == []
+
+
+def test_a_paused_queue_starts_nothing(store):
+    """I12: whichever claim serves it."""
+    put(store)
+    store.queues.pause("default", note="maintenance")
+    assert [take(store, limits=limits) for limits in (True, False)] == [[], []], "I12 is broken"
+
+
+def test_a_claim_without_limits_leaves_limited_queues_out(store):
+    """I8: a worker that has not heard of a new limit does not break it."""
+    put(store, queue="narrow")
+    other = put(store)
+    assert not store.leases.any_limited(["default", "narrow"])
+    store.queues.set_limits("narrow", limit=1)
+    assert store.leases.any_limited(["default", "narrow"])
+    assert ids(take(store, 9, queues=QUEUES, limits=False)) == [other]
+
+
+def test_a_command_of_an_autoscaled_queue_is_left_to_the_autoscaler(store):
+    """Its other kinds, and commands of other queues, are not."""
+    put(store, COMMAND)
+    expected = [put(store), put(store, COMMAND, queue="other")]
+    leases = take(store, 9, kinds=("mail", COMMAND), queues=("default", "other"), autoscaled=["default"])
+    assert ids(leases) == expected
+
+
+def test_a_command_is_never_prefetched(store):
+    """Its start is recorded before it begins."""
+    put(store, COMMAND)
+    assert take(store, 0, ahead=9, kinds=(COMMAND,), short=[COMMAND]) == []
+    assert take_one(store, kinds=(COMMAND,)).starts_recorded
+
+
+# -- poison suspects ------------------------------------------------------------------------
+
+
+def test_suspects_of_the_first_level_run_side_by_side(store, clock):
+    """K18: on all free slots, and in their turn (K3); they are not prefetched."""
+    jobs = [put(store) for _ in range(40)]
+    lose(store, clock, 1)
+    assert take(store, 0, ahead=40, short=["mail"], suspects=(1, 1)) == []
+    assert ids(take(store, 40, suspects=(1, 1))) == jobs, "K18 is broken"
+
+
+@pytest.mark.parametrize(("losses", "room"), [(2, 3), (3, 1)])
+def test_suspects_of_higher_levels_need_room(store, clock, losses, room):
+    """K18: and hold up no other job while they have none."""
+    suspects = [put(store, priority=9) for _ in range(6)]
+    lose(store, clock, losses)
+    fresh = [put(store) for _ in range(4)]
+    few, alone = (room, 9) if losses == 2 else (9, room)
+    assert ids(take(store, 8, suspects=(few, alone))) == suspects[:room] + fresh[:2], "eight best, less the surplus"
+    assert ids(take(store, 8, suspects=(0, 0))) == fresh[2:]
+
+
+def test_a_suspect_that_finishes_is_no_suspect_any_more(store, clock):
+    put(store)
+    lose(store, clock, 2)
+    store.leases.settle(take_one(store), Released())
+    assert take_one(store).losses == 2
+
+
+def test_jobs_that_still_run_here_are_left_out(store):
+    """A thread that has lost its lease cannot be stopped: this worker does not begin its job a second time."""
+    lost, other = put(store, priority=9), put(store)
+    assert ids(take(store, 9, unfinished=[lost])) == [other]
+    assert ids(take(store, 9)) == [lost]
+
+
+# -- other workers --------------------------------------------------------------------------
+
+
+def test_a_claim_locks_no_more_rows_than_it_takes(make_store, backend_name):
+    """K56: while a claim is under way, another one finds all jobs that the first does not take."""
+    if backend_name == "sqlite":
+        pytest.skip("one writer at a time")
+    store, other = make_store(), make_store()
+    kinds = [f"kind-{n}" for n in range(20)]
+    jobs = [put(store, kind) for kind in kinds for _ in range(2)]
+    durations = ById(id=kinds, lease_duration=[DEFAULT_LEASE] * 20, short=[False] * 20)
+    values = {"queues": ["default"], "kinds": durations, "free": 3, "ahead": 0, "few": 9, "alone": 9}
+    statement = query("claim", worker="first", autoscaled=[], unfinished=[], **values)
+    with store.backend.transaction() as connection:
+        taken = store.backend.run_on(connection, single(statement))
+        found = claim_jobs(other, WorkerId("second"), 99, queues=["default"], kinds=kinds, limits=False)
+    assert len(taken) == 3
+    assert sorted(ids(found)) == sorted(set(jobs) - {row[0] for row in taken}), "K56 is broken"
+    assert set(states(store).values()) == {State.RUNNING}

@@ -1,0 +1,379 @@
+"""The claimer: what it claims for its slots, what it leaves, and when it claims again."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+import holdfast
+from holdfast import State
+from holdfast.errors import StoreUnavailable
+from holdfast.worker import clock
+from holdfast.worker.active_runs import Run
+from holdfast.worker.claimer import IN_DOUBT_INTERVAL_S
+from holdfast.worker.executors.pool import SUSPECT_S
+from tests.support.jobs import claim_jobs
+from tests.support.processes import wait_until
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+@pytest.fixture
+def gate():
+    """Handlers wait until it is open."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+class Hands:
+    """A worker whose services are ticked by the test."""
+
+    def __init__(self, app, **options):
+        app.store  # noqa: B018 - publishes the kinds
+        self.worker = app.worker(**options)
+        self.claimer = self.worker.services.claimer.service
+        self.settler = self.worker.services.settler.service
+        self.lifecycle = self.worker._lifecycle
+        self.pool = self.worker._pool
+
+    def claim(self):
+        return self.claimer.tick()
+
+    def finish(self, gate):
+        gate.set()
+        self.settle()
+
+    def settle(self):
+        assert self.pool.wait_idle(float("inf"))
+        while len(self.settler):
+            self.settler.tick()
+
+
+def begun(app, refs) -> int:
+    return sum(ref.state is State.RUNNING for ref in refs)
+
+
+def lose(app, refs, times=1):
+    """The holders of jobs are lost before any start is recorded."""
+    for _ in range(times):
+        claim_jobs(app.store, "dead", 1000, queues=["default"], kinds=list(app.kinds), lease_duration=timedelta(0))
+        wait_until(lambda: app.store.leases.take_over(limit=1000) and all(ref.state is State.READY for ref in refs))
+
+
+def test_no_slot_is_free_while_a_job_waits(app, gate):
+    """I18, K3, K18: jobs of every sort begin side by side in one tick, as long as slots are free."""
+
+    @app.job(lease="5m")
+    def plain(n: int) -> None:
+        gate.wait(60)
+
+    @app.job(on_lost="hold")
+    def careful(n: int) -> None:
+        gate.wait(60)
+
+    @app.job(queue="narrow")
+    def limited(n: int) -> None:
+        gate.wait(60)
+
+    app.queues.set_limits("narrow", limit=2)
+    suspects = plain.enqueue_many([{"n": n} for n in range(3)])
+    lose(app, suspects)
+    refs = [*suspects, *(kind.enqueue(n=1) for kind in (plain, careful, careful, limited, limited, limited))]
+    hands = Hands(app, slots=8, queues=["default", "narrow"])
+    hands.claim()
+    assert begun(app, refs) == 8, "I18 is broken"
+    wait_until(lambda: hands.pool.running == 8)
+    assert [ref.job().losses for ref in suspects] == [1, 1, 1]
+    hands.finish(gate)
+    hands.claim()
+    hands.settle()
+    assert {(ref.state, ref.job().attempts) for ref in refs} == {(State.DONE, 1)}
+
+
+def test_the_start_of_careful_work_is_recorded_before_it_begins(app, gate):
+    """K21: by the worker that begins it, not by the claim."""
+    seen = []
+
+    @app.job(on_lost="dead")
+    def careful(me: holdfast.Context) -> None:
+        job = app.views.get(me.id)
+        seen.append((job.attempts, job.claimed))
+
+    careful.enqueue()
+    hands = Hands(app, slots=1)
+    hands.claim()
+    hands.settle()
+    assert seen == [(1, False)]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_lost_answer_costs_nothing(app, monkeypatch, late):
+    """K21: the claim was committed, also late; its jobs go back as if nothing had happened, whatever on_lost says."""
+
+    @app.job(on_lost="dead")
+    def careful() -> None: ...
+
+    ref = careful.enqueue()
+    hands = Hands(app, slots=1)
+    leases, claim = app.store.leases, app.store.leases.claim
+    fake = _Clock(monkeypatch)
+
+    def fail(*args, **options):
+        if not late:
+            claim(*args, **options)
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(leases, "claim", fail)
+    with pytest.raises(StoreUnavailable):
+        hands.claim()
+    if late:
+        with pytest.raises(StoreUnavailable):
+            hands.claim()
+        monkeypatch.setattr(leases, "claim", claim)
+        claim(hands.worker.id, queues=["default"], leases={"careful": careful.kind.options.lease})
+        fake.at += IN_DOUBT_INTERVAL_S
+    assert ref.state is State.RUNNING
+    monkeypatch.setattr(leases, "claim", lambda *args, **options: [])
+    hands.claim()
+    job = ref.job()
+    assert (job.state, job.attempts, job.crashes, job.losses) == (State.READY, 0, 0, 0)
+    assert app.views.attempts(ref.id) == []
+
+
+class _Clock:
+    def __init__(self, monkeypatch):
+        self.at = 1000.0
+        monkeypatch.setattr("holdfast.worker.claimer.clock", self)
+
+    def now(self):
+        return self.at
+
+
+def test_nothing_is_claimed_ahead_of_long_runs(app, gate):
+    """K15: with every slot held by a long run, a short job stays for other workers; its token does not grow."""
+
+    @app.job()
+    def report() -> None:
+        gate.wait(60)
+
+    @app.job()
+    def quick() -> None: ...
+
+    hands = Hands(app, slots=2)
+    hands.lifecycle.run_times.learn("quick", 0.001)
+    reports = [report.enqueue() for _ in range(2)]
+    hands.claim()
+    wait_until(lambda: hands.pool.running == 2)
+    ref = quick.enqueue()
+    for _ in range(3):
+        hands.claim()
+    assert (ref.state, ref.job().token, begun(app, reports)) == (State.READY, 0, 2), "K15 is broken"
+    hands.finish(gate)
+    hands.claim()
+    hands.settle()
+    assert (ref.state, ref.job().token) == (State.DONE, 1)
+
+
+def test_jobs_run_in_the_order_of_their_priorities(app):
+    """K61: one kind is short and fetched ahead, the other is not: the order is the same."""
+    ran = []
+
+    @app.job()
+    def short(n: int) -> None:
+        ran.append(n)
+
+    @app.job()
+    def other(n: int) -> None:
+        ran.append(n)
+
+    hands = Hands(app, slots=1)
+    for n in (0, 5, 2, 9, 4, 7, 6, 3, 8, 1):
+        (short if n % 2 else other).options(priority=n).enqueue(n=n)
+    while len(ran) < 10:
+        hands.lifecycle.run_times.learn("short", 0.0001)
+        hands.lifecycle.run_times.learn("other", 9.0)
+        hands.claim()
+        hands.settle()
+    assert ran == sorted(range(10), reverse=True)
+
+
+def test_large_payloads_bound_what_is_claimed_ahead(app):
+    """K34: about a mebibyte waits for slots, however short the runs are."""
+
+    @app.job()
+    def work(text: str) -> None: ...
+
+    hands = Hands(app, slots=1)
+    work.enqueue(text="x" * 20_000)
+    hands.claim()
+    hands.settle()
+    run_times = hands.lifecycle.run_times
+    run_times.learn("work", 0.0)
+    assert 40 < run_times.ahead(["work"], 8) < 60
+
+
+def test_nothing_begins_on_an_old_lease(app):
+    """K51: a worker that was stopped in the meantime releases what it had claimed and not begun."""
+    ran = []
+
+    @app.job()
+    def work() -> None:
+        ran.append(1)
+
+    ref = work.enqueue()
+    hands = Hands(app, slots=1)
+    (lease,) = claim_jobs(app.store, hands.worker.id, queues=["default"], kinds=["work"])
+    duration = work.kind.options.lease
+    old = clock.now() - duration.total_seconds()
+    hands.pool.begin([Run(lease, work.kind, renewed_at=old, lease_duration=duration)])
+    hands.settle()
+    assert (ran, ref.state, ref.job().attempts) == ([], State.READY, 0)
+    assert app.views.attempts(ref.id) == []
+
+
+def test_a_settlement_frees_the_slot_of_a_limit(app, gate):
+    """K62: the claimer is woken when the settlement is written, not before."""
+
+    @app.job()
+    def work() -> None:
+        gate.wait(60)
+
+    app.queues.set_limits("default", limit=1)
+    refs = [work.enqueue() for _ in range(2)]
+    hands = Hands(app, slots=2)
+    hands.claim()
+    assert hands.claim().processed == 0
+    hands.claimer.wake.clear()
+    gate.set()
+    assert hands.pool.wait_idle(float("inf"))
+    assert not hands.claimer.wake.is_set(), "the limit is still used"
+    hands.settle()
+    assert hands.claimer.wake.is_set()
+    assert hands.claim().processed == 1
+    hands.settle()
+    assert [ref.state for ref in refs] == [State.DONE] * 2
+
+
+def test_few_claims_find_nothing(app):
+    """K88: after a claim that left slots free, neither the next tick nor the end of the run claims at once."""
+
+    @app.job()
+    def work() -> None: ...
+
+    hands = Hands(app, slots=8)
+    work.enqueue()
+    ticked = hands.claim()
+    assert (ticked.processed, ticked.next_in > 0.02) == (1, True)
+    hands.claimer.wake.clear()
+    hands.settle()
+    assert not hands.claimer.wake.is_set()
+    hands.claimer.on_notify()
+    assert hands.claimer.wake.is_set()
+
+
+def test_a_full_claim_is_followed_by_another(app, gate):
+    """When the slots are full, the end of a run claims at once."""
+
+    @app.job()
+    def work() -> None:
+        gate.wait(60)
+
+    for _ in range(3):
+        work.enqueue()
+    hands = Hands(app, slots=2)
+    assert (hands.claim().next_in, hands.claim().processed) == (0.0, 0)
+    hands.claimer.wake.clear()
+    gate.set()
+    hands.settle()
+    assert hands.claimer.wake.is_set()
+
+
+def test_a_new_limit_is_noticed(app):
+    """I8: a claim that does not know of it leaves the queue out; the next one serves it within the limit."""
+
+    @app.job()
+    def work() -> None: ...
+
+    hands = Hands(app, slots=4)
+    hands.claim()
+    app.queues.set_limits("default", limit=1)
+    refs = [work.enqueue() for _ in range(3)]
+    assert hands.claim().processed == 0
+    hands.claimer._limits_read_at -= 2
+    hands.claimer.on_notify()
+    assert hands.claim().processed == 1
+    hands.settle()
+    assert sum(ref.state is State.DONE for ref in refs) == 1
+
+
+def test_a_job_is_not_begun_beside_its_own_lost_run(app, gate, real_database):
+    """A thread that has lost its lease goes on: its worker leaves the job to others until it has finished."""
+    runs = []
+
+    @app.job(retry=["0s"], lease=5)
+    def work(me: holdfast.Context) -> None:
+        runs.append(me.token)
+        gate.wait(60)
+
+    ref = work.enqueue()
+    hands = Hands(app, slots=2)
+    hands.claim()
+    wait_until(lambda: runs)
+    past = "SET lease_expires_at = lease_expires_at - " + (
+        "60000000" if real_database.name == "sqlite" else "interval '1 minute'"
+    )
+    real_database.execute(f"UPDATE holdfast.live {past} WHERE id = {ref.id}")
+    app.store.leases.take_over()
+    hands.worker.services.heartbeat.service.tick()
+    assert (ref.state, hands.claim().processed, runs) == (State.READY, 0, [1])
+    hands.finish(gate)
+    assert hands.claim().processed == 1
+    hands.settle()
+    assert (ref.state, len(runs)) == (State.DONE, 2)
+
+
+def test_suspects_have_room_by_their_level(app, gate):
+    """K18: level 2 has a quarter of the slots, level 3 one; a suspect that has run for some time is none any more."""
+
+    @app.job()
+    def work(n: int) -> None:
+        gate.wait(60)
+
+    hands = Hands(app, slots=8)
+    assert hands.pool.suspect_room() == (2, 1)
+    refs = work.enqueue_many([{"n": n} for n in range(5)])
+    lose(app, refs, 2)
+    hands.claim()
+    wait_until(lambda: hands.pool.running == 2)
+    assert (begun(app, refs), hands.pool.suspect_room()) == (2, (0, 1))
+    for run in hands.worker._active_runs.all():
+        run.begun_at -= SUSPECT_S
+    assert hands.pool.suspect_room() == (2, 1)
+    hands.finish(gate)
+
+
+def test_a_suspect_of_the_highest_level_starts_durably(app, gate):
+    """K18: one at a time, its start recorded before it begins, so that it pays if it kills its worker."""
+
+    @app.job()
+    def work(n: int) -> None:
+        gate.wait(60)
+
+    refs = work.enqueue_many([{"n": n} for n in range(2)])
+    lose(app, refs, 3)
+    hands = Hands(app, slots=8)
+    hands.claim()
+    hands.claim()
+    wait_until(lambda: hands.pool.running == 1)
+    assert [(ref.state, ref.job().attempts) for ref in refs] == [(State.RUNNING, 1), (State.READY, 0)]
+    hands.finish(gate)
+    hands.claim()
+    hands.settle()
+    assert {(ref.state, ref.job().attempts) for ref in refs} == {(State.DONE, 1)}
