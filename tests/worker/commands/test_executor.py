@@ -12,21 +12,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from msgspec import structs
 
 import holdfast
 from holdfast import Selector, State
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.verdict import Released
 from holdfast.settings import log_folder
-from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.commands import caps
 from holdfast.worker.commands.caps import best_cap_method, enforcer_here
-from holdfast.worker.commands.executor import CommandExecutor, command_kind, log_path
+from holdfast.worker.commands.executor import log_path
 from holdfast.worker.commands.output import CUT, AttemptLog
-from tests.support.jobs import claim_jobs
 from tests.support.processes import Child, gone, wait_until
 
 #: Characters that a shell would interpret.
@@ -537,16 +533,3 @@ def test_a_start_is_on_record_before_the_command_starts(app, add, tmp_path):
         app.control.cancel(Selector(), actor="ada")
         worker.stop()
         worker.join()
-
-
-def test_a_command_whose_lease_is_lost_does_not_start(app, add):
-    """K42: another holder has the job: nothing runs twice."""
-    add("true")
-    (lease,) = claim_jobs(app.store, "gone", queues=["default"], kinds=[COMMAND])
-    executor = CommandExecutor.__new__(CommandExecutor)  # without its supervisor
-    executor._store = app.store
-    stale = structs.replace(lease, token=lease.token - 1)
-    run = Run(stale, command_kind(), renewed_at=0.0, lease_duration=timedelta(minutes=1))
-    assert executor._record_start(run) == Released()
-    assert run.stop_reason is StopReason.LEASE_LOST
-    assert executor._record_start(Run(lease, command_kind(), renewed_at=0.0, lease_duration=timedelta(1))) is None
