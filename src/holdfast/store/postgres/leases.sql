@@ -88,6 +88,12 @@ SELECT id AS job_id, token, kind, queue, {claimed_payload} AS payload,
     CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint
 FROM claimed
 
+-- name: read_requests
+-- Read the requests for a holder whose leases need no renewal yet.
+SELECT id AS job_id, false AS renewed, requested FROM holdfast.live
+WHERE id = ANY({leases_ids})
+    AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+
 -- name: renew_leases
 -- Renew all leases of a worker, record the starts of jobs that have begun, and return requests for the holder.
 -- A user's long transaction on one job must not cost the other leases: SKIP LOCKED leaves that row out. Its lease is
@@ -111,12 +117,6 @@ WITH owned AS (
     RETURNING id
 )
 SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, requested FROM owned
-
--- name: read_requests
--- Read the requests for a holder whose leases need no renewal yet.
-SELECT id AS job_id, false AS renewed, requested FROM holdfast.live
-WHERE id = ANY({leases_ids})
-    AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
 
 -- name: settle_done
 -- Finish jobs that succeeded: delete the live row, append the finished one.

@@ -76,6 +76,11 @@ RETURNING {claimed_columns}, attempts + CASE WHEN started_at IS NULL THEN 1 ELSE
     started_at IS NOT NULL AS started, poison_suspect, priority, due_at,
     (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
 
+-- name: read_requests
+-- Read the requests for a holder whose leases need no renewal yet.
+SELECT live.id AS job_id, 0 AS renewed, live.requested FROM {leases_with_live}
+WHERE live.token = lease.value->>'token' AND live.state = 'running'
+
 -- name: renew_leases
 -- Renew all leases of a worker, record the starts of jobs that have begun, and return requests for the holder.
 UPDATE holdfast_live SET lease_expires_at = :now + (lease.value->>'lease_duration'),
@@ -84,11 +89,6 @@ UPDATE holdfast_live SET lease_expires_at = :now + (lease.value->>'lease_duratio
 FROM json_each(:leases) AS lease
 WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'token' AND state = 'running'
 RETURNING holdfast_live.id AS job_id, 1 AS renewed, requested
-
--- name: read_requests
--- Read the requests for a holder whose leases need no renewal yet.
-SELECT live.id AS job_id, 0 AS renewed, live.requested FROM {leases_with_live}
-WHERE live.token = lease.value->>'token' AND live.state = 'running'
 
 -- name: settle_done
 -- Finish jobs that succeeded: delete the live row, append the finished one.
