@@ -155,9 +155,10 @@ class PostgresPoints(PostgresBackend):
     """A PostgreSQL database with a point before every statement that a pooled connection sends."""
 
     def __init__(self, *args: Any, points: Points | None = None, **options: Any) -> None:
+        self.points: Points | None = None  # none while it opens
+        self.connections: weakref.WeakSet[Any] = weakref.WeakSet()
         super().__init__(*args, **options)
         self.points = points
-        self.connections: weakref.WeakSet[Any] = weakref.WeakSet()
         self._pool_options = {**self._pool_options, "cursor_factory": self._cursors()}
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:

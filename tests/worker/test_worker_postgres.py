@@ -116,6 +116,17 @@ def test_a_finished_run_that_cannot_be_settled_keeps_its_lease(database):
         assert job.state is State.RUNNING
 
 
+def test_a_hiccup_does_not_end_a_drain(database, monkeypatch):
+    """The worker goes on until it knows that nothing is left."""
+    monkeypatch.setattr("holdfast.store.postgres.backend.RETRY_DELAYS_S", (0.0,))
+    with proxy_to(database.url) as proxy, make_app(proxy.uri) as app:
+        ref = app.enqueue("double", {"n": 4})
+        proxy.lose_answer("WITH page AS", times=2)
+        app.worker(drain=True, poll=0.02).run()
+        assert proxy.cuts == 2
+        assert ref.result(60) == 8
+
+
 def claim_all(app, worker):
     """Make all jobs active on the worker; they finish, but nothing settles them."""
     leases = claim_jobs(app.store, worker.id, queues=["default"], kinds=["double"], limit=100)

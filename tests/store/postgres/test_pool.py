@@ -186,7 +186,7 @@ def test_a_commit_that_waits_for_a_standby_is_left_alone():
         for _ in range(2):
             with pytest.raises(psycopg.OperationalError), pool.connection(limit=0.1) as connection:
                 connection.execute("INSERT INTO t VALUES (1)")
-        wait_until(lambda: store.backend._abandoned._looks > 2)
+        wait_until(lambda: store.backend._abandoned._checks > 2)
         assert (store.backend.connection_counts()["abandoned"], seen()) == (2, 0)
         with pytest.raises(StoreUnavailable, match="2 of 2"), pool.connection(limit=0.1):
             pass

@@ -16,7 +16,7 @@ from holdfast.store.postgres.connections import Connection
 
 log = logging.getLogger("holdfast")
 
-#: Waits before each look at the server; the last one repeats.
+#: Waits before each check on the server; the last one repeats.
 DELAYS_S = (0.05, 0.5, 1.0, 2.0, 5.0)
 #: List the backends that still exist, and terminate them. A pid may belong to a newer backend. A backend that waits for
 #: a synchronous standby has committed: to end its wait would show the transaction before the standby has it.
@@ -42,22 +42,22 @@ class Abandoned:
         self._lock = threading.Lock()
         self._entries: list[_Entry] = []
         self._running = False
-        self._looks = 0
+        self._checks = 0
 
     def add(self, pid: int, *, closed: Callable[[], None]) -> None:
         """Watch the backend *pid*; *closed* is called when the server no longer has it."""
         with self._lock:
             self._entries.append(_Entry(pid, time.monotonic(), closed))
-            self._looks = 0
+            self._checks = 0
             if not self._running:
                 self._running = True
                 threading.Thread(target=self._work, name="holdfast-abandoned", daemon=True).start()
 
     def _work(self) -> None:
         more = True
-        while more and not self._closed.wait(DELAYS_S[min(self._looks, len(DELAYS_S) - 1)]):
+        while more and not self._closed.wait(DELAYS_S[min(self._checks, len(DELAYS_S) - 1)]):
             with self._lock:
-                self._looks += 1
+                self._checks += 1
                 entries = list(self._entries)
             gone = self._find_gone(entries)
             with self._lock:
@@ -65,7 +65,7 @@ class Abandoned:
                 more = self._running = bool(self._entries)
             for entry in gone:
                 entry.closed()
-            if more and self._looks == len(DELAYS_S):
+            if more and self._checks == len(DELAYS_S):
                 log.warning("%d connections got no answer, and the database still has them", len(entries))
 
     def _find_gone(self, entries: list[_Entry]) -> list[_Entry]:

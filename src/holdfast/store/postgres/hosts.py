@@ -63,19 +63,19 @@ class Hosts:
 
     def _search(self, failures: dict[str, psycopg.OperationalError], options: dict[str, Any]) -> Connection:
         """Connect to every host that has not just failed, and keep the connection to the newest primary."""
-        found: list[tuple[int, str, Connection]] = []
+        candidates: list[tuple[int, str, Connection]] = []
         for host in self._hosts:
             if host not in failures:
                 try:
                     connection = self._open(host, options)
-                    found.append((_read_mark(connection).timeline, host, connection))
+                    candidates.append((_read_mark(connection).timeline, host, connection))
                 except psycopg.OperationalError as error:
                     failures[host] = error
-        found.sort(key=lambda each: each[0])
-        for _, _, connection in found[:-1]:
+        candidates.sort(key=lambda each: each[0])
+        for _, _, connection in candidates[:-1]:
             connection.close()
-        if found:
-            _, host, connection = found[-1]
+        if candidates:
+            _, host, connection = candidates[-1]
             try:
                 return self._accepted(host, connection)
             except FormerPrimaryError as error:

@@ -138,6 +138,12 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
     GROUP BY queue, kind, reader, needs_slot
 ), {claim_best}
 
+-- name: read_requests
+-- Read the requests for a holder whose leases need no renewal yet.
+SELECT id AS job_id, false AS renewed, requested FROM holdfast.live
+WHERE id = ANY({leases_ids})
+    AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+
 -- name: renew_leases
 -- Renew all leases of a worker, record the starts of jobs that have begun, and return requests for the holder.
 -- A user's long transaction on one job must not cost the other leases: SKIP LOCKED leaves that row out. Its lease is
@@ -161,12 +167,6 @@ WITH owned AS (
     RETURNING id
 )
 SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, requested FROM owned
-
--- name: read_requests
--- Read the requests for a holder whose leases need no renewal yet.
-SELECT id AS job_id, false AS renewed, requested FROM holdfast.live
-WHERE id = ANY({leases_ids})
-    AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
 
 -- name: record_starts
 -- Record durable starts: from now on the loss of the holder costs an attempt. A locked row is left out, as in renew_leases.

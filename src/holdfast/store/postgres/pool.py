@@ -109,7 +109,7 @@ class Pool:
         try:
             return self._connect()
         except BaseException:
-            self._forget()
+            self._release()
             raise
 
     def _grow_at(self) -> float:
@@ -138,21 +138,21 @@ class Pool:
                 self._returned.notify()
             return
         connection.close()
-        self._forget()
+        self._release()
 
     def _abandon(self, connection: Connection, pid: int) -> None:
         connection.close()
         with self._returned:
             self._close_idle(keep=0)
             self._abandoned_count += 1
-        self._abandoned.add(pid, closed=self._forget_abandoned)
+        self._abandoned.add(pid, closed=self._release_abandoned)
 
-    def _forget_abandoned(self) -> None:
+    def _release_abandoned(self) -> None:
         with self._returned:
             self._abandoned_count -= 1
-        self._forget()
+        self._release()
 
-    def _forget(self) -> None:
+    def _release(self) -> None:
         """A connection is closed; the idle ones may be broken too."""
         with self._returned:
             self._open -= 1

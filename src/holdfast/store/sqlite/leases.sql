@@ -120,6 +120,11 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
     ORDER BY priority DESC, due_at, id LIMIT :free + :ahead
 ), {claim_best}
 
+-- name: read_requests
+-- Read the requests for a holder whose leases need no renewal yet.
+SELECT live.id AS job_id, 0 AS renewed, live.requested FROM {leases_with_live}
+WHERE live.token = lease.value->>'token' AND live.state = 'running'
+
 -- name: renew_leases
 -- Renew all leases of a worker, record the starts of jobs that have begun, and return requests for the holder.
 UPDATE holdfast_live SET lease_expires_at = :now + (lease.value->>'lease_duration'),
@@ -128,11 +133,6 @@ UPDATE holdfast_live SET lease_expires_at = :now + (lease.value->>'lease_duratio
 FROM json_each(:leases) AS lease
 WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'token' AND state = 'running'
 RETURNING holdfast_live.id AS job_id, 1 AS renewed, requested
-
--- name: read_requests
--- Read the requests for a holder whose leases need no renewal yet.
-SELECT live.id AS job_id, 0 AS renewed, live.requested FROM {leases_with_live}
-WHERE live.token = lease.value->>'token' AND live.state = 'running'
 
 -- name: record_starts
 -- Record durable starts: from now on the loss of the holder costs an attempt.

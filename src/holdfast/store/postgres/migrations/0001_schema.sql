@@ -164,6 +164,8 @@ CREATE INDEX live_due ON holdfast.live (due_at, id) WHERE state = 'scheduled';
 CREATE INDEX live_waiting ON holdfast.live (id) WHERE state = 'waiting';
 CREATE INDEX live_held ON holdfast.live (id) WHERE state = 'held';
 -- planner: the condition is not state = 'running'; with it, a settle may choose this index and read all running jobs.
+-- lease_expires_at is in it although renewals are therefore not HOT: with 10,000 running jobs the search for an expired
+-- lease takes 0.1 ms instead of 4 ms, and every worker searches every 5 s.
 CREATE INDEX live_running ON holdfast.live (queue, lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 
 -- The outcome of a job.
