@@ -75,6 +75,7 @@ ALIKE: dict[str, tuple[str, ...]] = {
         *("UnitOptions UnitArguments", "ScheduleOptions Timing", "Command Edit"),
         "Edit PresetValues",
     ),
+    "one is an action that a person is about to do, the other its row in the audit log": ("AuditEntry AuditedAction",),
     "a hot statement reads only the columns that it needs": (
         *(
             "Job Lease",

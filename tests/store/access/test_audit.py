@@ -68,7 +68,7 @@ def test_a_change_without_its_entry_is_not_made(store):
     job_id = put(store)
     with pytest.raises(InvalidInput, match="no person"):
         audited(store, actor="holdfast:worker").control.cancel(only(job_id), actor="ada")
-    assert state(store, job_id) is State.READY
+    assert state(store, job_id) is State.READY, "K79 is broken"
     audited(store).control.cancel(only(job_id), actor="ada")
     assert [(entry.action, entry.target, entry.count) for entry in store.audit_log.page()] == [("cancel", "id=1", 1)]
 

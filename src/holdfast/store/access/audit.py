@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
-
-from msgspec import Struct
+from typing import Any, NamedTuple
 
 from holdfast.domain.access.roles import AuditEntry, Via
 from holdfast.domain.names import checked_actor, clean_text
@@ -27,7 +25,7 @@ def changes_of(answer: Any) -> Changes:
     return answer if isinstance(answer, bool | int | Collection) else True
 
 
-class AuditedAction(Struct, frozen=True, kw_only=True):
+class AuditedAction(NamedTuple):
     """An action of a person, for its audit entry.
 
     *target* may depend on what has changed. *changes* reads the answer of each transaction.

@@ -100,8 +100,8 @@ def renew_grants(connection: Connection, schema: str) -> None:
     """
     query = "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)"
     names = {f"{schema}_{role}": role for role in ROLES}
-    found = [names[name] for (name,) in connection.execute(query, (list(names),))]
-    for statement in _grants(schema, list_tables(connection, schema), found):
+    existing = [names[name] for (name,) in connection.execute(query, (list(names),))]
+    for statement in _grants(schema, list_tables(connection, schema), existing):
         connection.execute(statement)
 
 
