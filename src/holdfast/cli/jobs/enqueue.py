@@ -8,28 +8,16 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import Struct
 
+from holdfast.admin.actions.actions import EnqueuedJob
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.domain.jobs.dependencies import After
-from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import check_payload, new_job_of
 from holdfast.domain.jobs.new_job import EnqueueOutcome, OnConflict
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, InvalidPayload
-
-
-class EnqueueAnswer(Struct, frozen=True):
-    """The enqueued job, and what the enqueue did; if *created* is false, the job existed before."""
-
-    id: JobId
-    created: bool
-    outcome: EnqueueOutcome
-    kind: str
-    queue: str
-
 
 #: What follows the job's id in the text for people.
 _ANSWERS = {
@@ -40,7 +28,7 @@ _ANSWERS = {
 }
 
 
-@command("enqueue", answers=EnqueueAnswer, changes=True)
+@command("enqueue", answers=EnqueuedJob, changes=True)
 @click.argument("kind")
 @click.option("-p", "--payload", default="{}", metavar="JSON|@FILE|-", help="The handler's parameters.")
 @click.option("-q", "--queue", help="Another queue than the kind's.")
@@ -85,7 +73,7 @@ def enqueue(session: CliSession, *, kind: str, payload: str, **options: Any) -> 
         **options,
     )
     (job,) = session.actions.jobs.enqueue_all("enqueue", [request], note=kind)
-    answer = EnqueueAnswer(job.id, job.created, job.outcome, kind, request.queue)
+    answer = EnqueuedJob(job.id, job.created, job.outcome, kind, request.queue)
     text = f"job {job.id}{_ANSWERS[job.outcome].format(job.waits_for)}"
     session.output.value(answer, lambda: [str(job.id) if session.output.quiet else text])
 

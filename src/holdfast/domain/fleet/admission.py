@@ -65,14 +65,14 @@ def profile_name(label: str | None, argv: Sequence[str]) -> str:
     An interpreter runs anything, so the name of its script belongs to it.
     """
     labelled = (label or "").partition("/")[0]
-    return labelled or " ".join(_program(list(argv)))[:MAX_NAME]
+    return labelled or " ".join(_executable(list(argv)))[:MAX_NAME]
 
 
-def _program(argv: list[str]) -> list[str]:
+def _executable(argv: list[str]) -> list[str]:
     name = argv[0].rpartition("/")[2] or argv[0]
     if name == "env":
         rest = [word for word in argv[1:] if not word.startswith("-") and "=" not in word]
-        return _program(argv[argv.index(rest[0]) :]) if rest else [name]
+        return _executable(argv[argv.index(rest[0]) :]) if rest else [name]
     if _INTERPRETER.fullmatch(name) is None:
         return [name]
     words = iter(argv[1:])
