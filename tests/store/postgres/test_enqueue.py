@@ -116,3 +116,13 @@ def test_it_follows_the_callers_transaction(database, store):
         connection.execute("SELECT holdfast.enqueue('mail', '{}')")
         connection.rollback()
     assert database.execute("SELECT count(*) FROM holdfast.job")[0][0] == 0
+
+
+def test_a_job_from_sql_has_the_published_version(store, database):
+    """K13: SQL enqueues for the newest code that has published the kind."""
+    with holdfast.Holdfast(database.url) as app:
+        app.job(name="mail", version=3)(lambda to: None)
+        app.store.kinds.publish([])
+    ((job_id,),) = database.execute("SELECT holdfast.enqueue('mail', '{\"to\": 7}')")
+    assert store.views.get(job_id).kind_version == 3
+    assert take_one(store, queues=("default",)).kind_version == 3
