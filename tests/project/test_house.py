@@ -65,7 +65,7 @@ ALIKE: dict[str, tuple[str, ...]] = {
         "NewJob EnqueueBody",
     ),
     "one has the words that people write, the other the values that they mean": (
-        *("UnitOptions UnitArguments", "ScheduleOptions Timing", "Command Edit"),
+        *("UnitOptions UnitArguments", "JobArguments KindOptions", "ScheduleOptions Timing", "Command Edit"),
         "Edit PresetValues",
     ),
     "a hot statement reads only the columns that it needs": (
