@@ -72,7 +72,7 @@ ALIKE: dict[str, tuple[str, ...]] = {
         "NewJob EnqueueBody",
     ),
     "one has the words that people write, the other the values that they mean": (
-        *("UnitOptions UnitArguments", "ScheduleOptions Timing", "Command Edit"),
+        *("UnitOptions UnitArguments", "JobArguments KindOptions", "ScheduleOptions Timing", "Command Edit"),
         "Edit PresetValues",
     ),
     "one is an action that a person is about to do, the other its row in the audit log": ("AuditEntry AuditedAction",),

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from holdfast import __version__
 from holdfast.domain.fleet.autoscaler import HostLoad
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
@@ -60,4 +59,4 @@ class WorkerSetup(Struct, frozen=True):
     def build(self) -> str:
         """Names the code of this worker: workers of one build read the same payloads."""
         digests = sorted({kind.digest for kind in self.kinds.values()})
-        return sha256(msgspec.json.encode([__version__, self.options.version, digests])).hexdigest()[:16]
+        return sha256(msgspec.json.encode([self.options.version, digests])).hexdigest()[:16]

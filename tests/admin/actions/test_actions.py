@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.admin.actions.actions import Actions
+from holdfast.admin.actions.enqueue import build_job
 from holdfast.admin.views.batches import unit_clusters
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.overview import error_clusters
@@ -234,3 +235,9 @@ def test_a_comma_within_a_value_divides_nothing():
     assert format_filter(Selector(labels=("a,b", "c"))) == r"label='a\,b,c'"
     for labels in [("a,b", "c"), ("a\\", "b"), ("a\\,b",), ("\\", ","), ("",), ("a", "")]:
         assert parse_filter(format_filter(Selector(labels=labels))) == Selector(labels=labels)
+
+
+def test_a_job_by_the_name_of_its_kind_has_the_published_version(actions, store):
+    """K13: the command line and the API enqueue for the newest code that has published the kind."""
+    store.kinds.publish([Kind("mail", mail, KindOptions(version=4)).published()])
+    assert build_job(store, "mail", {"to": 1}).kind_version == 4

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.jobs.job import State, WorkerId
+from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.refusal import load_refusals
 from holdfast.domain.jobs.verdict import Done, Unreadable
 from holdfast.domain.jobs.why import Because
@@ -244,8 +245,6 @@ def test_a_revived_job_is_read_by_every_build_again(store, start):
 
 def test_a_replacement_brings_its_own_version_and_is_tried_by_all(store, start):
     """K13: replace changes payload and version together, and releases a job that no worker could read."""
-    from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
-
     start(OLD)
     first = NewJob(kind="mail", unique=Unique("k"), kind_version=2)
     job_id = store.jobs.enqueue(first).id
@@ -275,3 +274,15 @@ def test_one_claim_serves_both_lanes_in_order_of_priority(store, start):
     first, last = put(store, priority=9), put(store, priority=1)
     claimed = [lease.job_id for lease in take(store, 10, build=NEW, lease_duration=timedelta(seconds=60))]
     assert (claimed[0], claimed[-1], len(claimed)) == (first, last, 3)
+
+
+def test_a_refused_command_waits_in_line_for_its_reader(store, start):
+    """K13: an autoscaler sees the jobs that every build may claim, and those of its own build, in order."""
+    start(OLD)
+    start(NEW)
+    refused = put(store, priority=5)
+    refuse(store, OLD)
+    plain = put(store)
+    lines = {build: store.autoscaler.queue_line("default", "mail", limit=9, build=build) for build in (OLD, NEW)}
+    assert [job.job_id for job in lines[OLD]] == [plain]
+    assert [job.job_id for job in lines[NEW]] == [refused, plain]

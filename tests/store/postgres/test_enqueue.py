@@ -203,3 +203,13 @@ def test_the_types_of_a_handler_do_not_change_the_key(database):
         first = pay.enqueue(amount=5)
         for text in ('{"amount": 5}', '{"amount": 5.0}', '{"amount":50e-1}'):
             assert database.execute("SELECT holdfast.enqueue('pay', %s::json)", (text,)) == [(first.id,)]
+
+
+def test_a_job_from_sql_has_the_published_version(store, database):
+    """K13: SQL enqueues for the newest code that has published the kind."""
+    with holdfast.Holdfast(database.url) as app:
+        app.job(name="mail", version=3)(lambda to: None)
+        app.store.kinds.publish([])
+    ((job_id,),) = database.execute("SELECT holdfast.enqueue('mail', '{\"to\": 7}')")
+    assert store.views.get(job_id).kind_version == 3
+    assert take_one(store, queues=("default",)).kind_version == 3

@@ -48,9 +48,9 @@ class AutoscalerStore(Noun):
         self._backend.run(query("set_queue_scale", name=queue, least=least, most=most), repeatable=True)
         self._backend.notify(QUEUES)
 
-    def queue_line(self, queue: str, kind: str, *, limit: int) -> list[ReadyCommand]:
-        """The first ready jobs of a queue and kind, in the order of claims."""
-        return self._fetch("list_ready_jobs", ReadyCommand, queue=queue, kind=kind, limit=limit)
+    def queue_line(self, queue: str, kind: str, *, limit: int, build: str = "") -> list[ReadyCommand]:
+        """The first ready jobs of a queue and kind that workers of *build* may claim, in the order of claims."""
+        return self._fetch("list_ready_jobs", ReadyCommand, queue=queue, kind=kind, limit=limit, build=build)
 
     @transaction()
     def claim(

@@ -1,13 +1,13 @@
 -- name: list_ready_jobs
--- List the first ready jobs of a lane with the columns that forecast their memory.
+-- List the first ready jobs of a queue and kind that this build may claim, with the columns that forecast their memory.
 -- planner: LATERAL with LIMIT 1 forces a primary-key lookup, as in live_with_job.
 SELECT candidate.id AS job_id, job.label, job.payload::text AS payload, job.on_lost
-FROM (
+FROM {readers} AS readers (name) CROSS JOIN LATERAL (
     SELECT id, priority, due_at FROM holdfast.live
-    WHERE state = 'ready' AND queue = :queue AND kind = :kind AND reader = ''
+    WHERE state = 'ready' AND queue = :queue AND kind = :kind AND reader = readers.name
     ORDER BY priority DESC, due_at, id LIMIT :limit::bigint) AS candidate
 CROSS JOIN LATERAL (SELECT label, payload, on_lost FROM holdfast.job WHERE job.id = candidate.id LIMIT 1) AS job
-ORDER BY candidate.priority DESC, candidate.due_at, candidate.id
+ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :limit::bigint
 
 -- name: claim_job
 -- Claim one chosen job, if it is still ready.

@@ -1,9 +1,10 @@
 -- name: list_ready_jobs
--- List the first ready jobs of a lane with the columns that forecast their memory.
+-- List the first ready jobs of a queue and kind that this build may claim, with the columns that forecast their memory.
 SELECT live.id AS job_id, job.label, job.payload, job.on_lost
-FROM holdfast_live AS live CROSS JOIN holdfast_job AS job
-WHERE live.state = 'ready' AND live.queue = :queue AND live.kind = :kind AND live.reader = ''
-    AND job.id = live.id
+FROM {readers} AS readers CROSS JOIN holdfast_live AS live CROSS JOIN holdfast_job AS job
+WHERE job.id = live.id AND live.id IN (
+    SELECT id FROM holdfast_live WHERE state = 'ready' AND queue = :queue AND kind = :kind AND reader = readers.name
+    ORDER BY priority DESC, due_at, id LIMIT :limit)
 ORDER BY live.priority DESC, live.due_at, live.id LIMIT :limit
 
 -- name: claim_job

@@ -56,7 +56,7 @@ class Autoscaler:
         store, options = setup.store, setup.options.autoscaler
         self.wake = threading.Event()
         self._store = store
-        self._worker = setup.worker
+        self._worker, self._build = setup.worker, setup.build
         self._kind = setup.kinds[COMMAND]
         self._served = setup.options.queues
         self._slots = setup.options.slots
@@ -91,7 +91,7 @@ class Autoscaler:
         return None
 
     def _admit(self, queue: ScaledQueue) -> Run | None:
-        line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window)
+        line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window, build=self._build)
         running = self._all_running()
         choice = queue.choose(self._candidates(line), running, self._host.room(running))
         if choice is None:
@@ -229,7 +229,7 @@ class Autoscaler:
             self._changed()
 
     def _next_fits(self, queue: ScaledQueue) -> bool:
-        line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window)
+        line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window, build=self._build)
         candidates, running = self._candidates(line), self._all_running()
         return choose(candidates, running, self._host.room(running), waited={}).chosen is not None
 
