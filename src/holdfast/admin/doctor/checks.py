@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.admin.doctor.descriptors import descriptors
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.commands import invariants
 from holdfast.domain.commands.command import COMMAND, load_command
@@ -115,6 +116,7 @@ def check_store(store: Store) -> Iterator[HealthCheck]:
     yield from tools.health()
     view = overview(store)
     yield from workers(view)
+    yield from descriptors(view.workers)
     yield from queues(view)
     yield from schedules(store, view)
     if dead := view.counts[State.DEAD].count:
