@@ -52,7 +52,7 @@ def test_a_parent_that_closes_its_store_takes_nothing_from_its_child(store, path
         threading.Event().wait(0.01)
     store.close()
     child.go()
-    assert (child.code(), ids(path)) == (0, [*range(1, 14)])
+    assert (child.code(), ids(path)) == (0, [*range(1, 14)]), "I1 is broken: acknowledged jobs are lost"
 
 
 def test_another_process_that_closes_takes_nothing_from_a_forked_child(store, path):

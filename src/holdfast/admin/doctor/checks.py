@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.admin.doctor.descriptors import descriptors
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.commands import invariants
 from holdfast.domain.commands.command import COMMAND, load_command
@@ -117,6 +118,7 @@ def check_store(store: Store) -> Iterator[HealthCheck]:
     if view.stopped is not None:
         yield warn("stopped", mask_text(view.stopped.text), "Let it go on with holdfast resume --all.")
     yield from workers(view)
+    yield from descriptors(view.workers)
     yield from queues(view)
     yield from schedules(store, view)
     if dead := view.counts[State.DEAD].count:

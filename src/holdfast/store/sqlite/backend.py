@@ -63,6 +63,7 @@ class SqliteBackend:
         self._busy_timeout = busy_timeout
         self._patience = None if patience is None else patience.total_seconds()
         self._closed = False
+        self._forkable = False
         self._checkpoints = Checkpoints(self.path)
         self._make_connections()
         refuse_network_file_system(self.path)
