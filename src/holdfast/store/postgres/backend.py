@@ -39,7 +39,7 @@ from holdfast.store.postgres.connections import (
     translated,
 )
 from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
-from holdfast.store.postgres.schema import check_or_migrate, migrate
+from holdfast.store.postgres.schema import migrate, open_schema
 from holdfast.store.postgres.statements import Statements
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class PostgresBackend:
         schema: str = "holdfast",
         prepare: bool = True,
         create: bool = True,
+        may_migrate: bool = False,
         connections: int = 10,
         patience: timedelta | None = None,
     ) -> None:
@@ -87,7 +88,8 @@ class PostgresBackend:
         )
         # A connection of its own fails at once, with the reason, where a pool would wait.
         with translated(), psycopg.connect(url, **connect_options(url)) as connection:
-            self.installation = check_or_migrate(connection, self.statements, create=create)
+            opened = open_schema(connection, self.statements, create=create, may_migrate=may_migrate)
+            self.installation, self.migrated = opened
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: Connection) -> list[Any]:

@@ -19,7 +19,7 @@ from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissin
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
-from holdfast.store.sqlite.schema import check_or_migrate, holds_store, migrate
+from holdfast.store.sqlite.schema import holds_store, migrate, open_schema
 from holdfast.store.sqlite.statements import perform, plain_cursor
 from holdfast.store.sqlite.writer import Checkpoints, Performer, Writer
 
@@ -52,6 +52,7 @@ class SqliteBackend:
         clock: Callable[[], datetime] = utc_now,
         busy_timeout: float = 30.0,
         create: bool = True,
+        may_migrate: bool = False,
         patience: timedelta | None = None,
     ) -> None:
         self.path = Path(path).expanduser().absolute()
@@ -71,7 +72,7 @@ class SqliteBackend:
         connection = self.connect()
         self._inode = self.path.stat().st_ino
         try:
-            self.installation = check_or_migrate(connection)
+            self.installation, self.migrated = open_schema(connection, may_migrate=may_migrate)
         except BaseException:
             connection.close()
             raise
