@@ -236,7 +236,7 @@ class Holdfast:
         }
         checked = worker_options(kinds, version=self._version, logs=log_folder(self.url), **options)
         kinds |= built_in_kinds()
-        self.store.kinds.publish([kinds[COMMAND].published()])
+        self._registry.migrated_store().kinds.publish([kinds[COMMAND].published()])
         return self._worker(kinds, checked)
 
     def scheduler(self, *, heartbeat: Duration = 10) -> Worker:
@@ -248,8 +248,9 @@ class Holdfast:
     def _worker(self, kinds: Mapping[str, Kind], options: WorkerOptions) -> Worker:
         from holdfast.worker.worker import Worker
 
+        store = self._registry.migrated_store()
         self.declare_schedules()
-        return Worker(self.store, kinds, options=options, request=self.request, providers=self.providers)
+        return Worker(store, kinds, options=options, request=self.request, providers=self.providers)
 
     def find_kind(self, name: str) -> Kind | None:
         """A kind by its name or an alias, including the kinds that run units."""

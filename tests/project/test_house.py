@@ -93,6 +93,7 @@ ALIKE: dict[str, tuple[str, ...]] = {
     ),
     "the public form leaves out what is private": ("TokenView Credential", "UnitLine UnitRow", "UnitLine UnitOutcome"),
     "the counters are named after the nouns of the store": ("Store ChangeCounters",),
+    "one is for a terminal, the other for a page, with other queues": ("DashboardView Overview",),
 }
 
 #: Tests of a whole floor or room, named after what they show.

@@ -100,6 +100,7 @@ API: dict[str, tuple[Ask, ...]] = {
         Ask("/schedule"),
     ),
     "GET /schedules": (Ask("/schedules"), Ask("/schedules?limit=2"), Ask("/schedules?after=nightly")),
+    "GET /stop-switch": (Ask("/stop-switch"),),
     "GET /workers": (Ask("/workers"),),
     "POST /batches/{id}/action": (
         *_act("/batches/2/action", {"action": "resume"}, {"action": "cancel"}, {"action": "rm"}),
@@ -178,6 +179,11 @@ API: dict[str, tuple[Ask, ...]] = {
         Ask("/schedules/action", {"name": "rollup", "action": "backfill"}),
         Ask("/schedules/action", {"name": "rollup", "action": "sing"}),
         Ask("/schedules/action", {"name": "nowhere", "action": "pause"}),
+    ),
+    "POST /stop-switch/action": (
+        *_act("/stop-switch/action", {"action": "drain", "note": "the moon"}, {"action": "emergency-stop"}),
+        *_act("/stop-switch/action", {"action": "resume"}),
+        Ask("/stop-switch/action", {"action": "sing"}),
     ),
     "POST /workers/action": (
         *_act(
@@ -303,6 +309,13 @@ PAGES: dict[str, tuple[Ask, ...]] = {
         Ask("/schedule/action?name=rollup", {"action": "rm", "sure": "1"}),
         Ask("/schedule/action?name=rollup", {"action": "rm", "sure": "1"}, "operator"),
         Ask("/schedule/action?name=nowhere", {"action": "pause"}),
+    ),
+    "POST /stop-switch/action": (
+        Ask("/stop-switch/action", {"action": "drain", "note": "the moon"}),
+        Ask("/stop-switch/action", {"action": "emergency-stop"}),
+        Ask("/stop-switch/action", {"action": "emergency-stop", "sure": "1"}),
+        Ask("/stop-switch/action", {"action": "resume"}),
+        Ask("/stop-switch/action", {"action": "sing"}),
     ),
     "POST /workers/action": (
         Ask("/workers/action?id=worker-1", {"request": "quiet"}),

@@ -31,6 +31,8 @@ class CliSession:
         self.began = time.monotonic()
         #: Whether the command may create a missing store.
         self.creates = False
+        #: Whether the command may migrate an older store.
+        self.may_migrate = False
         #: Shared options from the command line, by parameter name.
         self.flags: dict[str, Any] = {} if format is None else {"output": format}
 
@@ -82,7 +84,8 @@ class CliSession:
         """The store without an application, which most commands do not need and which is slower to load."""
         from holdfast.store import open_store
 
-        return open_store(self.url, create=self.creates or self._is_default_url)
+        create = self.creates or self._is_default_url
+        return open_store(self.url, create=create, may_migrate=self.may_migrate)
 
     @property
     def actor(self) -> str:

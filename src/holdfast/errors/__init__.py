@@ -26,6 +26,8 @@
     │   ├── StoreMoved              another store has taken its place
     │   ├── SchemaTooNew
     │   ├── SchemaMissing
+    │   ├── SchemaOutdated          it needs a migration
+    │   ├── SchemaMismatch          somebody has changed the schema
     │   ├── NotAStore
     │   ├── StoreReadOnly
     │   ├── NetworkFileSystem
@@ -71,7 +73,9 @@ from holdfast.errors.store import NetworkFileSystem as NetworkFileSystem
 from holdfast.errors.store import NotAStore as NotAStore
 from holdfast.errors.store import OtherDatabase as OtherDatabase
 from holdfast.errors.store import Refused as Refused
+from holdfast.errors.store import SchemaMismatch as SchemaMismatch
 from holdfast.errors.store import SchemaMissing as SchemaMissing
+from holdfast.errors.store import SchemaOutdated as SchemaOutdated
 from holdfast.errors.store import SchemaTooNew as SchemaTooNew
 from holdfast.errors.store import StatementTimeout as StatementTimeout
 from holdfast.errors.store import StoreFull as StoreFull

@@ -57,6 +57,20 @@ class SchemaMissing(ConfigurationError):
     hint = "Let an owner of the database migrate it, then start again."
 
 
+class SchemaOutdated(ConfigurationError):
+    """The schema of the store is older than this code needs."""
+
+    code = "E_SCHEMA_OUTDATED"
+    hint = "Migrate it with holdfast db migrate, or start a worker of this version."
+
+
+class SchemaMismatch(ConfigurationError):
+    """The schema of the store is not the one of its version: somebody has changed it, or a migration."""
+
+    code = "E_SCHEMA_MISMATCH"
+    hint = "See holdfast db check. Restore a backup, or undo the change."
+
+
 class NotAStore(ConfigurationError):
     """The file exists and is not a SQLite database."""
 

@@ -127,29 +127,31 @@ class Store:
         self.backend.close()
 
 
-def open_store(url: str, *, create: bool = True, patience: timedelta | None = None) -> Store:
+def open_store(url: str, *, create: bool = True, may_migrate: bool = False, patience: timedelta | None = None) -> Store:
     """Open the store that *url* names; its query may hold ``durability``, ``schema``, ``prepare``, ``connections``.
 
-    *patience* limits the time of each statement, for servers whose users wait for a page.
+    *patience* limits the time of each statement, for servers whose users wait for a page. *may_migrate*: an older
+    schema is brought up to date, as the owner of a store or a worker does it.
 
     Raises:
         SchemaMissing: The database holds no store, and *create* is false.
+        SchemaOutdated: The schema is older than this code needs, and *may_migrate* is false.
         UnknownScheme: No backend handles this scheme.
         MissingDriver: The driver is not installed.
     """
     scheme = url.partition(":")[0]
     match scheme:
         case "sqlite":
-            return _open_sqlite(url, create=create, patience=patience)
+            return _open_sqlite(url, create=create, may_migrate=may_migrate, patience=patience)
         case "postgresql" | "postgres":
-            return _open_postgres(url, create=create, patience=patience)
+            return _open_postgres(url, create=create, may_migrate=may_migrate, patience=patience)
         case _:
             if not re.fullmatch(r"[a-z][a-z0-9+]{0,20}", scheme):
                 raise UnknownScheme("this is no URL")  # not repeated: it may hold a password
             raise UnknownScheme(f"there is no store for {scheme!r} URLs", scheme=scheme)
 
 
-def _open_sqlite(url: str, *, create: bool, patience: timedelta | None) -> Store:
+def _open_sqlite(url: str, **opening: Any) -> Store:
     from holdfast.store.sqlite.backend import SqliteBackend
 
     options = dict(SqliteUrl.parse(url).options)
@@ -158,10 +160,10 @@ def _open_sqlite(url: str, *, create: bool, patience: timedelta | None) -> Store
         raise ConfigurationError(f"durability is 'full' or 'fast', not {durability!r}")
     if options:
         raise ConfigurationError(f"the URL has an unknown option {min(options)!r}")
-    return Store(SqliteBackend(sqlite_file(url), durability=durability, create=create, patience=patience))
+    return Store(SqliteBackend(sqlite_file(url), durability=durability, **opening))
 
 
-def _open_postgres(url: str, *, create: bool, patience: timedelta | None) -> Store:
+def _open_postgres(url: str, **opening: Any) -> Store:
     try:
         from holdfast.store.postgres.backend import DEFAULT_CONNECTIONS, MIN_CONNECTIONS, PostgresBackend
         from holdfast.store.postgres.connections import is_readable
@@ -189,4 +191,4 @@ def _open_postgres(url: str, *, create: bool, patience: timedelta | None) -> Sto
             "the URL of the database cannot be read", hint="Write @, : and / in a password as %40, %3A and %2F."
         )
     settings: dict[str, Any] = {"schema": schema, "prepare": prepare == "on", "connections": int(connections)}
-    return Store(PostgresBackend(target, create=create, patience=patience, **settings))
+    return Store(PostgresBackend(target, **settings, **opening))

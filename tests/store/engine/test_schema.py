@@ -181,7 +181,9 @@ def _migrated(path, *, start: int) -> list[tuple[str, str]]:
         for statement in split_script(script):
             connection.execute(statement)
     if start:
-        connection.execute("INSERT INTO holdfast_meta (version, oldest_code) VALUES (?, 1)", (start,))
+        connection.execute(
+            "INSERT INTO holdfast_meta (version, oldest_code, checksums, objects) VALUES (?, 1, '{}', '{}')", (start,)
+        )
     migrate(connection)
     found = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
     connection.close()

@@ -46,8 +46,9 @@ def test_no_claim_starts_a_job_of_any_queue(store, clock):
     clock.advance(timedelta(hours=1))
     store.leases.promote()
     queues = ("mail", "retries", "new", "limited")
-    assert [take(store, queues=(queue,), mark=mark) for queue in queues for mark in (False, True)] == [[]] * 8
-    assert take(store, 10, queues=queues) == []
+    begun = [take(store, queues=(queue,), mark=mark) for queue in queues for mark in (False, True)]
+    assert begun == [[]] * 8, "I12 is broken: a stopped store starts jobs"
+    assert take(store, 10, queues=queues) == [], "I12 is broken: a stopped store starts jobs"
     assert state(store, retried) is State.READY
     assert store.stop_switch.clear() is not None
     assert len(take(store, 10, queues=queues)) == 4

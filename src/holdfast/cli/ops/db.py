@@ -65,8 +65,13 @@ def db() -> None:
 
 @command("migrate", group=db, answers=MigrateAnswer, changes=True)
 def migrate(session: CliSession) -> None:
-    """Bring the schema of the store up to date. Opening a store does that too, where its user may."""
-    applied = session.store.backend.migrate()
+    """Create the store, or bring its schema up to date. A worker does so as well when it starts.
+
+    Other commands refuse a store whose schema is older than they need (exit 4). Claims wait at most seconds: a
+    migration gives up and tries again while another transaction, such as a dump, has tables locked.
+    """
+    session.may_migrate = True
+    applied = session.store.backend.migrated
     if applied:
         session.actions.record("db migrate", f"schema={SCHEMA_VERSION}")
     answer = MigrateAnswer(SCHEMA_VERSION, session.store.database.tools.server, applied)

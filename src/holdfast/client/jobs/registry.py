@@ -74,6 +74,18 @@ class KindRegistry:
                 self._store = open_store(self.url)
             return self._store
 
+    def migrated_store(self) -> Store:
+        """The open store of a worker: an older schema is migrated, and one that this code cannot use is refused.
+
+        Raises:
+            SchemaMismatch: The schema is not the one of its version.
+        """
+        with self.lock:
+            if self._store is None:
+                self._store = open_store(self.url, may_migrate=True)
+            self._store.database.require_schema()
+            return self.store()
+
     def unpublished(self) -> list[PublishedKind]:
         """The kinds that the store does not have yet."""
         kinds = [self.kinds[name] for name in sorted(self._unpublished)]

@@ -43,6 +43,8 @@ class Backend(Protocol):
     """One database, shared by all threads of the process."""
 
     name: str
+    #: The numbers of the migrations that were applied when it was opened.
+    migrated: list[int]
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         """Run one statement in a transaction of its own and return its rows; *timeout* limits its time.

@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.domain.fleet.queue import WORKER_SILENCE
 from holdfast.domain.health_check import HealthCheck
 from holdfast.domain.store_url import sqlite_url
-from holdfast.errors import InvalidInput, NotAStore, StoreInUse
+from holdfast.errors import InvalidInput, NotAStore, SchemaMismatch, StoreInUse
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import query, single
 
@@ -43,6 +43,7 @@ class DatabaseTools(Protocol):
     def server(self) -> str: ...
     def size(self) -> int: ...
     def damage(self) -> list[str]: ...
+    def schema_problems(self, *, essential: bool = False) -> list[str]: ...
     def health(self) -> Iterator[HealthCheck]: ...
     def vacuum(self) -> None: ...
     def snapshot(self) -> AbstractContextManager[TableReader]: ...
@@ -106,7 +107,26 @@ class Database:
         except NotAStore as error:
             damage = [error.message]
         finding = Finding("the database is not damaged", not damage, "; ".join(damage))
-        return [finding, *(self._check(statement, text) for statement, text in CHECKS.items())]
+        checks = (self._check(statement, text) for statement, text in CHECKS.items())
+        return [finding, self._check_schema(), *checks]
+
+    def _check_schema(self) -> Finding:
+        text = "the schema is the one of its version"
+        try:
+            problems = self.tools.schema_problems()
+        except NotAStore as error:
+            return Finding(text, ok=False, detail=f"cannot be read: {error.message}")
+        more = "" if len(problems) <= SHOWN_ROWS else f" and {len(problems) - SHOWN_ROWS} more"
+        return Finding(text, not problems, "; ".join(problems[:SHOWN_ROWS]) + more)
+
+    def require_schema(self) -> None:
+        """Check that the statements of this code can work on the schema.
+
+        Raises:
+            SchemaMismatch: Something of it is missing, or a migration was changed after it was applied.
+        """
+        if problems := self.tools.schema_problems(essential=True):
+            raise SchemaMismatch(f"the schema of the store is not the one of its version: {'; '.join(problems[:3])}")
 
     def _check(self, statement: str, text: str) -> Finding:
         try:

@@ -49,7 +49,7 @@ from holdfast.store.postgres.hosts import Hosts
 from holdfast.store.postgres.ids import IdSource
 from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from holdfast.store.postgres.pool import Calls, Pool
-from holdfast.store.postgres.schema import check_or_migrate, migrate
+from holdfast.store.postgres.schema import migrate, open_schema
 from holdfast.store.postgres.statements import Statements
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class PostgresBackend:
         schema: str = "holdfast",
         prepare: bool = True,
         create: bool = True,
+        may_migrate: bool = False,
         connections: int = DEFAULT_CONNECTIONS,
         patience: timedelta | None = None,
     ) -> None:
@@ -97,7 +98,8 @@ class PostgresBackend:
         survive_forks(self)
         # A connection of its own fails at once, with the reason, where a pool would wait.
         with translated(), self.connect(autocommit=True) as connection:
-            self.installation = check_or_migrate(connection, self.statements, create=create)
+            opened = open_schema(connection, self.statements, create=create, may_migrate=may_migrate)
+            self.installation, self.migrated = opened
 
     def _make_connections(self) -> None:
         self._ids = IdSource(self._draw)

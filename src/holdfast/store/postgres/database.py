@@ -13,9 +13,11 @@ from psycopg import sql
 from psycopg.sql import Identifier
 
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
+from holdfast.store.engine.migrations import schema_problems
 from holdfast.store.engine.operation import from_micros
 from holdfast.store.postgres.connections import Connection, translated
 from holdfast.store.postgres.roles import GUARDED, list_tables, role_statements
+from holdfast.store.postgres.schema import read_objects, read_record
 from holdfast.store.postgres.statements import quoted
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ MAX_CLOCK_OFFSET_S = 2.0
 #: The share of max_connections that may be in use.
 MOST_CONNECTIONS = 0.8
 OLD_TRANSACTION = timedelta(minutes=5)
+#: Indexes of a table that take more than this, in total and per row, are mostly empty: vacuum alone frees nothing.
+EMPTY_INDEX_BYTES, INDEX_BYTES_PER_ROW = 8_000_000, 500
 #: Rows that a cursor fetches at a time.
 FETCH_SIZE = 2000
 #: Conversions of PostgreSQL's types to the forms of SQLite, and back.
@@ -70,6 +74,13 @@ class PostgresDatabase:
         )
         with self._connection() as connection:
             return [f"the index {name} is not valid" for (name,) in connection.execute(query, (quoted(self._schema),))]
+
+    def schema_problems(self, *, essential: bool = False) -> list[str]:
+        """Differences between the schema of this version and the present one."""
+        statements = self._backend.statements
+        with self._connection() as connection:
+            record, present = read_record(connection, statements), read_objects(connection, statements)
+        return schema_problems("postgres", record, present, essential=essential)
 
     def health(self) -> Iterator[HealthCheck]:
         """Checks of the server's version and clock, of this user's privileges, and of vacuum."""
@@ -135,10 +146,18 @@ class PostgresDatabase:
             yield warn("vacuum", text, f"Find out what it does, or SELECT pg_terminate_backend({pid}).")
 
     def vacuum(self) -> None:
-        """Vacuum and analyse every table. No other process waits."""
+        """Vacuum and analyse every table, and rebuild indexes that are mostly empty. No other process waits."""
+        query = (
+            "SELECT relname FROM pg_class AS class JOIN pg_namespace AS namespace ON namespace.oid = relnamespace"
+            " WHERE nspname = %s AND relkind = 'r' AND pg_indexes_size(class.oid) > %s + greatest(reltuples, 0) * %s"
+        )
         with self._connection(autocommit=True) as connection:
             for table in list_tables(connection, self._schema):
                 connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(Identifier(self._schema, table)))
+            for (table,) in connection.execute(
+                query, (self._schema, EMPTY_INDEX_BYTES, INDEX_BYTES_PER_ROW)
+            ).fetchall():
+                connection.execute(sql.SQL("REINDEX TABLE CONCURRENTLY {}").format(Identifier(self._schema, table)))
 
     def roles(self) -> list[str]:
         """The statements that create the roles of least privilege."""

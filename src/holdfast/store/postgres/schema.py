@@ -1,35 +1,72 @@
-"""The schema of a PostgreSQL store: created on first use, migrated forward."""
+"""The schema of a PostgreSQL store: created on first use, migrated forward on request."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import psycopg
 from psycopg import errors
+from psycopg.types.json import Json
 
-from holdfast.errors import NO_STORE, SchemaMissing, SchemaTooNew
-from holdfast.store.engine import sql
+from holdfast.errors import NO_STORE, SchemaMissing, SchemaOutdated, SchemaTooNew, StoreUnavailable
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
+from holdfast.store.engine.migrations import Migration, SchemaRecord, all_migrations
 from holdfast.store.postgres.roles import renew_grants
 from holdfast.store.postgres.statements import Statements, quoted
 
 #: The advisory lock that serialises migrations over all processes.
 _MIGRATION_LOCK = 0x686F6C6466617374
+#: The longest wait of a migration for a lock: claims queue behind it meanwhile.
+LOCK_TIMEOUT_S = 2.0
+#: Pauses between attempts to get the locks.
+RETRY_DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
+_BLOCKED = (
+    "Find the transaction with SELECT pid, query FROM pg_stat_activity WHERE state <> 'idle', and try again after its"
+    " end. A dump is one, too."
+)
+#: Tests replace the clock of the store, so its definition is not compared.
+_OBJECTS = """
+SELECT 'column ' || class.relname || '.' || attname, format_type(atttypid, atttypmod)
+FROM pg_attribute JOIN pg_class AS class ON class.oid = attrelid
+JOIN pg_namespace AS namespace ON namespace.oid = relnamespace
+WHERE nspname = %(schema)s AND relkind = 'r' AND attnum > 0 AND NOT attisdropped
+UNION ALL
+SELECT CASE relkind WHEN 'i' THEN 'index ' ELSE 'view ' END || relname,
+    CASE relkind WHEN 'i' THEN md5(pg_get_indexdef(class.oid)) ELSE '' END
+FROM pg_class AS class JOIN pg_namespace AS namespace ON namespace.oid = relnamespace
+WHERE nspname = %(schema)s AND relkind IN ('i', 'v')
+UNION ALL
+SELECT 'function ' || proname, CASE proname WHEN 'now' THEN '' ELSE md5(prosrc) END
+FROM pg_proc JOIN pg_namespace AS namespace ON namespace.oid = pronamespace WHERE nspname = %(schema)s
+UNION ALL
+SELECT 'trigger ' || tgname, '' FROM pg_trigger JOIN pg_class AS class ON class.oid = tgrelid
+JOIN pg_namespace AS namespace ON namespace.oid = relnamespace WHERE nspname = %(schema)s AND NOT tgisinternal
+"""
+
+Connection = psycopg.Connection[Any]
 
 
-def check_or_migrate(connection: psycopg.Connection[Any], statements: Statements, *, create: bool = True) -> str:
-    """Create or migrate the schema, check that this code may use it, and return the installation's id.
+def open_schema(
+    connection: Connection, statements: Statements, *, create: bool = True, may_migrate: bool = False
+) -> tuple[str, list[int]]:
+    """Create the schema, or migrate it if *may_migrate*, and check that this code may use it.
+
+    Returns the id of the installation, and the numbers of the migrations that were applied.
 
     Raises:
         SchemaTooNew: The schema needs newer code.
-        SchemaMissing: The schema is missing or too old, and this role may not change it.
+        SchemaOutdated: This code needs a newer schema, and *may_migrate* is false.
+        SchemaMissing: There is none and *create* is false, or this role may not change it.
     """
-    meta = _read_meta(connection, statements)
+    meta, applied = _read_meta(connection, statements), []
     if meta is None and not create:
         raise SchemaMissing(f"there is no store in schema {statements.schema!r}", hint=NO_STORE)
+    if meta is not None and meta[0] < SCHEMA_VERSION and not may_migrate:
+        raise SchemaOutdated(f"the store has schema {meta[0]}, and this code needs {SCHEMA_VERSION}")
     if meta is None or meta[0] < SCHEMA_VERSION:
         try:
-            migrate(connection, statements)
+            applied = migrate(connection, statements)
         except errors.InsufficientPrivilege as error:
             raise SchemaMissing(
                 f"schema {statements.schema!r} is not up to date, and may not be changed: {error}"
@@ -43,39 +80,110 @@ def check_or_migrate(connection: psycopg.Connection[Any], statements: Statements
             version=version,
             code=SCHEMA_VERSION,
         )
-    return installation
+    return installation, applied
 
 
-def migrate(connection: psycopg.Connection[Any], statements: Statements) -> list[int]:
-    """Apply the missing migrations, each in its own transaction, and return their numbers.
+def migrate(connection: Connection, statements: Statements) -> list[int]:
+    """Apply the missing migrations one by one and return their numbers.
 
     Roles that exist get their privileges on new tables in the same transaction.
+
+    Raises:
+        StoreUnavailable: Another transaction has locked a table for too long.
     """
-    applied = []
-    for number, text in enumerate(sql.migrations("postgres"), start=1):
+    return [each.number for each in all_migrations("postgres") if _apply_patiently(connection, statements, each)]
+
+
+def _apply_patiently(connection: Connection, statements: Statements, migration: Migration) -> bool:
+    """Apply one migration. It waits for locks only briefly, because claims queue behind it, and tries again."""
+    pause = threading.Event()
+    for delay in RETRY_DELAYS_S:
+        try:
+            return _apply(connection, statements, migration)
+        except errors.LockNotAvailable:
+            pause.wait(delay)
+    try:
+        return _apply(connection, statements, migration)
+    except errors.LockNotAvailable as error:
+        text = f"migration {migration.number} cannot lock its tables: {str(error).splitlines()[0]}"
+        raise StoreUnavailable(text, hint=_BLOCKED) from error
+
+
+def _apply(connection: Connection, statements: Statements, migration: Migration) -> bool:
+    """Apply a migration, unless the store has it already."""
+    if migration.concurrent:
+        return _apply_concurrently(connection, statements, migration)
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {int(LOCK_TIMEOUT_S * 1000)}".encode())
+        connection.execute("SET LOCAL statement_timeout = 0")
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+        meta = _read_meta(connection, statements)
+        if meta is not None and meta[0] >= migration.number:
+            return False
+        if meta is None:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(statements.schema)}".encode())
+        connection.execute(statements.in_schema(migration.text).encode())
+        _record(connection, statements, migration, first=meta is None)
+        renew_grants(connection, statements.schema)
+    return True
+
+
+def _apply_concurrently(connection: Connection, statements: Statements, migration: Migration) -> bool:
+    """Build indexes while others write. It waits for transactions under way, and nobody waits for it."""
+    connection.execute("SELECT set_config('statement_timeout', '0', false)")
+    connection.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
+    try:
+        meta = _read_meta(connection, statements)
+        if meta is not None and meta[0] >= migration.number:
+            return False
+        _drop_invalid_indexes(connection, statements)
+        for statement in migration.statements:
+            connection.execute(statements.in_schema(statement).encode())
         with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-            meta = _read_meta(connection, statements)
-            if meta is not None and meta[0] >= number:
-                continue
-            if meta is None:
-                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(statements.schema)}".encode())
-            connection.execute(statements.in_schema(text).encode())
-            _write_version(connection, statements, number)
-            renew_grants(connection, statements.schema)
-            applied.append(number)
-    return applied
+            _record(connection, statements, migration, first=False)
+        return True
+    finally:
+        if not connection.closed:
+            connection.execute("SELECT pg_advisory_unlock(%s)", (_MIGRATION_LOCK,))
+            connection.execute("RESET statement_timeout")
 
 
-def _write_version(connection: psycopg.Connection[Any], statements: Statements, number: int) -> None:
-    text = statements.in_schema(
-        "INSERT INTO holdfast.meta (version, oldest_code) VALUES (%s, %s) ON CONFLICT (single_row)"
-        " DO UPDATE SET version = excluded.version, oldest_code = excluded.oldest_code"
+def _drop_invalid_indexes(connection: Connection, statements: Statements) -> None:
+    """Drop what is left of an index whose creation broke off."""
+    query = (
+        "SELECT relname FROM pg_index JOIN pg_class AS class ON class.oid = indexrelid"
+        " JOIN pg_namespace AS namespace ON namespace.oid = relnamespace WHERE nspname = %s AND NOT indisvalid"
     )
-    connection.execute(text.encode(), (number, OLDEST_CODE))
+    for (name,) in connection.execute(query, (statements.schema,)).fetchall():
+        connection.execute(f"DROP INDEX CONCURRENTLY {quoted(statements.schema)}.{quoted(name)}".encode())
 
 
-def _read_meta(connection: psycopg.Connection[Any], statements: Statements) -> tuple[int, int, str] | None:
+def _record(connection: Connection, statements: Statements, migration: Migration, *, first: bool) -> None:
+    """Write the version, the checksum of the migration, and the objects that the schema has now."""
+    checksums = {} if first else read_record(connection, statements).checksums
+    checksums[str(migration.number)] = migration.checksum
+    text = statements.in_schema(
+        "INSERT INTO holdfast.meta (version, oldest_code, checksums, objects) VALUES (%s, %s, %s, %s)"
+        " ON CONFLICT (single_row) DO UPDATE SET version = excluded.version, oldest_code = excluded.oldest_code,"
+        " checksums = excluded.checksums, objects = excluded.objects"
+    )
+    objects = read_objects(connection, statements)
+    connection.execute(text.encode(), (migration.number, OLDEST_CODE, Json(checksums), Json(objects)))
+
+
+def read_record(connection: Connection, statements: Statements) -> SchemaRecord:
+    """The checksums and objects that the last migration recorded."""
+    text = statements.in_schema("SELECT checksums, objects FROM holdfast.meta")
+    checksums, objects = connection.execute(text.encode()).fetchone() or ({}, {})
+    return SchemaRecord(checksums, objects)
+
+
+def read_objects(connection: Connection, statements: Statements) -> dict[str, str]:
+    """The columns, indexes, functions, triggers and views of the schema."""
+    return dict(connection.execute(_OBJECTS, {"schema": statements.schema}).fetchall())
+
+
+def _read_meta(connection: Connection, statements: Statements) -> tuple[int, int, str] | None:
     # The catalogue's rows, not to_regclass(): its cache may predate the lock.
     query = (
         "SELECT 1 FROM pg_catalog.pg_class AS class"

@@ -22,7 +22,7 @@ from holdfast.store.sqlite.callers import autocommits, lock_for_caller
 from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited
 from holdfast.store.sqlite.files import create_private, is_busy, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
-from holdfast.store.sqlite.schema import check_or_migrate, holds_store, migrate
+from holdfast.store.sqlite.schema import holds_store, migrate, open_schema
 from holdfast.store.sqlite.statements import perform, plain_cursor
 from holdfast.store.sqlite.writer import Checkpoints, Performer, Writer
 
@@ -55,6 +55,7 @@ class SqliteBackend:
         clock: Callable[[], datetime] = utc_now,
         busy_timeout: float = 30.0,
         create: bool = True,
+        may_migrate: bool = False,
         patience: timedelta | None = None,
     ) -> None:
         self.path = Path(path).expanduser().resolve()
@@ -76,7 +77,7 @@ class SqliteBackend:
             connection = self.connect()
             try:
                 self._inode = self.path.stat().st_ino
-                self.installation = check_or_migrate(connection)
+                self.installation, self.migrated = open_schema(connection, may_migrate=may_migrate)
             except BaseException:
                 connection.close()
                 raise

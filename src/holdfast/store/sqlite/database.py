@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
 from holdfast.store.engine.database import TABLES
+from holdfast.store.engine.migrations import schema_problems
 from holdfast.store.sqlite.files import create_private
+from holdfast.store.sqlite.schema import read_objects, read_record
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.backend import SqliteBackend
@@ -53,6 +55,12 @@ class SqliteDatabase:
     def damage(self) -> list[str]:
         with self._connection() as connection:
             return [row[0] for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
+
+    def schema_problems(self, *, essential: bool = False) -> list[str]:
+        """Differences between the schema of this version and the present one."""
+        with self._connection() as connection:
+            record, present = read_record(connection), read_objects(connection)
+        return schema_problems("sqlite", record, present, essential=essential)
 
     def health(self) -> Iterator[HealthCheck]:
         """Checks of the file, its disk and its log."""

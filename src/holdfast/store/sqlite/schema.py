@@ -1,29 +1,36 @@
-"""The schema of a SQLite store: created on first use, migrated forward."""
+"""The schema of a SQLite store: created on first use, migrated forward on request."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from holdfast.errors import SchemaTooNew
-from holdfast.store.engine import sql
+from holdfast.errors import SchemaOutdated, SchemaTooNew
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
+from holdfast.store.engine.migrations import SchemaRecord, all_migrations
 from holdfast.store.sqlite.files import translated
 
 
-def check_or_migrate(connection: sqlite3.Connection) -> str:
-    """Create or migrate the schema, check that this code may use it, and return the installation's id.
+def open_schema(connection: sqlite3.Connection, *, may_migrate: bool = False) -> tuple[str, list[int]]:
+    """Create the schema, or migrate it if *may_migrate*, and check that this code may use it.
+
+    Returns the id of the installation, and the numbers of the migrations that were applied.
 
     Raises:
         SchemaTooNew: The schema needs newer code.
+        SchemaOutdated: This code needs a newer schema, and *may_migrate* is false.
     """
+    applied: list[int] = []
     with translated():
         meta = _read_meta(connection)
+        if meta is not None and meta[0] < SCHEMA_VERSION and not may_migrate:
+            raise SchemaOutdated(f"the store has schema {meta[0]}, and this code needs {SCHEMA_VERSION}")
         if meta is None or meta[0] < SCHEMA_VERSION:
-            migrate(connection)
+            applied = migrate(connection)
             meta = _read_meta(connection)
         assert meta is not None
         version, oldest_code, installation = meta
@@ -33,7 +40,7 @@ def check_or_migrate(connection: sqlite3.Connection) -> str:
             version=version,
             code=SCHEMA_VERSION,
         )
-    return installation
+    return installation, applied
 
 
 def holds_store(path: Path) -> bool:
@@ -49,25 +56,44 @@ def migrate(connection: sqlite3.Connection) -> list[int]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         meta = _read_meta(connection)
-        applied = []
-        for number, text in enumerate(sql.migrations("sqlite"), start=1):
-            if meta is None or meta[0] < number:
-                for statement in split_script(text):
-                    connection.execute(statement)
-                applied.append(number)
-        if applied:
+        migrations = all_migrations("sqlite")
+        missing = [each for each in migrations if meta is None or meta[0] < each.number]
+        for migration in missing:
+            for statement in split_script(migration.text):
+                connection.execute(statement)
+        if missing:
+            checksums = {} if meta is None else read_record(connection).checksums
+            checksums |= {str(each.number): each.checksum for each in missing}
             connection.execute(
-                "INSERT INTO holdfast_meta (single_row, version, oldest_code) VALUES (1, ?, ?)"
-                " ON CONFLICT (single_row) DO UPDATE"
-                " SET version = excluded.version, oldest_code = excluded.oldest_code",
-                (applied[-1], OLDEST_CODE),
+                "INSERT INTO holdfast_meta (single_row, version, oldest_code, checksums, objects)"
+                " VALUES (1, ?, ?, ?, ?) ON CONFLICT (single_row) DO UPDATE SET version = excluded.version,"
+                " oldest_code = excluded.oldest_code, checksums = excluded.checksums, objects = excluded.objects",
+                (missing[-1].number, OLDEST_CODE, json.dumps(checksums), json.dumps(read_objects(connection))),
             )
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return applied
+    return [each.number for each in missing]
+
+
+def read_record(connection: sqlite3.Connection) -> SchemaRecord:
+    """The checksums and objects that the last migration recorded."""
+    checksums, objects = connection.execute("SELECT checksums, objects FROM holdfast_meta").fetchone()
+    return SchemaRecord(json.loads(checksums), json.loads(objects))
+
+
+def read_objects(connection: sqlite3.Connection) -> dict[str, str]:
+    """The columns, indexes, triggers and views of the store. Triggers of a store that was moved are left out."""
+    rows = connection.execute(
+        "SELECT 'column ' || item.name || '.' || field.name, field.type"
+        " FROM sqlite_master AS item JOIN pragma_table_info(item.name) AS field"
+        " WHERE item.type = 'table' AND item.name GLOB 'holdfast_*'"
+        " UNION ALL SELECT type || ' ' || name, sql FROM sqlite_master"
+        " WHERE type <> 'table' AND name GLOB 'holdfast_*' AND name NOT GLOB 'holdfast_closed_*'"
+    )
+    return dict(rows.fetchall())
 
 
 def split_script(text: str) -> Iterator[str]:

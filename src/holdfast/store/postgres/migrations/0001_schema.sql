@@ -11,7 +11,9 @@ CREATE TABLE holdfast.meta (
     single_row boolean PRIMARY KEY DEFAULT true CHECK (single_row),
     installation uuid NOT NULL DEFAULT gen_random_uuid(),
     version integer NOT NULL,
-    oldest_code integer NOT NULL               -- the oldest code that may use this schema
+    oldest_code integer NOT NULL,              -- the oldest code that may use this schema
+    checksums json NOT NULL,                   -- of the migrations, by number
+    objects json NOT NULL                      -- the columns, indexes and functions after the last migration
 );
 
 -- One row per life of the server. The table is unlogged on purpose: a crash empties it and a failover does not copy it.

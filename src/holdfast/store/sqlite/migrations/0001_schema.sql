@@ -11,6 +11,8 @@ CREATE TABLE holdfast_meta (
     installation TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
     version INTEGER NOT NULL,
     oldest_code INTEGER NOT NULL,              -- the oldest code that may use this schema
+    checksums TEXT NOT NULL,                   -- of the migrations, by number
+    objects TEXT NOT NULL,                     -- the columns, indexes and triggers after the last migration
     last_job_id INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 

@@ -1,0 +1,70 @@
+"""Migrations of the schema, their checksums, and the comparison of a schema with the one that they created."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from holdfast.store.engine import sql
+
+#: The first line of a migration whose statements run outside a transaction, each on its own. They create or drop
+#: indexes of PostgreSQL with CONCURRENTLY and IF [NOT] EXISTS: writers do not wait, and a second run is harmless.
+CONCURRENT = "-- migration: concurrent"
+#: The columns, indexes, functions, triggers and views of a schema, each with its definition or a hash of it.
+Objects = Mapping[str, str]
+
+
+class Migration(Struct, frozen=True):
+    """One step from a version of the schema to the next."""
+
+    number: int
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def concurrent(self) -> bool:
+        return self.text.startswith(CONCURRENT)
+
+    @property
+    def statements(self) -> list[str]:
+        """The statements of a concurrent migration."""
+        lines = (line for line in self.text.splitlines() if not line.lstrip().startswith("--"))
+        return [statement.strip() for statement in "\n".join(lines).split(";") if statement.strip()]
+
+
+class SchemaRecord(Struct, frozen=True):
+    """What the store recorded with its last migration: the checksums of all migrations by number, and all objects."""
+
+    checksums: dict[str, str]
+    objects: dict[str, str]
+
+
+def all_migrations(backend: str) -> list[Migration]:
+    """The migrations of a backend, oldest first."""
+    return [Migration(number, text) for number, text in enumerate(sql.migrations(backend), start=1)]
+
+
+def schema_problems(backend: str, record: SchemaRecord, present: Objects, *, essential: bool = False) -> list[str]:
+    """Differences between the schema of this code's version and the *present* one.
+
+    Objects that people have added are not reported. *essential* leaves out definitions of indexes and functions:
+    different ones do not make statements fail.
+    """
+    problems = [
+        f"migration {each.number} of this code is not the one that the store was migrated with"
+        for each in all_migrations(backend)
+        if record.checksums.get(str(each.number)) not in (None, each.checksum)
+    ]
+    for name, definition in record.objects.items():
+        if name not in present:
+            problems.append(f"{name} is missing")
+        elif present[name] != definition and name.startswith("column "):
+            problems.append(f"{name} is {present[name]}, not {definition}")
+        elif present[name] != definition and not essential:
+            problems.append(f"{name} has another definition")
+    return problems
