@@ -104,8 +104,6 @@ class Worker:
         self._active_runs = self._lifecycle.active_runs
         self._pool = ExecutorPool(setup, self._lifecycle)
         self.services = self._make_services(setup, ScopeProviders(providers or {}))
-        self._lifecycle.slot_freed = self.services.claimer.service.slot_freed
-        self._lifecycle.settled = self.services.claimer.service.settled
 
     def _make_services(self, setup: WorkerSetup, providers: ScopeProviders) -> Services:
         store, options, counts, lifecycle = setup.store, setup.options, self.counts, self._lifecycle
@@ -119,6 +117,7 @@ class Worker:
         claimer = Claimer(
             setup, self._pool, poll_interval=self._poll_interval, paused=lambda: watchdog.fenced or remote.quiet
         )
+        lifecycle.slot_freed, lifecycle.settled = claimer.slot_freed, claimer.settled
         maintenance = Maintenance(store, heartbeat=interval, retention=options.retention, maintained=counts.maintained)
         planner = Planner(store, providers, counts=counts) if options.plans else None
         helpers = (maintenance, planner, self._autoscaler)
