@@ -69,7 +69,7 @@ ALIKE: dict[str, tuple[str, ...]] = {
         "Edit PresetValues",
     ),
     "a hot statement reads only the columns that it needs": (
-        *("Job Lease", "Job JobNumbers", "Job ReadyCommand", "Schedule DueSchedule", "Credential AccessState"),
+        *("Job Lease", "Job JobNumbers", "Schedule DueSchedule", "Credential AccessState"),
         "FiredPlan _OpenPlan",
     ),
     "one is a request or a result, the other the row that keeps it": (
