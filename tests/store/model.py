@@ -115,8 +115,8 @@ class Model:
                 left[job.losses] -= 1
                 if left[job.losses] < 0:
                     continue
-            needs_slot = job.no_prefetch or job.losses or job.kind not in room.short or job.queue in self.limits
-            if len(taken) >= room.free and needs_slot:
+            slot_only = job.no_prefetch or job.losses or job.kind not in room.short or job.queue in self.limits
+            if len(taken) >= room.free and slot_only:
                 break
             taken.append(job)
         for job in taken:

@@ -209,3 +209,36 @@ def test_a_handler_that_does_not_stop_is_killed(run, active_runs, handle, fake_c
     fake_clock.at = 1006.0
     keeper.tick()
     assert handle.kills == 1
+
+
+def test_the_start_of_a_long_run_is_recorded_before_the_next_renewal(store, run, active_runs, fake_clock):
+    """K15: the watchdog wakes the heartbeat after about a second; the lease is not renewed for that."""
+    beat = Heartbeat(store, WORKER, active_runs, interval=10, lost=lambda run: None)
+    watchdog = Watchdog(active_runs, on_long_run=beat.on_long_run)
+    job_id, expires = run.lease.job_id, store.views.get(run.lease.job_id).lease_expires_at
+    run.begun_at = 1000.0
+    fake_clock.at += 0.9
+    watchdog.tick()
+    assert (beat.wake.is_set(), store.views.get(job_id).claimed) == (False, True)
+    fake_clock.at += 0.2
+    watchdog.tick()
+    assert (beat.wake.is_set(), round(beat.tick().next_in, 1)) == (True, 8.9)
+    job = store.views.get(job_id)
+    assert (job.claimed, job.attempts, job.lease_expires_at, run.started) == (False, 1, expires, True)
+    beat.wake.clear()
+    watchdog.tick()
+    assert not beat.wake.is_set()
+
+
+def test_a_lost_lease_is_reported_once(store, run, active_runs, fake_clock):
+    """K15: and a run that was released meanwhile has lost nothing."""
+    lost = []
+    beat = Heartbeat(store, WORKER, active_runs, interval=10, lost=lost.append)
+    store.leases.release([run.lease])
+    run.finished = True
+    beat.tick()
+    assert lost == []
+    run.finished = False
+    beat.tick()
+    beat.tick()
+    assert lost == [run]

@@ -77,11 +77,9 @@ class Worker:
         self._active_runs = self._lifecycle.active_runs
         self._pool = ExecutorPool(setup, self._lifecycle)
         self.services = self._make_services(setup, ScopeProviders(providers or {}))
-        self._lifecycle.slot_freed = self.services.claimer.service.slot_freed
         self.health = WorkerHealth(
             self.services, self._pool, remote_control=self._remote_control, options=options, stopping=self._stopping
         )
-        self._lifecycle.settled = self.services.claimer.service.settled
 
     def _make_services(self, setup: WorkerSetup, providers: ScopeProviders) -> Services:
         store, options, counts = setup.store, setup.options, self.counts
@@ -106,6 +104,7 @@ class Worker:
         maintenance = Maintenance(
             store, heartbeat=interval, retention=options.retention, logs=options.logs, maintained=counts.maintained
         )
+        lifecycle.slot_freed, lifecycle.settled = claimer.slot_freed, claimer.settled
         planner = Planner(store, providers, counts=counts) if options.plans else None
         helpers = (maintenance, planner, self._autoscaler)
         return Services(

@@ -222,10 +222,12 @@ def test_why_it_is_held(served):
 
 
 def test_why_it_runs_or_lapsed(served, clock):
-    """A silent worker is named."""
+    """K15: claimed is not running, until the start is recorded. A silent worker is named."""
     job_id = put(served)
-    take(served)
-    assert because(served, job_id) == [Because.RUNNING]
+    (lease,) = take(served)
+    assert (because(served, job_id), served.views.attempts(job_id)) == ([Because.CLAIMED], [])
+    served.leases.record_starts([lease])
+    assert (because(served, job_id), len(served.views.attempts(job_id))) == ([Because.RUNNING], 1)
     lapse(clock)
     assert "fell silent 1 s past its lease" in served.views.why(job_id)[0].text
 

@@ -41,7 +41,7 @@ ORDER BY priority DESC, due_at, id
 -- the first job that needs a free slot. No start is recorded.
 locked AS (                 -- other claims skip these rows, and find the next ones of the same lanes
     SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        lane.needs_slot OR candidate.no_prefetch OR candidate.losses > 0 AS needs_slot
+        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only
     FROM best AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT lane.jobs FOR UPDATE SKIP LOCKED) AS candidate
 ), surplus AS (             -- poison suspects beyond the room of their level
     SELECT id FROM (
@@ -49,7 +49,7 @@ locked AS (                 -- other claims skip these rows, and find the next o
         FROM locked WHERE losses > 1) AS suspect
     WHERE place > CASE losses WHEN 2 THEN :few::integer ELSE :alone::integer END
 ), ranked AS (
-    SELECT id, needs_slot, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
+    SELECT id, slot_only, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
     FROM locked WHERE NOT id = ANY(ARRAY(SELECT id FROM surplus))
 ), claimed AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
@@ -58,13 +58,13 @@ locked AS (                 -- other claims skip these rows, and find the next o
     -- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
     -- planner: CASE leaves out the ranks in the common case, in which every locked job is claimed.
     WHERE id = ANY(CASE
-        WHEN NOT EXISTS (SELECT FROM locked WHERE needs_slot AND (:ahead::bigint > 0 OR losses > 1))
+        WHEN NOT EXISTS (SELECT FROM locked WHERE slot_only AND (:ahead::bigint > 0 OR losses > 1))
         THEN ARRAY(SELECT id FROM locked)
         ELSE ARRAY(
             SELECT id FROM ranked
             WHERE place <= :free::bigint
                 OR place < (SELECT coalesce(min(place), :free::bigint + :ahead::bigint + 1) FROM ranked
-                    WHERE needs_slot AND place > :free::bigint)) END)
+                    WHERE slot_only AND place > :free::bigint)) END)
     RETURNING id, token, kind, kind_version, queue, attempts, no_prefetch, losses, priority, due_at
 )
 SELECT id AS job_id, token, kind, queue,
@@ -80,9 +80,9 @@ FROM claimed
 -- Claim the best ready jobs, in one order over all lanes. A lane is a queue and a kind that the worker serves, and a
 -- reader: all jobs but those that other builds refused, and those that only this build may claim. Queues with a limit
 -- are left out: claim_limited serves them.
-WITH lane AS (              -- needs_slot: jobs of this kind are never prefetched
+WITH lane AS (              -- slot_only: jobs of this kind are never prefetched
     SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader,
-        NOT (kinds.options->>'short')::boolean AS needs_slot
+        NOT (kinds.options->>'short')::boolean AS slot_only
     FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options)
     CROSS JOIN {readers} AS readers (name)
     WHERE {lane_of_worker} AND NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT EXISTS (
@@ -93,16 +93,16 @@ WITH lane AS (              -- needs_slot: jobs of this kind are never prefetche
     -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready; a join sorts all ready jobs.
     SELECT lane.* FROM lane CROSS JOIN LATERAL ({next_in_lane} LIMIT 1) AS candidate
 ), best AS (                -- how many of the best jobs each lane has, read without locks: no other rows are locked then
-    SELECT queue, kind, reader, needs_slot, :free::bigint + :ahead::bigint AS jobs
+    SELECT queue, kind, reader, slot_only, :free::bigint + :ahead::bigint AS jobs
     FROM filled WHERE (SELECT count(*) FROM filled) = 1
     UNION ALL
-    SELECT queue, kind, reader, needs_slot, count(*) AS jobs
+    SELECT queue, kind, reader, slot_only, count(*) AS jobs
     FROM (
-        SELECT lane.queue, lane.kind, lane.reader, lane.needs_slot
+        SELECT lane.queue, lane.kind, lane.reader, lane.slot_only
         FROM filled AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT :free::bigint + :ahead::bigint) AS candidate
         WHERE (SELECT count(*) FROM filled) > 1
         ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free::bigint + :ahead::bigint) AS first
-    GROUP BY queue, kind, reader, needs_slot
+    GROUP BY queue, kind, reader, slot_only
 ), {claim_best}
 
 -- name: claim_limited
@@ -119,14 +119,14 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
     WHERE queue.paused IS NOT TRUE AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
 ), lane AS (                -- jobs of limited queues are never prefetched
     SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader, queues.slots,
-        queues.limited OR NOT (kinds.options->>'short')::boolean AS needs_slot
+        queues.limited OR NOT (kinds.options->>'short')::boolean AS slot_only
     FROM capacity AS queues CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options)
     CROSS JOIN {readers} AS readers (name)
     WHERE {lane_of_worker} AND queues.slots > 0
 ), best AS (                -- as in claim, with at most as many jobs per queue as it has slots
-    SELECT queue, kind, reader, needs_slot, count(*) AS jobs
+    SELECT queue, kind, reader, slot_only, count(*) AS jobs
     FROM (
-        SELECT queue, kind, reader, needs_slot
+        SELECT queue, kind, reader, slot_only
         FROM (
             SELECT lane.*, candidate.id, candidate.priority, candidate.due_at, row_number() OVER (
                 PARTITION BY lane.queue ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS place
@@ -135,7 +135,7 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
         ) AS ranked_in_queue
         WHERE place <= slots
         ORDER BY priority DESC, due_at, id LIMIT :free::bigint + :ahead::bigint) AS first
-    GROUP BY queue, kind, reader, needs_slot
+    GROUP BY queue, kind, reader, slot_only
 ), {claim_best}
 
 -- name: read_requests

@@ -45,18 +45,18 @@ surplus AS (                -- poison suspects beyond the room of their level
         FROM best WHERE losses > 1)
     WHERE place > CASE losses WHEN 2 THEN :few ELSE :alone END
 ), ranked AS (
-    SELECT id, needs_slot, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
+    SELECT id, slot_only, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
     FROM best WHERE id NOT IN (SELECT id FROM surplus)
 )
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
     claimed_at = :now, lease_expires_at = :now + (:kinds->kind->>'lease_duration')
 WHERE id IN (
     -- planner: the common case, in which no job needs a slot, does without ranks.
-    SELECT id FROM best WHERE NOT EXISTS (SELECT 1 FROM best WHERE needs_slot)
+    SELECT id FROM best WHERE NOT EXISTS (SELECT 1 FROM best WHERE slot_only)
     UNION ALL
     SELECT id FROM ranked
-    WHERE EXISTS (SELECT 1 FROM best WHERE needs_slot) AND (place <= :free
-        OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE needs_slot AND place > :free)))
+    WHERE EXISTS (SELECT 1 FROM best WHERE slot_only) AND (place <= :free
+        OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE slot_only AND place > :free)))
 RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress
         WHERE job_id = holdfast_live.id) END AS checkpoint, kind_version
@@ -65,9 +65,9 @@ RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, prior
 -- Claim the best ready jobs, in one order over all lanes. A lane is a queue and a kind that the worker serves, and a
 -- reader: all jobs but those that other builds refused, and those that only this build may claim. Queues with a limit
 -- are left out: claim_limited serves them.
-WITH lane AS MATERIALIZED (     -- needs_slot: jobs of this kind are never prefetched
+WITH lane AS MATERIALIZED (     -- slot_only: jobs of this kind are never prefetched
     SELECT queues.value AS queue, kinds.key AS kind, readers.name AS reader,
-        NOT (kinds.value->>'short') AS needs_slot
+        NOT (kinds.value->>'short') AS slot_only
     FROM json_each(:queues) AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
     WHERE {lane_of_worker} AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch) AND NOT EXISTS (
         SELECT 1 FROM holdfast_queue AS queue
@@ -75,7 +75,7 @@ WITH lane AS MATERIALIZED (     -- needs_slot: jobs of this kind are never prefe
             AND (queue.paused OR queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL))
 ), best AS MATERIALIZED (       -- the first ready jobs over all lanes
     SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        lane.needs_slot OR candidate.no_prefetch OR candidate.losses > 0 AS needs_slot
+        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only
     FROM lane CROSS JOIN holdfast_live AS candidate
     WHERE candidate.id IN (
         SELECT id FROM holdfast_live
@@ -101,12 +101,12 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
     WHERE queue.paused IS NOT 1 AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
 ), lane AS MATERIALIZED (           -- jobs of limited queues are never prefetched
     SELECT queues.value AS queue, kinds.key AS kind, readers.name AS reader, queues.slots,
-        queues.limited OR NOT (kinds.value->>'short') AS needs_slot
+        queues.limited OR NOT (kinds.value->>'short') AS slot_only
     FROM capacity AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
     WHERE {lane_of_worker} AND queues.slots > 0
 ), ranked_in_queue AS (             -- the first ready jobs of each lane, ranked within their queue
     SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses, lane.slots,
-        lane.needs_slot OR candidate.no_prefetch OR candidate.losses > 0 AS needs_slot,
+        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only,
         row_number() OVER (
             PARTITION BY lane.queue ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS place
     FROM lane CROSS JOIN holdfast_live AS candidate
@@ -115,7 +115,7 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
         WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader AND {may_begin}
         ORDER BY priority DESC, due_at, id LIMIT :free + :ahead)
 ), best AS MATERIALIZED (           -- as in claim, with at most as many jobs per queue as it has slots
-    SELECT id, priority, due_at, losses, needs_slot FROM ranked_in_queue
+    SELECT id, priority, due_at, losses, slot_only FROM ranked_in_queue
     WHERE place <= slots
     ORDER BY priority DESC, due_at, id LIMIT :free + :ahead
 ), {claim_best}
