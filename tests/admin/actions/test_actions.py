@@ -55,6 +55,20 @@ def test_an_empty_selector_is_refused(actions):
     assert caught.value.hint == "Did you mean 'cancel'?"
 
 
+@pytest.mark.parametrize("action", ["retry", "restart"])
+def test_a_retry_says_which_dependents_stay_behind(actions, store, action):
+    """K17: and brings them back when it is asked to."""
+    first = put(store)
+    second = put(store, "later", after=After(ids=(first,)))
+    store.leases.settle(take_one(store), Failed(error="x", permanent=True))
+    refused = actions.jobs.perform(action, Selector(ids=(second,)))
+    assert (refused.changed, "before the one that it depends on" in refused.why) == (0, True)
+    assert actions.jobs.perform(action, Selector(ids=(first,))).left_behind == [second]
+    store.leases.settle(take_one(store), Failed(error="x", permanent=True))
+    both = actions.jobs.perform(action, Selector(ids=(first,)), with_dependents=True)
+    assert (both.ids, both.left_behind, both.matched) == ([first, second], [], 2)
+
+
 def test_a_dry_run_counts_and_changes_nothing(actions, store):
     job_id = put(store)
     done = actions.jobs.perform("cancel", Selector(ids=(job_id,)), dry_run=True)
