@@ -22,9 +22,9 @@ SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
-MAX_MODULES = 215
-MAX_PYTHON_LINES = 34_200
-MAX_SQL_LINES = 3_500
+MAX_MODULES = 250
+MAX_PYTHON_LINES = 38_500
+MAX_SQL_LINES = 4_200
 
 #: Modules that users import by name, and the layers below them that are one file.
 ENTRANCE_HALL = {"__init__", "__main__", "app", "files", "options", "settings", "testing"}

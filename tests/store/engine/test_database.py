@@ -23,7 +23,8 @@ from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly,
 from holdfast.store import open_store
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest
-from holdfast.store.engine.database import CHECKS, TABLES, Database
+from holdfast.store.engine.database import CHECKS, Database
+from holdfast.store.engine.migrations import TABLES
 from tests.store.schedules.test_plans import fire, step
 from tests.support.backends import START, open_database
 from tests.support.jobs import put, state, take_one

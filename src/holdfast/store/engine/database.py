@@ -16,17 +16,9 @@ from holdfast.domain.health_check import HealthCheck
 from holdfast.domain.store_url import sqlite_url
 from holdfast.errors import InvalidInput, NotAStore, SchemaMismatch, StoreInUse
 from holdfast.store.engine.backend import Backend
+from holdfast.store.engine.migrations import TABLES
 from holdfast.store.engine.operation import query, single
 
-#: All tables except ``meta``, in an order that satisfies their foreign keys.
-TABLES = (
-    *("kind", "queue", "stop_switch", "worker", "job", "live", "finished"),
-    *("dependency", "key", "attempt", "event", "progress", "step"),
-    *("batch", "unit", "unit_count", "in_flight", "inbox"),
-    *("schedule", "plan", "skipped_plan"),
-    *("memory_profile", "autoscaler_decision"),
-    *("audit_entry", "credential", "secret", "saved_filter", "idempotency_key", "trace"),
-)
 #: Wrong rows whose ids a finding lists.
 SHOWN_ROWS = 10
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
-from holdfast.store.engine.database import TABLES
-from holdfast.store.engine.migrations import schema_problems
+from holdfast.store.engine.migrations import TABLES, schema_problems
 from holdfast.store.sqlite.files import create_private
 from holdfast.store.sqlite.schema import read_objects, read_record
 
