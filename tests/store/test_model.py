@@ -278,7 +278,7 @@ class StoreMachine(RuleBasedStateMachine):
         for job_id, expected in self.model.jobs.items():
             job = found[job_id]
             seen = (job.state, job.queue, job.priority, job.due_at, job.attempts, job.crashes, job.token,
-                    job.poison_suspect, job.requested, job.worker)  # fmt: skip
+                    job.losses, job.requested, job.worker)  # fmt: skip
             requested = expected.seen()
             if job.state.finished and job.state is not State.DONE:
                 seen, requested = seen[:-1], requested[:-1]  # who held it last is told by its attempts

@@ -350,9 +350,11 @@ def test_suspects_have_room_by_their_level(app, gate):
     assert hands.pool.suspect_room() == (2, 1)
     refs = work.enqueue_many([{"n": n} for n in range(5)])
     lose(app, refs, 2)
-    hands.claim()
-    wait_until(lambda: hands.pool.running == 2)
-    assert (begun(app, refs), hands.pool.suspect_room()) == (2, (0, 1))
+    other = work.enqueue(n=9)
+    while hands.claim().next_in == 0.0:
+        pass
+    wait_until(lambda: hands.pool.running == 3)
+    assert (begun(app, refs), other.state, hands.pool.suspect_room()) == (2, State.RUNNING, (0, 1))
     for run in hands.worker._active_runs.all():
         run.begun_at -= SUSPECT_S
     assert hands.pool.suspect_room() == (2, 1)

@@ -53,7 +53,7 @@ class Claimer:
         #: Until when, and when next, leases of a claim whose answer was lost are looked for.
         self._in_doubt_until = self._reconcile_at = float("-inf")
         self._interval = FIRST_INTERVAL_S
-        #: The last claim took all that there was room for, so more jobs may be ready.
+        #: More jobs may be ready: the last claim took all that there was room for, or suspects had none.
         self._full = True
 
     def tick(self) -> TickResult:
@@ -117,6 +117,7 @@ class Claimer:
         self._full = free + ahead == 0
         if self._full or not self._kinds:
             return 0
+        suspects = self._pool.suspect_room()
         sent_at = clock.now()
         leases = self._store.leases.claim(
             self._worker,
@@ -125,13 +126,14 @@ class Claimer:
             free=free,
             ahead=ahead,
             short=short,
-            suspects=self._pool.suspect_room(),
+            suspects=suspects,
             limits=self._has_limits(),
             autoscaled=() if self._autoscaler is None else list(self._autoscaler.queues),
             unfinished=self._pool.unfinished,
             build=self._build,
         )
-        self._full = len(leases) == free + ahead
+        # Poison suspects beyond the room of their level may have taken the places of other jobs.
+        self._full = len(leases) == free + ahead or 0 in suspects or any(lease.losses > 1 for lease in leases)
         self._begin(leases, sent_at)
         return len(leases)
 

@@ -54,11 +54,11 @@ def test_the_line_is_the_order_of_claims(store):
 
 
 def test_one_that_was_chosen_is_claimed(store):
-    """Its start is marked, and nobody else gets it."""
+    """Its start is recorded before it begins, and nobody else gets it."""
     put(store, COMMAND, payload=PROGRAM)
     chosen = put(store, COMMAND, payload=PROGRAM)
     lease = store.autoscaler.claim(WORKER, chosen, queue="default", lease_duration=DEFAULT_LEASE)
-    assert (lease.job_id, lease.started, lease.attempt, lease.payload) == (chosen, True, 1, PROGRAM)
+    assert (lease.job_id, lease.starts_recorded, lease.attempt, lease.payload) == (chosen, True, 1, PROGRAM)
     assert state(store, chosen) is State.RUNNING
     assert store.autoscaler.claim(OTHER, chosen, queue="default", lease_duration=DEFAULT_LEASE) is None
 

@@ -68,7 +68,6 @@ def test_limited_and_free_queues_are_claimed_together(store):
     free = [put(store) for _ in range(2)]
     leases = take(store, 9, queues=("default", "tight"))
     assert [lease.job_id for lease in leases] == [tight[0], *free]
-    assert [lease.started for lease in leases] == [True, False, False]
 
 
 def test_urgency_holds_across_limited_and_free_queues(store):
@@ -77,13 +76,6 @@ def test_urgency_holds_across_limited_and_free_queues(store):
     put(store, queue="tight", priority=-9)
     urgent = put(store, priority=9)
     assert take_one(store, queues=("default", "tight")).job_id == urgent
-
-
-def test_a_limited_queue_is_never_prefetched(store):
-    """Its jobs come with marked starts."""
-    store.queues.set_limits("default", limit=5)
-    put(store)
-    assert take_one(store).started
 
 
 def test_limits_change_live(store):

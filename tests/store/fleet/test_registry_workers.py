@@ -45,7 +45,7 @@ def test_attempts_tell_where_they_ran(store):
     """Host, pid and code version, for those under way and those that ended."""
     announce(store, version="1.2")
     job_id = put(store)
-    lease = take_one(store, worker=OTHER)
+    lease = take_one(store, worker=OTHER, started=True)
     (running,) = store.views.attempts(job_id)
     store.leases.settle(lease, Done())
     (finished,) = store.views.attempts(job_id)

@@ -77,7 +77,7 @@ def test_dead_jobs_run_again_with_all_their_attempts(store):
     assert store.control.retry(only(job_id), actor="ada") == [job_id]
     job = store.views.get(job_id)
     assert (job.state, job.attempts, job.crashes, job.error, job.finished_at) == (State.READY, 0, 0, None, None)
-    lease = take_one(store)
+    lease = take_one(store, started=True)
     assert (lease.token, lease.attempt) == (2, 1)
     assert len(store.views.attempts(job_id)) == 2
     assert len(states(store)) == 1

@@ -235,6 +235,6 @@ def test_a_claim_locks_no_more_rows_than_it_takes(make_store, backend_name):
     with store.backend.transaction() as connection:
         taken = store.backend.run_on(connection, single(statement))
         found = claim_jobs(other, WorkerId("second"), 99, queues=["default"], kinds=kinds, limits=False)
-    assert len(taken) == 3
+    assert len(taken) == 3, "K56 is broken"
     assert sorted(ids(found)) == sorted(set(jobs) - {row[0] for row in taken}), "K56 is broken"
     assert set(states(store).values()) == {State.RUNNING}
