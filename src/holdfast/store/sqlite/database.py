@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
-from holdfast.store.sqlite.files import create_private
+from holdfast.store.sqlite.files import create_private, is_busy
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.backend import SqliteBackend
@@ -23,6 +23,8 @@ _TRIGGERS = {
     "holdfast_closed_live": "UPDATE OF state ON holdfast_live",
 }
 LOW_DISK_BYTES, LARGE_LOG_BYTES = 500_000_000, 200_000_000
+#: A file that is locked for longer is reported; transactions of workers take milliseconds.
+LOCK_CHECK_S = 2.0
 #: Pages that a backup copies before it lets writers continue.
 BACKUP_PAGES = 1000
 
@@ -66,6 +68,22 @@ class SqliteDatabase:
         if log.exists() and log.stat().st_size > LARGE_LOG_BYTES:
             text = f"its log has {log.stat().st_size / 1e6:,.0f} MB: somebody keeps a transaction open"
             yield warn("log", text, "End programs that read the file, then run holdfast db vacuum.")
+        if self._is_locked():
+            text = f"another program has kept the file locked for {LOCK_CHECK_S:.0f} s: no job can start or finish"
+            yield warn("lock", text, "Find the program with an open write transaction, and commit it: fuser -v FILE.")
+
+    def _is_locked(self) -> bool:
+        """Whether another program keeps all others from writing."""
+        with self._connection() as connection:
+            connection.execute(f"PRAGMA busy_timeout = {int(LOCK_CHECK_S * 1000)}")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if is_busy(error):
+                    return True
+                raise
+            connection.execute("ROLLBACK")
+            return False
 
     def vacuum(self) -> None:
         """Rewrite the file without gaps. Writers wait meanwhile."""
