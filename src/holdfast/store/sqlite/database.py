@@ -79,9 +79,7 @@ class SqliteDatabase:
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if is_busy(error):
-                    return True
-                raise
+                return is_busy(error)  # another error, of a read-only file for example, is no lock
             connection.execute("ROLLBACK")
             return False
 
