@@ -73,7 +73,8 @@ T = TypeVar("T")
 class Context(ABC):
     """Passed to every handler that has a parameter annotated with it.
 
-    All writes are fenced: after the lease is lost they raise ``LeaseLost`` and write nothing.
+    All writes are fenced: after the lease is lost they raise ``LeaseLost`` and write nothing. During an outage of the
+    store they wait, until the lease is nearly over.
     Coroutines use the methods whose names begin with ``a``.
     """
 

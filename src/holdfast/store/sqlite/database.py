@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
 from holdfast.store.engine.migrations import TABLES, schema_problems
-from holdfast.store.sqlite.files import create_private
+from holdfast.store.sqlite.files import create_private, is_busy
 from holdfast.store.sqlite.schema import read_objects, read_record
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ _TRIGGERS = {
     for event in ("INSERT", "UPDATE", "DELETE")
 }
 LOW_DISK_BYTES, LARGE_LOG_BYTES = 500_000_000, 200_000_000
+#: A file that is locked for longer is reported; transactions of workers take milliseconds.
+LOCK_CHECK_S = 2.0
 #: Pages that a backup copies before it lets writers continue.
 BACKUP_PAGES = 1000
 
@@ -78,6 +80,20 @@ class SqliteDatabase:
         if log.exists() and log.stat().st_size > LARGE_LOG_BYTES:
             text = f"its log has {log.stat().st_size / 1e6:,.0f} MB: somebody keeps a transaction open"
             yield warn("log", text, "End programs that read the file, then run holdfast db vacuum.")
+        if self._is_locked():
+            text = f"another program has kept the file locked for {LOCK_CHECK_S:.0f} s: no job can start or finish"
+            yield warn("lock", text, "Find the program with an open write transaction, and commit it: fuser -v FILE.")
+
+    def _is_locked(self) -> bool:
+        """Whether another program keeps all others from writing."""
+        with self._connection() as connection:
+            connection.execute(f"PRAGMA busy_timeout = {int(LOCK_CHECK_S * 1000)}")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                return is_busy(error)  # another error, of a read-only file for example, is no lock
+            connection.execute("ROLLBACK")
+            return False
 
     def vacuum(self) -> None:
         """Rewrite the file without gaps. Writers wait meanwhile."""
