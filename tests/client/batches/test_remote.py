@@ -12,6 +12,9 @@ import holdfast
 from holdfast import Unit
 from holdfast.client.batches.remote import SLICE_S
 from holdfast.domain.batches.batch import BatchState
+from holdfast.domain.fleet.stop_switch import StopMode
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.worker.metrics import WorkerCollector
 from tests.support.processes import wait_until
@@ -60,6 +63,45 @@ def test_watching_a_batch_is_like_running_it(app, work, bad, code, state):
         result = app.run(work.bind(bad=bad), range(100), where="workers", output="none")
     assert (result.exit_code, str(result.batch.state)) == (code, state)
     assert result.summary.failed == (2 if code == 6 else 0)
+
+
+def test_a_stopped_store_begins_no_unit(app):
+    """K9: the shards go back to their queue, and the batch goes on by itself after the stop."""
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    @app.unit()
+    def slow(key: int) -> None:
+        begun.release()
+        go.wait(60)
+
+    with worker(app):
+        batch = app.submit(slow, range(20), shards=1)
+        assert begun.acquire(timeout=60)
+        app.store.stop_switch.set(StopMode.DRAIN, actor="ada")
+        go.set()
+        running = Selector(states=(State.RUNNING,))
+        wait_until(lambda: app.views.count(running).count == 0)
+        assert app.store.batches.get(batch.id).state is BatchState.RUNNING
+        assert app.store.batches.counters(batch.id).done < 20
+        app.store.stop_switch.clear()
+        wait_until(lambda: app.store.batches.get(batch.id).state is BatchState.DONE)
+
+
+def test_a_stopped_store_stops_runs_here(app):
+    """K9: a run in this process ends with exit 7, a new one is refused with exit 11, and both go on afterwards."""
+
+    @app.unit()
+    def step(key: int) -> None:
+        if key == 3:
+            app.store.stop_switch.set(StopMode.DRAIN, actor="ada", note="disk full")
+
+    result = app.run(step, range(5000), output="none")
+    assert (result.exit_code, result.summary.aborted_by) == (7, "stop_switch")
+    assert result.summary.succeeded < 5000
+    refused = app.run(step, range(5000), output="none")
+    assert (refused.exit_code, refused.error.code) == (11, "E_STOPPED")
+    app.store.stop_switch.clear()
+    assert app.run(step, range(4, 5000), output="none", name="rest").exit_code == 0
 
 
 def test_the_same_call_resumes_the_batch(app, work):
