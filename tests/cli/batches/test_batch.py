@@ -186,3 +186,11 @@ def test_attaching_to_a_paused_batch_is_exit_11(batch):
     assert batch("attach", "1").code == 11
     assert batch("cancel", "1").data == {"batch": 1, "action": "cancel", "changed": True, "units": 2, "dry_run": False}
     assert not batch("cancel", "1").data["changed"]
+
+
+def test_a_function_of_an_application_runs_on_its_store(run, app, tmp_path, monkeypatch):
+    """K79: the audit entry is in the same store, and no other store is opened."""
+    monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{tmp_path}/other.db")
+    assert run(*GREET, "--all").code == 0
+    assert [entry.action for entry in app.store.audit_log.page()] == ["batch run"]
+    assert not (tmp_path / "other.db").exists()

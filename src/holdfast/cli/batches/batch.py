@@ -14,7 +14,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from holdfast.admin.actions.actions import BatchChanged
+from holdfast.admin.actions.actions import Actions, BatchChanged
 from holdfast.admin.views.batches import BatchView, batch_view
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession, load_object
@@ -23,12 +23,14 @@ from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import UnitOptions, run_options
 from holdfast.client.batches.remote import run_anywhere
 from holdfast.client.batches.report import RunAnswer, UnitLine, unit_line
+from holdfast.domain.access.roles import Via
 from holdfast.domain.batches.batch import Batch, BatchId, BatchState, exit_code, sharding_of
 from holdfast.domain.batches.unit import UnitState
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.options import BatchArguments, own_options, parse_arguments
 from holdfast.output.printer import Line, progress
 from holdfast.store import Store
+from holdfast.store.access.audit import AuditedAction
 from holdfast.worker.batches.conflicts import describe_owner
 
 POLL_INTERVAL_S = 0.5
@@ -65,17 +67,22 @@ def run(session: CliSession, *, target: str, batch: BatchArguments, arguments: t
     function = _function(target)
     bound = function.bind(**parse_arguments(arguments))
     keys = batch.keys(function)
-    audit = session.actions.describe(
+    own = function.store if session.url_flag is None else None
+    store = session.store if own is None else own()
+    audit = _describe_run(Actions(store, actor=session.actor, via=Via.CLI), target)
+    options = run_options(**{**batch.run, "output": session.output, "actor": session.actor, "audit": audit})
+    if not options.dry_run:
+        session.output.keep_stdout()
+    return run_anywhere(store, bound, keys, options).exit_code
+
+
+def _describe_run(actions: Actions, target: str) -> AuditedAction:
+    return actions.describe(
         "batch run",
         lambda batch_ids: f"batch={batch_ids[0]}",
         note=target,
         changes=lambda opened: [] if opened is None else [opened.batch.id],
     )
-    options = run_options(**{**batch.run, "output": session.output, "actor": session.actor, "audit": audit})
-    if not options.dry_run:
-        session.output.keep_stdout()
-    own = function.store if session.url_flag is None else None
-    return run_anywhere(session.store if own is None else own(), bound, keys, options).exit_code
 
 
 def _function(target: str) -> UnitFunction[..., Any]:
