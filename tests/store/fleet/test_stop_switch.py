@@ -46,7 +46,7 @@ def test_no_claim_starts_a_job_of_any_queue(store, clock):
     clock.advance(timedelta(hours=1))
     store.leases.promote()
     queues = ("mail", "retries", "new", "limited")
-    begun = [take(store, queues=(queue,), mark=mark) for queue in queues for mark in (False, True)]
+    begun = [take(store, queues=(queue,), limits=limits) for queue in queues for limits in (False, True)]
     assert begun == [[]] * 8, "I12 is broken: a stopped store starts jobs"
     assert take(store, 10, queues=queues) == [], "I12 is broken: a stopped store starts jobs"
     assert state(store, retried) is State.READY

@@ -81,7 +81,7 @@ class TestTimeline:
     def test_of_a_real_job(self, store, clock):
         """The stretches of a stored job do not overlap."""
         job_id = put(store)
-        lease = take_one(store)
+        lease = take_one(store, started=True)
         clock.advance(seconds=30)
         record = store.dashboard.job_record(job_id)
         stretches = charts.timeline(record.job, record.attempts, record.events, record.now)

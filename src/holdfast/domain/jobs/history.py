@@ -115,6 +115,8 @@ def all_events(job: Job, rows: Sequence[Event], attempts: Sequence[Attempt]) -> 
     placed += [(event.at, 2 * index + 1, event) for index, event in enumerate(rows)]
     ends = [(index, event) for index, event in enumerate(rows) if event.name in _ENDS]
     for attempt in attempts:
+        if attempt.reason == EndReason.UNREADABLE:
+            continue  # its handler was not called
         place = 2 * len(rows)
         if attempt.finished_at is not None:
             end = next((each for each in ends if each[1].at == attempt.finished_at), None)

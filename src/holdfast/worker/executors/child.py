@@ -83,7 +83,7 @@ class ChildProcess:
             return run_handler(run, context)
         try:
             return asyncio.run(await_handler(run, context))
-        except BaseException as error:  # noqa: BLE001 - sys.exit in a task ends its loop
+        except BaseException as error:  # noqa: BLE001 - sys.exit inside the coroutine ends its loop
             return outcome_of(error, run.stop_reason)
 
     def _find(self, name: str) -> tuple[Kind, Application]:

@@ -200,12 +200,12 @@ class LoopExecutor:
         self._thread.join(timeout=1)
 
     def _serve(self) -> None:
-        """Run the loop until it is closed. ``sys.exit`` in any task, and ``loop.stop()``, end only one turn of it."""
+        """Run the loop until it is closed. ``sys.exit`` in a coroutine, and ``loop.stop()``, end only one turn of it."""
         while not self._closed:
             try:
                 self._loop.run_forever()
-            except BaseException as error:  # noqa: BLE001 - the task has the error too, and its handler fails
-                log.warning("a task of a coroutine handler raised %r; the loop continues", error)
+            except BaseException as error:  # noqa: BLE001 - the coroutine has the error too, and its handler fails
+                log.warning("a coroutine of a handler raised %r; the loop continues", error)
         self._loop.close()
 
     def _begin_waiting(self) -> None:
