@@ -13,8 +13,8 @@ from typing import Any
 from holdfast.domain.batches.batch import BatchId, sharding_of
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.retry_curve import Curve
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.verdict import Curve
 from holdfast.errors import BatchHeld, HoldfastError
 from tests.chaos import audit, kinds
 from tests.chaos.history import Phase, Recorder

@@ -16,7 +16,7 @@ from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.kind import Kind, suggest_kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, dump_options, load_options
 from holdfast.domain.jobs.new_job import KeyScope
-from holdfast.domain.jobs.verdict import Curve
+from holdfast.domain.jobs.retry_curve import Curve
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
 from holdfast.testing import FakeContext
 

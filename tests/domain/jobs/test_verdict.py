@@ -9,20 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.jobs.job import TRANSITIONS, ControlRequest, JobId, OnLost, State, Token, WorkerId
-from holdfast.domain.jobs.verdict import (
-    DEFAULT_CURVE,
-    Curve,
-    Done,
-    Failed,
-    JobNumbers,
-    Lost,
-    Outcome,
-    Released,
-    Stopped,
-    delay_after,
-    judge,
-    steps,
-)
+from holdfast.domain.jobs.retry_curve import DEFAULT_CURVE, Curve, delay_after, steps
+from holdfast.domain.jobs.verdict import Done, Failed, JobNumbers, Lost, Outcome, Released, Stopped, judge
 from holdfast.errors import InvalidInput
 
 MINUTE = timedelta(minutes=1)

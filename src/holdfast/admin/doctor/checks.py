@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from holdfast.domain.schedules.definition import Schedule
     from holdfast.store import Store
 
-OLDEST_PYTHON = (3, 11)
-#: The first version with STRICT tables.
-OLDEST_SQLITE = (3, 37, 0)
+#: The first SQLite with STRICT tables.
+OLDEST_PYTHON, OLDEST_SQLITE = (3, 11), (3, 37, 0)
 #: A due plan that waits for longer is late.
 LATE_AFTER = timedelta(minutes=2)
 MAX_SCHEDULES = 500
@@ -277,9 +276,9 @@ def places(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     """Report working directories of live commands that do not exist on this host."""
     missing = sorted({each.command.cwd for each in live if not Path(each.command.cwd).is_dir()})
     if missing:
-        text = f"live programs are to run in {missing[0]!r}, which is not on this host"
         more = f" (and in {len(missing) - 1:,} more)" if len(missing) > 1 else ""
-        yield warn("directories", text + more, "Make it, or change it: holdfast set JOB --cwd DIR.")
+        text = f"live programs are to run in {missing[0]!r}, which is not on this host{more}"
+        yield warn("directories", text, "Make it, or change it: holdfast set JOB --cwd DIR.")
 
 
 def stale_locks(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
@@ -290,8 +289,8 @@ def stale_locks(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
         except OSError:
             continue
         if text and text[0].isdecimal() and not Path(f"/proc/{text[0]}").exists() and Path("/proc/self").exists():
-            fix = f"rm -f {path}; a lock by flock is gone with its process."
-            yield warn("stale locks", f"{path} names process {text[0]}, which is dead", fix)
+            problem = f"{path} names process {text[0]}, which is dead"
+            yield warn("stale locks", problem, f"rm -f {path}; a lock by flock is gone with its process.")
 
 
 def _size(file: Path) -> int:

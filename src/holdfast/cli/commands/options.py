@@ -17,8 +17,8 @@ from holdfast.domain.commands.preset import Presets, ResolvedPreset, resolve_pre
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import NewJob, Unique
+from holdfast.domain.jobs.retry_curve import steps
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.verdict import steps
 from holdfast.domain.names import MAX_NAME, path_part
 from holdfast.domain.quantities import as_bytes, as_duration
 from holdfast.errors import ConfigurationError, InvalidInput, NoSuchJob

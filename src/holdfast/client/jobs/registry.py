@@ -13,8 +13,8 @@ from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import Kind, suggest_kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind
 from holdfast.domain.jobs.new_job import KeyScope
+from holdfast.domain.jobs.retry_curve import DEFAULT_CURVE, Curve, steps
 from holdfast.domain.jobs.upgrade import Upgrade
-from holdfast.domain.jobs.verdict import DEFAULT_CURVE, Curve, steps
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidKind, UnknownKind
 from holdfast.settings import default_url

@@ -15,7 +15,7 @@ from holdfast.domain.batches.unit import Counters
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.domain.jobs.new_job import NewJob, Unique
-from holdfast.domain.jobs.verdict import Curve
+from holdfast.domain.jobs.retry_curve import Curve
 from holdfast.errors import InvalidInput
 
 BatchId = NewType("BatchId", int)

@@ -14,7 +14,7 @@ from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.json_values import payload_json
 from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique, key_json
-from holdfast.domain.jobs.verdict import DEFAULT_CURVE, Curve
+from holdfast.domain.jobs.retry_curve import DEFAULT_CURVE, Curve
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_number
 from holdfast.errors import InvalidKind, InvalidPayload

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Protocol
 
 
-class ForkSafe(Protocol):
+class ForkSafe:
     """Is called in the thread that forks. Other threads exist before the fork and in the parent, not in the child."""
 
-    def before_fork(self) -> None: ...
+    def before_fork(self) -> None:
+        """Prepare both sides."""
 
-    def after_fork_in_parent(self) -> None: ...
+    def after_fork_in_parent(self) -> None:
+        """Continue in the parent."""
 
-    def after_fork_in_child(self) -> None: ...
+    def after_fork_in_child(self) -> None:
+        """Continue in the child."""
 
 
 _MEMBERS: weakref.WeakSet[ForkSafe] = weakref.WeakSet()

@@ -13,32 +13,22 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token, WorkerId
 from holdfast.domain.jobs.json_values import is_json
-from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Done, Outcome
 from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.changes import JOBS, Change, jobs_in
-from holdfast.store.engine.operation import ById, Noun, Operation, OperationFunction, Query, T, query, transaction
-from holdfast.store.jobs import dependencies, refusals, settlement
+from holdfast.store.engine.changes import JOBS, jobs_in
+from holdfast.store.engine.operation import ById, Operation, OperationFunction, T, query, transaction
+from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.events import record
-from holdfast.store.jobs.settlement import (
-    LeaseKey,
-    ReleaseResult,
-    Settlement,
-    SettleResult,
-    TakenOver,
-    TakeOverResult,
-)
+from holdfast.store.jobs.promotion import Promotion
+from holdfast.store.jobs.settlement import LeaseKey, ReleaseResult, Settlement, SettleResult, TakenOver, TakeOverResult
 
 DEFAULT_LEASE = timedelta(seconds=60)
 MAX_MESSAGE = 1000
 MAX_CHECKPOINT = 64 * 1024
-FIRST = JobId(0)
 #: How often one settlement is tried while another transaction has locked its job; each try waits 0.2 s.
 LOCK_TRIES = 10
 
@@ -51,11 +41,7 @@ class Renewal(Struct, frozen=True):
     requested: ControlRequest | None
 
 
-class _Wait(Struct, frozen=True):
-    wait: timedelta
-
-
-class Leases(Noun):
+class Leases(Promotion):
     """Claims jobs for workers and finishes their runs. The token fences every write."""
 
     def __init__(self, backend: Backend, *, chance: Callable[[], float] = random.random) -> None:
@@ -226,42 +212,9 @@ class Leases(Noun):
         """The tokens of those jobs that run, read without waiting for any writer."""
         return dict(self._fetch("list_current_tokens", ids=list(job_ids)))
 
-    def next_due(self, *, overdue: bool = True) -> timedelta | None:
-        """The time until the next scheduled job is due, negative if one is overdue; None without one."""
-        where = () if overdue else ("not_due",)
-        rows: list[_Wait] = self._backend.fetch(Query("read_next_due", {}, _Wait, where))
-        return rows[0].wait if rows else None
-
     def any_expired(self) -> bool:
         """Whether any lease has expired."""
         return bool(self._fetch("find_expired_lease"))
-
-    def offer_refused(self, *, limit: int = 500) -> int:
-        """Offer jobs that workers could not read to builds that have not refused them; returns the jobs it changed.
-
-        - A ready job whose reader is gone goes to another build, and is held if there is none.
-        - A job that is held because no live worker could read it is released when a worker of a new build is alive.
-        - At most *limit* jobs of each lane are changed.
-        """
-        if not self._fetch("list_refused_lanes"):
-            return 0
-        return self._wake(self._backend.write(refusals.offer, limit))
-
-    @transaction(wakes=frozenset({Change.JOBS}))
-    def promote(self, *, limit: int = 1000) -> Operation[int]:
-        """Make due scheduled jobs ready; returns their number."""
-        rows = yield query("promote_due_jobs", limit=limit)
-        yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.MAINTENANCE)
-        return len(rows)
-
-    def check_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
-        """Judge one page of waiting jobs by their dependencies; returns the start of the next page.
-
-        This repairs every wake-up that was missed when a dependency finished.
-        """
-        if not self._fetch("list_waiting_jobs", after=after, limit=1):
-            return None
-        return self._backend.write(dependencies.check_waiting, after, limit)
 
     def report(
         self,

@@ -21,7 +21,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.errors import OtherDatabase
 from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.changes import NO_CHANGES, Changes, encode
-from holdfast.store.engine.forks import survive_forks
+from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.operation import (
     Operation,
     OperationFunction,
@@ -38,10 +38,12 @@ from holdfast.store.postgres.callers import ainstallation_of, installation_of, r
 from holdfast.store.postgres.commits import Commits
 from holdfast.store.postgres.connections import (
     Connection,
+    begin,
     connect_options,
     is_conflict,
     is_temporary,
     prepared_options,
+    time_limits,
     translate,
     translated,
 )
@@ -55,7 +57,6 @@ from holdfast.store.postgres.statements import Statements
 if TYPE_CHECKING:
     from holdfast.store.postgres.database import PostgresDatabase
 
-
 #: Waits before work is sent again. After the last one the caller gets the error.
 RETRY_DELAYS_S = (0.05, 0.2, 0.8, 2.0)
 #: The connections of a process: those of the pool, two that only heartbeat and settler use, one that listens, and one
@@ -68,7 +69,7 @@ NOTIFY = """SELECT pg_notify('holdfast.ready', %s)
 WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off'"""
 
 
-class PostgresBackend:
+class PostgresBackend(ForkSafe):
     """One PostgreSQL database, shared by all threads of this process."""
 
     name = "postgres"
@@ -98,8 +99,8 @@ class PostgresBackend:
         survive_forks(self)
         # A connection of its own fails at once, with the reason, where a pool would wait.
         with translated(), self.connect(autocommit=True) as connection:
-            opened = open_schema(connection, self.statements, create=create, may_migrate=may_migrate)
-            self.installation, self.migrated = opened
+            opening = {"create": create, "may_migrate": may_migrate}
+            self.installation, self.migrated = open_schema(connection, self.statements, **opening)
 
     def _make_connections(self) -> None:
         self._ids = IdSource(self._draw)
@@ -111,14 +112,8 @@ class PostgresBackend:
         self._pool = self._make_pool(self._size - RESERVED - OTHERS)
         self._reserved_pool = self._make_pool(RESERVED)
 
-    def before_fork(self) -> None:
-        """Nothing: the parent keeps its connections."""
-
-    def after_fork_in_parent(self) -> None:
-        """Nothing: the parent keeps its connections."""
-
     def after_fork_in_child(self) -> None:
-        """Begin anew: connections, ids, threads and locks belong to the parent."""
+        """Begin anew: connections, ids, threads and locks belong to the parent, which keeps them."""
         closed = self._closed.is_set()
         atexit.unregister(self._notifier.close)
         self.__dict__.pop("reserved", None)
@@ -131,7 +126,7 @@ class PostgresBackend:
         def once(connection: Connection) -> list[Any]:
             if self._prepared:
                 return self.statements.perform(connection, statement)
-            return self._transaction(connection, single(statement), _begin(timeout or self._patience))
+            return self._transaction(connection, single(statement), begin(timeout or self._patience))
 
         limit = timeout or Timeouts.call
         return self._retry(once, limit, again=is_temporary if repeatable else is_conflict)
@@ -141,14 +136,14 @@ class PostgresBackend:
 
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: Connection) -> T:
-            return self._transaction(connection, operation(*args, **kwargs), _begin(self._patience))
+            return self._transaction(connection, operation(*args, **kwargs), begin(self._patience))
 
         return self._retry(once)
 
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: Connection) -> T:
-            begin = _begin(self._patience, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            return self._transaction(connection, operation(*args, **kwargs), begin, writes=False)
+            start = begin(self._patience, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            return self._transaction(connection, operation(*args, **kwargs), start, writes=False)
 
         return self._retry(once)
 
@@ -190,7 +185,7 @@ class PostgresBackend:
     def transaction(self, *, limit: timedelta | None = None) -> Iterator[Connection]:
         with translated(), closing(self.connect()) as connection:
             if limit is not None:
-                connection.execute(_limits(limit).encode())
+                connection.execute(time_limits(limit).encode())
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
 
@@ -303,16 +298,3 @@ class PostgresBackend:
     def _check_installation(self, row: tuple[Any, ...] | None) -> None:
         if row is None or row[0] != self.installation:
             raise OtherDatabase("the connection does not lead to the database of this app")
-
-
-def _begin(timeout: timedelta, *, mode: str = "ISOLATION LEVEL READ COMMITTED") -> str:
-    """Begin a transaction that limits its own time; a session setting would not survive PgBouncer.
-
-    The level is always named: locks on limited queues need READ COMMITTED, and the server's default may differ.
-    """
-    return f"BEGIN {mode}; {_limits(timeout)}"
-
-
-def _limits(timeout: timedelta) -> str:
-    limit = int(timeout.total_seconds() * 1000)
-    return f"SET LOCAL statement_timeout = {limit}; SET LOCAL idle_in_transaction_session_timeout = {limit}"

@@ -160,3 +160,16 @@ def translated() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise translate(error) from error
+
+
+def begin(timeout: timedelta, *, mode: str = "ISOLATION LEVEL READ COMMITTED") -> str:
+    """Begin a transaction that limits its own time; a session setting would not survive PgBouncer.
+
+    The level is always named: locks on limited queues need READ COMMITTED, and the server's default may differ.
+    """
+    return f"BEGIN {mode}; {time_limits(timeout)}"
+
+
+def time_limits(timeout: timedelta) -> str:
+    limit = int(timeout.total_seconds() * 1000)
+    return f"SET LOCAL statement_timeout = {limit}; SET LOCAL idle_in_transaction_session_timeout = {limit}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
 from holdfast.store.engine.changes import NO_CHANGES, Changes
-from holdfast.store.engine.forks import survive_forks
+from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
 from holdfast.store.sqlite.callers import autocommits, lock_for_caller
-from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited
-from holdfast.store.sqlite.files import create_private, is_busy, refuse_network_file_system, translated
+from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited, switch_to_wal
+from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
 from holdfast.store.sqlite.schema import holds_store, migrate, open_schema
 from holdfast.store.sqlite.statements import perform, plain_cursor
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from holdfast.store.sqlite.database import SqliteDatabase
 
 
-#: Seconds between two attempts to switch a locked file to WAL.
-WAL_RETRY_S = 0.01
 #: Steps of SQLite's machine between two checks of the time limit of a read.
 STEPS_PER_CHECK = 10_000
 
@@ -40,7 +37,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class SqliteBackend:
+class SqliteBackend(ForkSafe):
     """One SQLite file, shared by all threads of this process and by other processes."""
 
     name = "sqlite"
@@ -242,7 +239,7 @@ class SqliteBackend:
                 factory=self.connection_class,
             )
             try:
-                self._switch_to_wal(connection)
+                switch_to_wal(connection, timeout=self._busy_timeout)
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute("PRAGMA mmap_size = 0")
                 self._checkpoints.configure(connection)
@@ -254,19 +251,6 @@ class SqliteBackend:
     def _connect_writer(self) -> sqlite3.Connection:
         self._checkpoints.opened()
         return self.connect()
-
-    def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch to WAL; the busy timeout does not cover this when processes open a new file at the same time."""
-        deadline, pause = time.monotonic() + self._busy_timeout, threading.Event()
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-            except sqlite3.OperationalError as error:
-                if not is_busy(error) or time.monotonic() > deadline:
-                    raise
-                pause.wait(WAL_RETRY_S)
-            else:
-                return
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:

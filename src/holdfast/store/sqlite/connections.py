@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from holdfast.errors import StoreUnavailable
+from holdfast.store.sqlite.files import is_busy
 
 #: Longest time that a fork waits for statements of other threads, in seconds.
 FORK_TIMEOUT_S = 10.0
@@ -22,6 +24,9 @@ FORK_TIMEOUT_S = 10.0
 _INHERITED_FILES: set[str] = set()
 #: Keeps inherited connections alive: closing one would change the log that the parent uses.
 _INHERITED: list[Any] = []
+
+#: Seconds between two attempts to switch a locked file to WAL.
+WAL_RETRY_S = 0.01
 
 
 def refuse_inherited(file: str) -> None:
@@ -114,3 +119,17 @@ def abandon(file: str, *connections: object) -> None:
     """In a forked child: never use *file*, and never close these *connections*."""
     _INHERITED_FILES.add(file)
     _INHERITED.extend(connections)
+
+
+def switch_to_wal(connection: sqlite3.Connection, *, timeout: float) -> None:
+    """Switch to WAL; the busy timeout does not cover this when processes open a new file at the same time."""
+    deadline, pause = time.monotonic() + timeout, threading.Event()
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise
+            pause.wait(WAL_RETRY_S)
+        else:
+            return

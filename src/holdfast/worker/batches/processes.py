@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.verdict import Curve, Done, Failed, Lost, Outcome, Released, Stopped, Unreadable, delay_after
+from holdfast.domain.jobs.retry_curve import Curve, delay_after
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.state import BatchRun
 from holdfast.store.jobs.leases import DEFAULT_LEASE

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from holdfast.domain.batches.batch import Batch
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import AlreadyFinished, Cancelled, Fatal, Skip
-from holdfast.domain.jobs.verdict import Curve, delay_after
+from holdfast.domain.jobs.retry_curve import Curve, delay_after
 from holdfast.worker import clock
 from holdfast.worker.batches.unit import Perform, Unit, UnitResult
 from holdfast.worker.handler import describe_error

@@ -200,7 +200,7 @@ class LoopExecutor:
         self._thread.join(timeout=1)
 
     def _serve(self) -> None:
-        """Run the loop until it is closed. ``sys.exit`` in a coroutine, and ``loop.stop()``, end only one turn of it."""
+        """Run the loop until it is closed. ``sys.exit`` and ``loop.stop()`` in a coroutine end only one turn of it."""
         while not self._closed:
             try:
                 self._loop.run_forever()
