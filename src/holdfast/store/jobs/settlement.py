@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct, structs
@@ -55,6 +56,7 @@ def done_statement(done: list[Settlement]) -> Query:
 
 
 def release(leases: list[Lease]) -> Operation[int]:
+    leases = sorted(leases, key=attrgetter("token"))  # of two leases of one job, only the newer one can be valid
     rows = yield query("release_unstarted", leases=held_by(leases))
     released = {row[0] for row in rows}
     # The others have started, are lost, or have a pending request. Those with a request are settled here.
