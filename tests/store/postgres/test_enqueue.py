@@ -56,9 +56,10 @@ def test_defaults_come_from_the_kind(database, store):
 
 
 def test_careful_work_stays_careful(database, store):
-    """It is handed out only with a mark."""
+    """It is never prefetched, and its start is recorded before it begins."""
     enqueue(database, """'mail', '{"to": 7}'""")
-    assert claim_jobs(store, "w", queues=["post"], kinds=["mail"]) == []
+    assert claim_jobs(store, "w", 0, queues=["post"], kinds=["mail"], ahead=9, short=["mail"]) == []
+    assert claim_jobs(store, "w", queues=["post"], kinds=["mail"])[0].starts_recorded
 
 
 def test_options_can_be_given(database, store):
