@@ -99,8 +99,8 @@ def test_bad_handlers_hurt_only_themselves(app, colour):
     errors = [ref.job().error for ref in refs[:2]]
     assert "SystemExit: 3" in errors[0]
     assert "Awful: <exception str() failed>" in errors[1]
-    assert "cannot be written as JSON" in refs[2].job().result
-    assert "10,485,762 bytes" in refs[3].job().result
+    assert "cannot be written as JSON" in refs[2].job().error
+    assert "10,485,762 bytes" in refs[3].job().error
     assert (app.get(odd).job().reason, "$.n" in app.get(odd).job().error) == ("bad_payload", True)
 
 
