@@ -111,6 +111,14 @@ def keyed(n: int, layout: Layout) -> NewJob:
     return NewJob(kind="mail", unique=Unique(f"key-{number}"), on_conflict=OnConflict.REPLACE)
 
 
+def rerun(store: Store, layout: Layout) -> None:
+    """A trigger for a job that is running."""
+    request = NewJob(kind="again", queue="again", unique=Unique("again"), on_conflict=OnConflict.RERUN)
+    store.jobs.enqueue(request)
+    store.leases.claim(WorkerId("w-0"), queues=["again"], kinds=["again"])
+    store.jobs.enqueue(request)
+
+
 def get_unknown(store: Store, layout: Layout) -> None:
     with pytest.raises(NoSuchJob):
         store.views.get(JobId(10**8))
@@ -162,6 +170,7 @@ OPERATIONS = {
     "enqueue": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail")),
     "enqueue a child": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail"), holder=leases(layout)[0]),
     "enqueue keys": enqueue(keyed),
+    "enqueue a rerun": rerun,
     "enqueue after ids": lambda store, layout: store.jobs.enqueue(
         NewJob(kind="mail", after=After(ids=(*layout.ids("later"), *layout.ids("finished", 80))))
     ),

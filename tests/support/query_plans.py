@@ -6,6 +6,7 @@ the transaction in which it then runs, and rolls back.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sqlite3
@@ -207,10 +208,11 @@ class BigPostgres:
 
     def observe(self, operation: Callable[[Store, Layout], Any]) -> list[Cost]:
         """Run *operation* and roll it back."""
+        ids = itertools.count(10**9)
         backend = Observed(
             self._explain,
             lambda step: self._statements.perform(self._connection, step),
-            lambda count: [JobId(10**9 + n) for n in range(count)],
+            lambda count: [JobId(next(ids)) for _ in range(count)],
         )
         # A statement that times out is the last of the costs, with the figure NEVER.
         with suppress(psycopg.errors.QueryCanceled), self._connection.transaction(force_rollback=True):
