@@ -6,6 +6,7 @@ such an instant: statements, commits and notifications on a loaded machine.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from tests.chaos.history import Asked, History
 
 #: A job that has been ready for this long could have been claimed by the statement that preferred another one.
 VISIBLE_S = 2.0
+#: Jobs of one claim are updated one after the other, in any order.
+ONE_CLAIM_S = 0.25
 #: A job waits no longer than this beside a free slot: lock timeouts, polls and maintenance on a loaded machine.
 MAX_WAIT_S = 15.0
 #: A worker notices within this time that it cannot claim.
@@ -45,6 +48,10 @@ def better_jobs_come_first(history: History, facts: Facts) -> Iterator[str]:
         return
     waiting = _Waiting()
     excused = _Excuses(history)
+    first_claims: dict[int, float] = {}
+    for move in facts.moves:
+        if _is_claim(move):
+            first_claims.setdefault(move.job, move.at)
     for move in facts.moves:
         if not _is_plain(move):
             continue
@@ -53,6 +60,7 @@ def better_jobs_come_first(history: History, facts: Facts) -> Iterator[str]:
                 if (
                     waiting.priority[job] > move.priority
                     and move.at - since > VISIBLE_S
+                    and first_claims.get(job, math.inf) > move.at + ONE_CLAIM_S
                     and not excused.is_locked(job, move.at)
                 ):
                     yield (
