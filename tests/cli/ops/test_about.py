@@ -18,8 +18,8 @@ def test_config_shows_the_origin_of_values(run, tmp_path, monkeypatch):
 
     assert origin()[1] == "HOLDFAST_URL"
     monkeypatch.delenv("HOLDFAST_URL")
-    assert origin() == ("sqlite:///here.db", str(tmp_path / "holdfast.toml"))
-    assert origin("--config", "other.toml") == ("sqlite:///there.db", "other.toml")
+    assert origin() == (f"sqlite:///{tmp_path}/here.db", str(tmp_path / "holdfast.toml"))
+    assert origin("--config", "other.toml") == (f"sqlite:///{tmp_path}/there.db", "other.toml")
     assert origin("--url", "postgresql://ada:secret@db/x") == ("postgresql://ada:***@db/x", "--url")
     (tmp_path / "holdfast.toml").write_text('ulr = "x"')
     assert run("config", "show").code == 4
