@@ -118,6 +118,15 @@ def test_kinds_with_different_leases_share_one_order(store, clock):
     assert expires[0] - expires[1] == 4 * MINUTE
 
 
+@pytest.mark.parametrize("kind", ["shop.mail", 'a "b" [0]', "$", "7"])
+def test_the_name_of_a_kind_is_not_a_path(store, kind):
+    """Names may hold dots, quotes and brackets."""
+    job_id = put(store, kind)
+    leases = store.leases.claim(WORKER, queues=["default"], leases={kind: MINUTE}, free=1, limits=False)
+    assert ids(leases) == [job_id]
+    assert store.views.get(job_id).lease_expires_at is not None
+
+
 def test_work_that_must_not_run_twice_is_not_left_behind(store):
     """K3: it is claimed in its turn, as many at a time as there are slots."""
     for _ in range(3):

@@ -49,7 +49,10 @@ surplus AS (                -- poison suspects beyond the room of their level
     FROM best WHERE id NOT IN (SELECT id FROM surplus)
 )
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
-    claimed_at = :now, lease_expires_at = :now + (:kinds->kind->>'lease_duration')
+    claimed_at = :now,
+    -- A path of JSON would read a dot in the name of a kind as a level.
+    lease_expires_at = :now + (
+        SELECT kinds.value->>'lease_duration' FROM json_each(:kinds) AS kinds WHERE kinds.key = holdfast_live.kind)
 WHERE id IN (
     -- planner: the common case, in which no job needs a slot, does without ranks.
     SELECT id FROM best WHERE NOT EXISTS (SELECT 1 FROM best WHERE slot_only)
