@@ -61,7 +61,7 @@ def test_queues_schedules_and_batches_too(run, app, entries):
     assert [action for action, *_ in entries()] == [
         *("queue set", "queue pause", "queue resume", "schedule add", "schedule edit", "schedule pause"),
         *("schedule resume", "schedule trigger", "schedule backfill", "schedule rm", "batch rm"),
-        *("drain", "drain --end", "emergency-stop"),
+        *("drain", "resume --all", "emergency-stop"),
     ]
 
 

@@ -60,10 +60,6 @@ def prune(store):
     """K32: retention works with the role of a worker."""
     ages = Retention(done=timedelta(microseconds=1), cancelled=timedelta(microseconds=1))
     store.pruner.prune(ages)
-    store.pruner.prune_audit()
-    store.pruner.prune_keys()
-    store.pruner.prune_plans()
-    store.pruner.prune_workers()
 
 
 def add_token(store):
