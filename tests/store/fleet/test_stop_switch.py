@@ -113,7 +113,7 @@ def test_the_switch_says_who_stopped_the_store_and_why(store):
     store.stop_switch.check()
     switch = stop(store, StopMode.STOP, "fire")
     assert store.stop_switch.get() == switch == StopSwitch(StopMode.STOP, "ada", "fire", START)
-    assert switch.text == f"the store is stopped since {START:%Y-%m-%d %H:%M:%S} UTC: emergency stop by ada: fire"
+    assert switch.text == f"the store is stopped (emergency stop by ada: fire) since {START:%Y-%m-%d %H:%M:%S} UTC"
     with pytest.raises(StoreStopped, match="emergency stop by ada"):
         store.stop_switch.check()
 

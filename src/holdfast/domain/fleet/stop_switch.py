@@ -35,4 +35,4 @@ class StopSwitch(Struct, frozen=True):
     @property
     def text(self) -> str:
         """A sentence for people."""
-        return f"the store is stopped since {self.at:%Y-%m-%d %H:%M:%S} UTC: {self.reason}"
+        return f"the store is stopped ({self.reason}) since {self.at:%Y-%m-%d %H:%M:%S} UTC"
