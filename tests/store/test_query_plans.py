@@ -115,7 +115,7 @@ def rerun(store: Store, layout: Layout) -> None:
     """A trigger for a job that is running."""
     request = NewJob(kind="again", queue="again", unique=Unique("again"), on_conflict=OnConflict.RERUN)
     store.jobs.enqueue(request)
-    store.leases.claim(WorkerId("w-0"), queues=["again"], kinds=["again"])
+    claim_jobs(store, "w-0", queues=["again"], kinds=["again"])
     store.jobs.enqueue(request)
 
 
@@ -128,7 +128,6 @@ def answer_again(store: Store, layout: Layout) -> None:
     store.idempotency_keys.claim("ci", "key", "digest")
     store.idempotency_keys.claim("ci", "key", "digest")
     store.idempotency_keys.keep("ci", "key", 200, "{}")
-    store.idempotency_keys.release("ci", "key")
 
 
 OPERATIONS = {
@@ -139,6 +138,7 @@ OPERATIONS = {
     "any limited": lambda store, layout: store.leases.any_limited(["default", "narrow"]),
     "renew": lambda store, layout: store.leases.renew(leases(layout)),
     "requests": lambda store, layout: store.leases.requests(leases(layout)),
+    "current tokens": lambda store, layout: store.leases.current_tokens(layout.ids("running")),
     "mark": lambda store, layout: record_start(store, leases(layout)[0]),
     "settle done": settle(Done()),
     "settle again": settle(Done(), token=0, lost=100),
@@ -267,8 +267,22 @@ OPERATIONS = {
 
 #: Statements on tables that do not grow with the jobs.
 SMALL = {
-    *("read_now", "read_installation", "allocate_job_ids", "lock_limited_queues", "find_limited_queue"),
-    *("insert_audit_entry", "insert_credential", "list_credentials", "revoke_credential", "touch_credential"),
+    *(
+        "read_now",
+        "read_installation",
+        "allocate_job_ids",
+        "lock_limited_queues",
+        "find_limited_queue",
+        "set_bitmap_scans",
+    ),
+    *(
+        "insert_audit_entry",
+        "update_audit_entry",
+        "insert_credential",
+        "list_credentials",
+        "revoke_credential",
+        "touch_credential",
+    ),
     *("get_access_state", "insert_secret", "get_secret", "save_filter", "delete_filter", "list_filters"),
     *("set_queue_limits", "set_queue_scale", "pause_queue", "resume_queue", "get_queue", "list_queues"),
     *("set_stop_switch", "clear_stop_switch", "read_stop_switch", "limit_lock_wait", "lock_stop_switch"),
@@ -350,8 +364,9 @@ def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
     """With a hundred thousand jobs, analysed or not, a statement takes as many steps as with a few."""
     for cost in observed(big_sqlite, operation):
         assert cost.work <= STEPS, f"{cost.statement} takes {cost.work} steps\n{cost.plan}"
-        # A list walks in its order; tags are searched in an index of jobs that have any.
-        listed = cost.statement in ("list_jobs", "list_jobs_brief", "list_job_ids", "count_jobs", "find_tagged")
+        # A list walks in its order; tags and refusals are searched in an index of jobs that have any.
+        lists = ("list_jobs", "list_jobs_brief", "list_job_ids", "count_jobs", "find_tagged", "list_refused_lanes")
+        listed = cost.statement in lists
         assert listed or not cost.walked, f"{cost.statement} walks {cost.walked}\n{cost.plan}"
 
 
