@@ -20,7 +20,7 @@ from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.domain.quantities import Duration, as_duration, checked_count
-from holdfast.errors import HoldfastError, InvalidInput, JobLocked, LeaseLost, StoreUnavailable
+from holdfast.errors import HoldfastError, InvalidInput, LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.jobs.leases import MAX_MESSAGE
 from holdfast.store.jobs.steps import StoredStep
@@ -104,7 +104,7 @@ class Reporter:
             except LeaseLost:
                 self._run.stop(StopReason.LEASE_LOST)
                 raise
-            except (StoreUnavailable, JobLocked) as error:
+            except (StoreUnavailable, StoreBusy) as error:
                 if _on_event_loop():
                     if isinstance(message, ReportProgress) and message.checkpoint is None:
                         logger.warning("a progress report of job %d is lost: %s", self._run.lease.job_id, error)
