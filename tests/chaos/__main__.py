@@ -35,6 +35,7 @@ FULL = {
     "forks": 1_000,
     "saturation": 300,
     "outages": 100,
+    "deploys": 300,
 }
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import holdfast
 from tests.chaos.audit import EFFECTS
@@ -234,6 +235,27 @@ def count_tx(key: int, run: str, unit: holdfast.Unit) -> None:
     with unit.transaction() as connection:
         connection.execute(f"INSERT INTO {EFFECTS} (unit) VALUES ('{unit.idempotency_key}')")
         _made(key, run, unit)
+
+
+def register_version(version: int) -> None:
+    """Register the kind ``deployed`` as one version of an application has it. Version 2 has another field."""
+    if version == 1:
+
+        @app.job(**PATIENT, name="deployed")
+        def deployed(name: str, size: int, me: holdfast.Context) -> dict[str, int]:
+            with told("deployed", me):
+                return {"token": me.token}
+
+        return
+
+    @app.job(**PATIENT, name="deployed", version=2, upgrade={1: _with_colour})
+    def deployed_later(name: str, colour: str, me: holdfast.Context) -> dict[str, int]:
+        with told("deployed", me):
+            return {"token": me.token}
+
+
+def _with_colour(payload: dict[str, Any]) -> dict[str, Any]:
+    return {"name": payload["name"], "colour": str(payload["size"])}
 
 
 def shorten_commands() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import threading
 from collections.abc import Callable
@@ -122,6 +123,18 @@ class Client:
     def enqueue(self, kind: str, *, priority: int = 0, **payload: Any) -> None:
         """One job of any kind, with a name of its own."""
         self._enqueue(kind, {"name": self._name(), **payload}, priority=priority)
+
+    def enqueue_version(self, version: int) -> None:
+        """A job as one version of an application writes it."""
+        name = self._name()
+        payload = {"name": name, **({"size": 7} if version == 1 else {"colour": "red"})}
+        retry = Curve(steps=(0.0,)).dumps()
+        request = NewJob(
+            kind="deployed", kind_version=version, payload=json.dumps(payload), max_attempts=None, retry=retry
+        )
+        with self._recorder.asking("enqueue", name=name, kind="deployed") as answer:
+            made = kinds.app.store.jobs.enqueue(request)
+            answer.update(id=made.id, created=made.created)
 
     def hungry(self) -> None:
         """A job that is killed for the memory that it takes."""

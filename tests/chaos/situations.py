@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -174,10 +175,33 @@ class Outages(Nemesis):
             world.site.server.start()
 
 
+class Deploys(Nemesis):
+    """Workers of two versions of an application, replaced one by one, and payloads of both."""
+
+    unit = "replaced workers"
+    every = 1.0
+    shape = MappingProxyType({"workers": 3, "slots": 4, "heavy": False, "rolling": True})
+
+    def strike(self, world: World) -> int:
+        with suppress(HoldfastError):
+            for version in (1, 2, 1, 2):
+                world.client.enqueue_version(version)
+        world.random.choice(world.workers).signal(signal.SIGTERM)
+        world.tend()
+        return 1
+
+    def heal(self, world: World) -> None:
+        """The deploy is complete: all workers have the newer version."""
+        world.versions = [2]
+        for worker in world.workers:
+            worker.signal(signal.SIGTERM)
+
+
 NEMESES: dict[str, Callable[[], Nemesis]] = {
     **KILLERS,
     "transactions": Transactions,
     "forks": Forks,
     "saturation": Saturation,
     "outages": Outages,
+    "deploys": Deploys,
 }

@@ -42,6 +42,8 @@ NEEDED = (
 #: After it is healed, a world comes to rest within so many seconds, on a slow machine too.
 PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "300"))
 OPEN = (State.READY, State.RUNNING, State.SCHEDULED, State.WAITING)
+#: What no worker could read is held until one can.
+UNREAD = Selector(states=(State.HELD,), kinds=("deployed",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class Shape:
     stepped: bool = False
     #: No nemesis ends a worker: all must stay alive, and their slots useful.
     steady: bool = False
+    #: Workers run different versions of the application.
+    rolling: bool = False
 
 
 @dataclass(slots=True)
@@ -67,10 +71,12 @@ class Verdict:
     figures: dict[str, int] = field(default_factory=dict)
 
 
-def work(pipe: Any, url: str, folder: str, slots: int, stepped: bool) -> None:
+def work(pipe: Any, url: str, folder: str, slots: int, stepped: bool, version: int | None) -> None:
     """What a worker process does."""
     os.chdir(folder)  # far from any file of settings
     kinds.prepare(url, folder, "worker")
+    if version is not None:
+        kinds.register_version(version)
     logging.basicConfig(filename=Path(folder) / "workers.log", level=logging.WARNING)
     kinds.shorten_commands()
     if stepped and url.startswith("sqlite"):
@@ -100,6 +106,8 @@ class World:
         self.workers: list[Child] = []
         self.driver: Child | None = None
         self.samples: list[Batch] = []
+        #: The versions of the application that new workers may have.
+        self.versions = [1, 2]
         #: Workers of a steady world that ended nevertheless.
         self.fallen: list[str] = []
         #: Keep the history, for somebody to look at.
@@ -158,7 +166,8 @@ class World:
         kinds.NEVER.wait(seconds)
 
     def _start_worker(self) -> Child:
-        return Child(work, self.site.url, str(self.folder), self.shape.slots, self.shape.stepped)
+        version = self.random.choice(self.versions) if self.shape.rolling else None
+        return Child(work, self.site.url, str(self.folder), self.shape.slots, self.shape.stepped, version)
 
     def _start_driver(self) -> None:
         """Goes on with the batch at which the last one was killed."""
@@ -240,7 +249,8 @@ class World:
 
     def _is_quiet(self) -> bool:
         self.tend_workers()
-        return kinds.app.views.count(Selector(states=OPEN), cap=1).count == 0 and not self._open_batches()
+        counted = (kinds.app.views.count(each, cap=1).count for each in (Selector(states=OPEN), UNREAD))
+        return not any(counted) and not self._open_batches()
 
     def tend_workers(self) -> None:
         self.shape = Shape(**{**_fields(self.shape), "drivers": False})
@@ -253,7 +263,8 @@ class World:
 
     def _stuck(self) -> dict[int | str, str]:
         found: dict[int | str, str] = {f"batch {number}": f"it is {state}" for number, state in self._open_batches()}
-        for job in kinds.app.views.page(Selector(states=OPEN), limit=20).jobs:
+        left = [job for each in (Selector(states=OPEN), UNREAD) for job in kinds.app.views.page(each, limit=20).jobs]
+        for job in left:
             reasons = [str(reason) for reason in kinds.app.views.why(job.id)]
             found[job.id] = f"{job.kind} is {job.state}, {job.note or ''} {reasons}"
         return found
