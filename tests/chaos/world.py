@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import random
 import shutil
@@ -74,6 +75,7 @@ class Verdict:
 def work(pipe: Any, url: str, folder: str, slots: int, stepped: bool, version: int | None) -> None:
     """What a worker process does."""
     os.chdir(folder)  # far from any file of settings
+    multiprocessing.current_process()._config["daemon"] = False  # its handlers may have children
     kinds.prepare(url, folder, "worker")
     if version is not None:
         kinds.register_version(version)
