@@ -28,8 +28,6 @@ TAKE_OVER_INTERVAL_S = 5.0
 OFFER_INTERVAL_S = 10.0
 JUDGE_AGAIN_INTERVAL_S = 1.0
 DEPENDENCIES_INTERVAL_S = BATCHES_INTERVAL_S = 30.0
-#: A take-over that had to wait longer for its transaction does nothing, until live workers have renewed.
-MAX_LOCK_WAIT_S = 0.1
 INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
 LOGS_INTERVAL_S = 3600.0
 #: Jobs that one step promotes, and rows that it prunes.
@@ -142,13 +140,13 @@ class Maintenance:
     def _take_over_expired(self) -> tuple[int, bool]:
         if not self._store.leases.any_expired():
             return 0, False
-        began = clock.now()
-        # On SQLite, renewals may have waited for the same lock: their workers are alive, and come first.
-        count = len(self._store.leases.take_over(limit=100, proceed=lambda: clock.now() - began < MAX_LOCK_WAIT_S))
-        if clock.now() - began >= MAX_LOCK_WAIT_S:
-            self._take_over.due_at = clock.now() + 2 * self._heartbeat
+        count = len(self._store.leases.take_over(limit=100, proceed=self._holders_could_renew))
         self._maintained["lease"] += count
         return count, count == 100
+
+    def _holders_could_renew(self) -> bool:
+        """Whether no other program has kept a SQLite file locked lately: its live workers come first after that."""
+        return self._store.backend.since_lock_wait() >= 2 * self._heartbeat
 
     def _offer_refused(self) -> tuple[int, bool]:
         count = self._store.leases.offer_refused(limit=500)

@@ -104,6 +104,9 @@ class Backend(Protocol):
     def reserved(self) -> Backend:
         """The same database on connections that no handler can use up: for heartbeat and settler."""
 
+    def since_lock_wait(self) -> float:
+        """Seconds since a transaction had to wait for the lock of the whole store, if there is one."""
+
     def connection_counts(self) -> dict[str, int]:
         """The connections of this process by state: in use, idle, abandoned; empty where they are not counted."""
 

@@ -49,7 +49,7 @@ from holdfast.store.postgres.connections import (
 )
 from holdfast.store.postgres.hosts import Hosts
 from holdfast.store.postgres.ids import IdSource
-from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
+from holdfast.store.postgres.notifier import NOTIFY, PostgresListener, PostgresNotifier
 from holdfast.store.postgres.pool import Calls, Pool
 from holdfast.store.postgres.schema import migrate, open_schema
 from holdfast.store.postgres.statements import Statements
@@ -64,9 +64,6 @@ RETRY_DELAYS_S = (0.05, 0.2, 0.8, 2.0)
 DEFAULT_CONNECTIONS, MIN_CONNECTIONS, RESERVED, OTHERS = 12, 6, 2, 2
 #: The channel of notifications; the name of the schema replaces its first word.
 CHANNEL = "holdfast.ready"
-#: Notifies in a caller's transaction, delivered with its commit. A setting switches it off.
-NOTIFY = """SELECT pg_notify('holdfast.ready', %s)
-WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off'"""
 
 
 class PostgresBackend(ForkSafe):
@@ -223,6 +220,9 @@ class PostgresBackend(ForkSafe):
         twin = copy.copy(self)
         twin._pool = self._reserved_pool  # noqa: SLF001 - of the same class
         return twin
+
+    def since_lock_wait(self) -> float:
+        return float("inf")
 
     def connection_counts(self) -> dict[str, int]:
         counts = Counter(self._pool.counts()) + Counter(self._reserved_pool.counts())

@@ -29,6 +29,10 @@ RECONNECT_DELAYS_S = (0.1, 0.5, 1.0, 2.0)
 #: Waits before a new test where notifications do not arrive.
 RETEST_DELAYS_S = (5.0, 30.0, 300.0)
 
+#: Notifies in a caller's transaction, delivered with its commit. A setting switches it off.
+NOTIFY = """SELECT pg_notify('holdfast.ready', %s)
+WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off'"""
+
 
 class PostgresNotifier:
     """Sends notifications from a thread of its own, so that no enqueue waits for one.

@@ -173,6 +173,9 @@ class SqliteBackend(ForkSafe):
     def reserved(self) -> SqliteBackend:
         return self
 
+    def since_lock_wait(self) -> float:
+        return time.monotonic() - self._writer.waited_at
+
     def connection_counts(self) -> dict[str, int]:
         return {}
 

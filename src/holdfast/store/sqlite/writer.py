@@ -20,8 +20,8 @@ from holdfast.store.sqlite.statements import plain_cursor
 
 #: Operations that one transaction commits.
 GROUP_SIZE = 1000
-#: Seconds of one wait for the file's lock; between two waits the writer checks its time limit.
-LOCK_WAIT_S = 0.5
+#: Seconds of one wait for the file's lock, after which the writer checks its time limit; and of a long wait in all.
+LOCK_WAIT_S, LONG_WAIT_S = 0.5, 2.0
 
 Performer = Callable[[Statement], list[Any]]
 #: Before this version, connections that checkpoint at the same time can lose frames of a reset WAL.
@@ -54,6 +54,9 @@ class Writer:
         self._committed = committed
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
+        #: When the last long wait for the lock ended, by the monotonic clock.
+        self.waited_at = float("-inf")
+        self._blocked_since: float | None = None
 
     def use(self, connection: sqlite3.Connection) -> None:
         """Write on this connection from now on."""
@@ -157,13 +160,25 @@ class Writer:
 
     def _begin(self, connection: sqlite3.Connection, own: _Request) -> None:
         while True:
+            began = time.monotonic()
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
+                self._note_wait(began)
                 if not is_busy(error) or time.monotonic() >= own.deadline:
                     raise
             else:
+                self._note_wait(began)
+                self._blocked_since = None
                 return
+
+    def _note_wait(self, began: float) -> None:
+        """Remember how long no transaction could begin, over several tries."""
+        now = time.monotonic()
+        if self._blocked_since is None and now - began >= LOCK_WAIT_S / 2:
+            self._blocked_since = began
+        if self._blocked_since is not None and now - self._blocked_since >= LONG_WAIT_S:
+            self.waited_at = now
 
     def _run_request(self, connection: sqlite3.Connection, request: _Request, performer: Performer) -> None:
         connection.execute("SAVEPOINT request")
