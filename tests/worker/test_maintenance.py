@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import SchemaMissing, StoreUnavailable
 from holdfast.worker.maintenance import Maintenance
+from tests.support.backends import open_database
 from tests.support.jobs import put, state, take_one
 from tests.support.processes import connect
 
@@ -110,3 +112,20 @@ def test_take_over_is_put_off_when_the_connection_failed(store, tmp_path):
     with pytest.raises(StoreUnavailable):
         maintenance.tick()
     assert maintenance._take_over.due_at > before
+
+
+def test_live_workers_renew_first_after_a_long_lock(tmp_path):
+    """K37: while another program kept the file locked, no worker could renew; none of them is taken over at once."""
+    with open_database("sqlite", tmp_path) as database:
+        store = database.open()
+        job_id = put(store)
+        take_one(store)
+        database.clock.advance(hours=1)
+        maintenance = maintenance_of(store, tmp_path)
+        store.backend._writer.waited_at = time.monotonic()
+        maintenance.tick()
+        assert state(store, job_id) is State.RUNNING
+        store.backend._writer.waited_at -= 21
+        maintenance._take_over.due_at = 0.0
+        maintenance.tick()
+        assert state(store, job_id) is State.READY

@@ -120,7 +120,7 @@ def test_kinds_with_different_leases_share_one_order(store, clock):
 
 @pytest.mark.parametrize("kind", ["shop.mail", 'a "b" [0]', "$", "7"])
 def test_the_name_of_a_kind_is_not_a_path(store, kind):
-    """Names may hold dots, quotes and brackets."""
+    """K2: names may hold dots, quotes and brackets."""
     job_id = put(store, kind)
     leases = store.leases.claim(WORKER, queues=["default"], leases={kind: MINUTE}, free=1, limits=False)
     assert ids(leases) == [job_id]
