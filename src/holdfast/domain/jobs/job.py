@@ -151,7 +151,7 @@ class Job(Struct, frozen=True):
 
     def progress_rate(self, now: datetime) -> float | None:
         """The progress per second of the present run, without that of earlier runs; None if it is not known."""
-        since = self.started_at or self.claimed_at
+        since = self.claimed_at or self.started_at  # a start is recorded about a second after it
         if self.state is not State.RUNNING or since is None or self.progress_done is None:
             return None
         made, elapsed = self.progress_done - (self.progress_base or 0), (now - since).total_seconds()
