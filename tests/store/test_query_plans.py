@@ -285,7 +285,7 @@ SMALL = {
     ),
     *("get_access_state", "insert_secret", "get_secret", "save_filter", "delete_filter", "list_filters"),
     *("set_queue_limits", "set_queue_scale", "pause_queue", "resume_queue", "get_queue", "list_queues"),
-    *("set_stop_switch", "clear_stop_switch", "read_stop_switch", "limit_lock_wait", "lock_stop_switch"),
+    *("set_stop_switch", "clear_stop_switch", "read_stop_switch", "limit_lock_waits", "lock_stop_switch"),
     *("publish_kind", "get_kind", "list_kinds", "list_kind_names"),
     *("get_memory_profiles", "list_memory_profiles", "lock_memory_profiles", "save_memory_profiles"),
     *("insert_decisions", "list_decisions", "prune_memory_profiles", "prune_decisions", "prune_workers"),

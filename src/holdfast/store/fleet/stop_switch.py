@@ -37,7 +37,7 @@ class StopSwitches(Noun):
 
     @transaction()
     def _wait_for_claims(self) -> Operation[None]:
-        yield query("limit_lock_wait")
+        yield query("limit_lock_waits", longest="2s")
         yield query("lock_stop_switch")
 
     @transaction(wakes=EVERYTHING)

@@ -132,7 +132,7 @@ def _enqueue_alone(
 ) -> Operation[list[Enqueued]]:
     """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection."""
     if holder is not None or any(request.unique or request.after for request in requests):
-        yield query("limit_lock_waits")
+        yield query("limit_lock_waits", longest="5s")
     return (yield from _enqueue(requests, drawn, holder=holder))
 
 

@@ -9,7 +9,7 @@ SELECT max(nextval('holdfast.job_id')) FROM generate_series(1, least(100000,
 
 -- name: limit_lock_waits
 -- Limit the waits of this transaction for rows and keys that another transaction has locked.
-SELECT set_config('lock_timeout', '5s', true)
+SELECT set_config('lock_timeout', :longest, true)
 
 -- name: list_live_ids
 -- List which of these jobs are still live. A caller's transaction with an old snapshot is refused if one of them has

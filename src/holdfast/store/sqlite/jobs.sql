@@ -9,7 +9,7 @@ SELECT last_job_id FROM holdfast_meta
 
 -- name: limit_lock_waits
 -- Nothing to limit: a transaction has the only write lock.
-SELECT 1
+SELECT :longest
 
 -- name: list_live_ids
 -- List which of these jobs are still live. A transaction that has written sees the newest rows.

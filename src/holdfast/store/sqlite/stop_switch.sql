@@ -1,7 +1,3 @@
--- name: limit_lock_wait
--- Nothing to limit: SQLite has one writer at a time.
-SELECT 1
-
 -- name: lock_stop_switch
 -- Nothing to wait for: SQLite has one writer at a time, so no claim is under way.
 SELECT 1
