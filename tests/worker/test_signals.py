@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 
 import pytest
 
@@ -17,7 +16,7 @@ def kill_a_fork() -> int:
     """Fork a child, send it SIGTERM at once, and return its exit code."""
     pid = os.fork()
     if pid == 0:
-        time.sleep(5)
+        signal.pause()
         os._exit(0)
     os.kill(pid, signal.SIGTERM)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

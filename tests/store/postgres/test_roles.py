@@ -178,6 +178,7 @@ def test_roles_know_the_tables_of_a_later_version(database, login):
         store = login("worker", schema="later")
         run_jobs(store)
         prune(store)
+        assert store.views.count(Selector(states=(State.DONE,))).count == 0
     finally:
         database.execute("DROP SCHEMA IF EXISTS later CASCADE")
         database.execute("DROP OWNED BY later_worker")
