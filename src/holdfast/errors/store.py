@@ -65,7 +65,7 @@ class SchemaOutdated(ConfigurationError):
 
 
 class SchemaMismatch(ConfigurationError):
-    """The schema of the store is not the one of its version: somebody has changed it, or a migration."""
+    """The schema of the store differs from its version: the schema was changed by hand, or a migration was edited."""
 
     code = "E_SCHEMA_MISMATCH"
     hint = "See holdfast db check. Restore a backup, or undo the change."

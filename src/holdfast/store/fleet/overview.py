@@ -73,7 +73,7 @@ class WorkerView(Struct, frozen=True):
 class Overview(Struct, frozen=True):
     """How many jobs are in each state, all queues, all workers that are alive, and the newest jobs that run.
 
-    *stopped*: who has stopped the whole store, if somebody has.
+    *stopped*: the stop switch of the store, if it is set.
     """
 
     counts: dict[State, Count]
