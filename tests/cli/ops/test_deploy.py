@@ -63,7 +63,7 @@ def test_a_drain_waits_for_running_jobs_and_starts_none(app, call):
         waits = [long.enqueue(), long.options(queue="later").enqueue()]
         assert call("audit").data["stopped"]["note"] == "deploy"
         assert {app.views.get(each.id).state for each in waits} == {State.READY}
-        assert call("drain", "--end").data == {"stopped": None, "running": 0}
+        assert call("drain", "--end").data["stopped"] is None
         wait_until(lambda: all(app.views.get(each.id).state is State.DONE for each in waits))
 
 

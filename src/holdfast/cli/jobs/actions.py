@@ -100,8 +100,8 @@ def resume(session: CliSession, selector: Selector, *, everything: bool, dry_run
     if everything:
         ids = session.actions.dry_run(dry_run).fleet.resume_all().jobs
         changed = Changed("resume --all", len(ids), 0 if dry_run else len(ids), dry_run, ids)
-        verb = "would go on" if dry_run else "goes on"
-        session.output.value(changed, lambda: [f"the store {verb}, with {len(ids):,} jobs that were stopped"])
+        going = "would go on" if dry_run else "goes on"
+        session.output.value(changed, lambda: [f"the store {going}, with {len(ids):,} jobs that were stopped"])
         return
     matched = session.actions.jobs.count_matches("resume", selector)
     _print_changed(session, session.actions.jobs.perform("resume", selector, dry_run=dry_run, matched=matched))
