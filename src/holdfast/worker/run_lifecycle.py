@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -104,20 +105,22 @@ class RunLifecycle:
 
     def _settled(self, settlements: list[Settlement], lost: set[LeaseKey]) -> None:
         self.settled()
+        if lost:
+            self.counts.refused += len(lost)
+            settlements = [each for each in settlements if lease_key(each.lease) not in lost]
         now = datetime.now(UTC)
+        lanes: dict[tuple[str, str], list[Settlement]] = {}
         for settlement in settlements:
-            lease = settlement.lease
-            if lease_key(lease) in lost:
-                self.counts.refused += 1
-                continue
-            self.counts.completed[lease.queue, lease.kind, RESULTS[type(settlement.outcome)]] += 1
-            if isinstance(settlement.outcome, Failed | Lost | Unreadable):
-                self._failed(lease, settlement.outcome)
-            if settlement.ran is not None:
-                ran = settlement.ran.total_seconds()
-                self.counts.runs.add((lease.queue, lease.kind), ran)
-                waited = (now - lease.due_at).total_seconds() - ran if lease.due_at else 0.0
-                self.counts.waits.add((lease.queue, lease.kind), max(0.0, waited))
+            lease, outcome = settlement.lease, settlement.outcome
+            lanes.setdefault((lease.queue, lease.kind), []).append(settlement)
+            if isinstance(outcome, Failed | Lost | Unreadable):
+                self._failed(lease, outcome)
+        for lane, settled in lanes.items():
+            for outcome_type, count in Counter(type(each.outcome) for each in settled).items():
+                self.counts.completed[*lane, RESULTS[outcome_type]] += count
+            begun = [(each.lease.due_at, each.ran.total_seconds()) for each in settled if each.ran is not None]
+            self.counts.runs.add(lane, [ran for _, ran in begun])
+            self.counts.waits.add(lane, [max(0.0, (now - due_at).total_seconds() - ran) for due_at, ran in begun])
 
     def _failed(self, lease: Lease, outcome: Failed | Lost | Unreadable) -> None:
         fields = {"job": lease.job_id, "kind": lease.kind, "attempt": lease.attempt, "token": lease.token}

@@ -126,8 +126,10 @@ class Settler:
         except Exception:
             self._waiting.extendleft(reversed(group))
             raise
-        self._locked += [settlement for settlement in group if lease_key(settlement.lease) in result.locked]
-        written = [settlement for settlement in group if lease_key(settlement.lease) not in result.locked]
+        written = group
+        if result.locked:
+            self._locked += [settlement for settlement in group if lease_key(settlement.lease) in result.locked]
+            written = [settlement for settlement in group if lease_key(settlement.lease) not in result.locked]
         self._active_runs.discard([settlement.lease for settlement in written])
         self._settled(written, result.lost)
 

@@ -32,12 +32,13 @@ class Histogram:
         self.counts: dict[tuple[str, ...], list[int]] = {}
         self.sums: Counter[tuple[str, ...]] = Counter()
 
-    def add(self, labels: tuple[str, ...], value: float) -> None:
-        counts = self.counts.get(labels)
-        if counts is None:
-            counts = self.counts[labels] = [0] * (len(self.buckets) + 1)
-        counts[bisect_left(self.buckets, value)] += 1
-        self.sums[labels] += value  # type: ignore[assignment]
+    def add(self, labels: tuple[str, ...], values: Sequence[float]) -> None:
+        if not values:
+            return
+        counts = self.counts.setdefault(labels, [0] * (len(self.buckets) + 1))
+        for value in values:
+            counts[bisect_left(self.buckets, value)] += 1
+        self.sums[labels] += sum(values)  # type: ignore[assignment]
 
 
 class Stats:
@@ -70,8 +71,7 @@ class Stats:
         with self._units_lock:
             for outcome in outcomes:
                 self.units[kind, outcome.state] += 1
-                if outcome.duration_ms is not None:
-                    self.unit_runs.add((kind,), outcome.duration_ms / 1000)
+            self.unit_runs.add((kind,), [each.duration_ms / 1000 for each in outcomes if each.duration_ms is not None])
 
     @property
     def results(self) -> dict[str, int]:

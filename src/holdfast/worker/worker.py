@@ -43,6 +43,8 @@ log = logging.getLogger("holdfast")
 
 #: Handlers receive a stop request this long before the end of the grace period.
 STOP_BEFORE_END_S = 1.0
+#: A worker that drains looks this often whether other workers have finished the last jobs: nobody notifies it.
+DRAIN_INTERVAL_S = 0.1
 
 
 class Worker:
@@ -227,7 +229,7 @@ class Worker:
             if self._options.drain and next_in > 0 and self._drained():
                 return
             if next_in > 0:
-                wake.wait(next_in)
+                wake.wait(min(next_in, DRAIN_INTERVAL_S) if self._options.drain else next_in)
             wake.clear()
 
     def _poll_interval(self) -> float:

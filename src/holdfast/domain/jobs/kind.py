@@ -82,7 +82,7 @@ class Kind:
                 f"the payload of {self.name!r} has version {version}, and this code reads up to {self.options.version}"
             )
             raise InvalidPayload(text, kind=self.name)
-        upgrades = self._upgrades[version - 1 :] if version is not None else ()
+        upgrades = self._upgrades[version - 1 :] if version is not None and self._upgrades else ()
         decoded = self._decode(upgraded(self.name, payload, upgrades) if any(upgrades) else payload)
         return {name: getattr(decoded, name) for name in self.payload_type.__struct_fields__}
 

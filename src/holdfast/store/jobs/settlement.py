@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -100,11 +100,14 @@ def lease_key(lease: Lease) -> LeaseKey:
     return lease.job_id, lease.token
 
 
-def one_per_job(items: Iterable[X], lease_of: Callable[[X], Lease]) -> list[list[X]]:
+def one_per_job(items: Sequence[X], lease_of: Callable[[X], Lease]) -> list[list[X]]:
     """Divide items that have leases into groups with each job once, in id order; the newest token comes first.
 
     A worker can get a job again whose old run still goes on: both runs may finish at once.
     """
+    by_id = {lease_of(item).job_id: item for item in items}
+    if len(by_id) == len(items):  # nearly always
+        return [[by_id[job_id] for job_id in sorted(by_id)]]
     groups: list[dict[JobId, X]] = []
     for item in sorted(items, key=lambda each: (lease_of(each).job_id, -lease_of(each).token)):
         job_id = lease_of(item).job_id

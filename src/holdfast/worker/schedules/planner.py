@@ -77,7 +77,7 @@ class Planner:
         tick = _Tick(due.now, clock.now() + self._provider_wait, {})
         advances = [advance for each in due.schedules if (advance := self._try(each, tick)) is not None]
         results = [self._apply(batch, due.schedules) for batch in _batches(advances)]
-        self._counts.planner.add((), perf_counter() - began)
+        self._counts.planner.add((), [perf_counter() - began])
         rest = POLL_INTERVAL_S if due.next_in is None else min(POLL_INTERVAL_S, max(0.0, due.next_in.total_seconds()))
         if due.schedules:
             rest = 0.0 if any(result.moved for result in results) else RETRY_INTERVAL_S
