@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.jobs.dependencies import After
-from holdfast.domain.jobs.job import JobId, State, WorkerId
+from holdfast.domain.jobs.job import JobId, State, WorkerId, WorkerRequest
 from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
@@ -15,7 +15,7 @@ from holdfast.domain.jobs.why import Because
 from holdfast.errors import Conflict, InvalidInput, JobPruned, NoSuchJob, NotFound
 from holdfast.store.jobs.retention import Retention
 from tests.support.backends import START
-from tests.support.jobs import lapse, prune, put, take, take_one
+from tests.support.jobs import claim_jobs, lapse, prune, put, take, take_one
 
 HOUR = timedelta(hours=1)
 
@@ -176,8 +176,40 @@ def served(store):
 def test_why_nothing_stands_in_the_way(served):
     """The next in its lane, or so many before it."""
     first, second = put(served), put(served)
-    assert served.views.why(first)[0].text == "nothing stands in its way: a worker takes it next"
-    assert served.views.why(second)[0].text == "1 jobs of its queue and kind come before it"
+    assert served.views.why(first)[0].text == "a worker claims it next"
+    assert served.views.why(second)[0].text == "1 job comes before it in its queue and kind"
+
+
+def test_why_all_slots_are_busy(store):
+    """E1.2: the number of slots, and the jobs before it. A worker with a free slot claims the first one."""
+    worker = WorkerId("w")
+    store.workers.announce(worker, host="h", pid=1, queues=["default"], kinds=["mail"], slots=1)
+    running, first, second = put(store), put(store), put(store)
+    assert [lease.job_id for lease in claim_jobs(store, worker, queues=["default"], kinds=["mail"])] == [running]
+    assert because(store, first) == [Because.BUSY]
+    assert because(store, second) == [Because.BUSY, Because.IN_LINE]
+    reason = store.views.why(second)[0]
+    assert reason.text == "the worker that serves it is busy: its only slot is in use"
+    store.workers.announce(WorkerId("idle"), host="h", pid=2, queues=["default"], kinds=["mail"], slots=2)
+    assert because(store, first) == [Because.NEXT]
+
+
+def test_why_its_workers_are_quieted(served):
+    """E1.2: a worker that was told to claim nothing does not claim it."""
+    job_id = put(served)
+    served.workers.request(WorkerId("w"), WorkerRequest.QUIET)
+    assert because(served, job_id) == [Because.QUIETED]
+
+
+def test_why_a_suspect_waits(served, clock):
+    """E1.2: after its second loss it runs beside few others."""
+    job_id = put(served)
+    for _ in range(2):
+        take_one(served)
+        lapse(clock)
+        served.leases.take_over()
+    served.workers.announce(WorkerId("alive"), host="h", pid=1, queues=["default"], kinds=["mail"])
+    assert because(served, job_id) == [Because.SUSPECT]
 
 
 def test_why_no_worker(store, clock):
@@ -205,7 +237,7 @@ def test_why_the_limit_is_full(served):
     put(served)
     job_id = put(served)
     take_one(served)
-    assert served.views.why(job_id)[0].text == "queue 'default' already runs 1 of 1"
+    assert served.views.why(job_id)[0].text == "queue 'default' is full: 1 of at most 1 run"
 
 
 def test_why_it_waits(served):
@@ -229,7 +261,7 @@ def test_why_it_runs_or_lapsed(served, clock):
     served.leases.record_starts([lease])
     assert (because(served, job_id), len(served.views.attempts(job_id))) == ([Because.RUNNING], 1)
     lapse(clock)
-    assert "fell silent 1 s past its lease" in served.views.why(job_id)[0].text
+    assert "expired 1 s ago; another worker takes it over" in served.views.why(job_id)[0].text
 
 
 def test_why_it_has_ended(served):

@@ -91,7 +91,7 @@ def job_detail(record: JobRecord, masks: Masks | None = None) -> JobDetail:
         job=job_view(job, masks),
         attempts=[_masked(each, "error", values) for each in record.attempts],
         events=[_masked(each, "detail", values) for each in record.events],
-        why=[WhyReason(each.because, mask_text(each.text, values)) for each in record.why],
+        why=[structs.replace(each, text=mask_text(each.text, values)) for each in record.why],
     )
 
 

@@ -18,6 +18,7 @@ from holdfast.cli.text import progress_text, stamp
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.commands.command import COMMAND, Command, load_command, mask_variables
 from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.domain.jobs.why import WhyReason
 from holdfast.domain.names import escape_controls
 from holdfast.domain.quantities import format_duration
 from holdfast.errors import HoldfastError
@@ -38,8 +39,12 @@ def show(session: CliSession, *, job_id: int) -> None:
 @click.argument("job_id", type=click.IntRange(0))
 def why(session: CliSession, *, job_id: int) -> None:
     """Say why a job is not running, the nearest reason first."""
-    reasons = session.store.views.why(JobId(job_id))
-    session.output.value(Reasons(reasons), lambda: [reason.text for reason in reasons])
+    reasons = job_detail(session.store.dashboard.job_record(JobId(job_id)), Masks(session.store)).why
+    session.output.value(Reasons(reasons), lambda: [_reason_line(reason) for reason in reasons])
+
+
+def _reason_line(reason: WhyReason) -> str:
+    return reason.text if reason.command is None else f"{reason.text} ({reason.command})"
 
 
 def _job_lines(job: Job, detail: JobDetail, reasons: list[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from holdfast.domain.fleet.queue import Queue, Usage, free_slots
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState, When
-from holdfast.domain.jobs.job import EndReason, Job, State
+from holdfast.domain.jobs.job import MAX_LOSSES, EndReason, Job, State
 from holdfast.domain.jobs.refusal import describe_refusals, load_refusals
 from holdfast.domain.quantities import format_duration
 
@@ -30,16 +30,29 @@ class Because(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     LIMIT_FULL = "limit_full"
     NO_WORKER = "no_worker"
+    QUIETED = "quieted"
     NOT_ADMITTED = "not_admitted"
     UNREADABLE = "unreadable"
+    BUSY = "busy"
+    SUSPECT = "suspect"
+    IN_LINE = "in_line"
     NEXT = "next"
 
 
 class WhyReason(Struct, frozen=True):
-    """One reason, and a sentence for people."""
+    """One reason, a sentence for people, and the command that helps, if there is one."""
 
     because: Because
     text: str
+    command: str | None = None
+
+
+class ServingWorker(Struct, frozen=True):
+    """A live worker that serves the queue and the kind of a job. *quieted*: it was told to claim no more jobs."""
+
+    slots: int | None
+    busy: int
+    quieted: bool
 
 
 class JobSituation(Struct, frozen=True, kw_only=True):
@@ -51,7 +64,8 @@ class JobSituation(Struct, frozen=True, kw_only=True):
     queue: Queue | None = None
     usage: Usage | None = None
     dependencies: Sequence[DependencyState] = ()
-    workers: int = 0
+    workers: Sequence[ServingWorker] = ()
+    #: Ready jobs of the same queue and kind that are claimed earlier.
     ahead: int = 0
     #: Sentences of autoscalers that do not admit the job.
     refusals: Sequence[str] = ()
@@ -62,80 +76,111 @@ def explain(situation: JobSituation) -> list[WhyReason]:
     job = situation.job
     match job.state:
         case State.DONE | State.DEAD | State.CANCELLED:
-            return [WhyReason(Because.FINISHED, _finished(job))]
+            return [_finished(job)]
         case State.RUNNING:
             return [_running(job, situation.now)]
         case State.HELD if job.unreadable:
             refusals = describe_refusals(load_refusals(job.refusals))
-            text = f"it is held until a worker that can read it starts, or a person resumes it: {refusals}"
-            return [WhyReason(Because.UNREADABLE, text)]
+            text = f"it is held until a worker that can read it starts: {refusals}"
+            return [WhyReason(Because.UNREADABLE, text, f"holdfast resume {job.id}")]
         case State.HELD:
-            note = f": {job.note}" if job.note else ""
-            return [WhyReason(Because.HELD, f"it is held until a person lets it go{note}"), *_stopped(situation)]
+            text = "it is held until a person resumes it" + _because(job.note)
+            return [WhyReason(Because.HELD, text, f"holdfast resume {job.id}"), *_stopped(situation)]
         case State.WAITING:
             return [WhyReason(Because.DEPENDENCIES, _waits_for(job, situation.dependencies)), *_obstacles(situation)]
         case State.SCHEDULED:
             return [_not_due(job, situation.now), *_obstacles(situation)]
         case State.READY:
-            return _obstacles(situation) or [_next(situation.ahead)]
+            obstacles = _obstacles(situation)
+            return [*obstacles, *_in_line(situation)] or [WhyReason(Because.NEXT, "a worker claims it next")]
 
 
-def _finished(job: Job) -> str:
-    because = f": {job.error.splitlines()[0]}" if job.error else ""
-    offer = f" (holdfast restart {job.id} --memory SIZE gives it more)" if job.reason == EndReason.OOM else ""
-    return f"it has ended, {job.state.value}{because}{offer}"
+def _because(note: str | None) -> str:
+    return f": {note}" if note else ""
+
+
+def _finished(job: Job) -> WhyReason:
+    text = f"it has ended, {job.state.value}" + _because(job.error.splitlines()[0] if job.error else None)
+    if job.state is State.DONE:
+        return WhyReason(Because.FINISHED, text)
+    if job.reason == EndReason.OOM:
+        return WhyReason(Because.FINISHED, text, f"holdfast restart {job.id} --memory SIZE")
+    return WhyReason(Because.FINISHED, text, f"holdfast retry {job.id}")
 
 
 def _running(job: Job, now: datetime) -> WhyReason:
     if job.lease_expires_at is not None and job.lease_expires_at < now:
         silent = format_duration(now - job.lease_expires_at)
-        text = f"its worker {job.worker} fell silent {silent} past its lease; a sweep takes it over"
-        return WhyReason(Because.EXPIRED, text)
+        text = f"the lease of worker {job.worker} expired {silent} ago; another worker takes it over"
+        return WhyReason(Because.EXPIRED, text, "holdfast workers")
     if job.claimed:
         return WhyReason(Because.CLAIMED, f"worker {job.worker} has claimed it; it has not started, or only just now")
-    return WhyReason(Because.RUNNING, f"it is running on worker {job.worker}")
+    return WhyReason(Because.RUNNING, f"worker {job.worker} is running it")
 
 
 def _not_due(job: Job, now: datetime) -> WhyReason:
     wait = format_duration(max(job.due_at - now, timedelta(0)))
     why = f", after attempt {job.attempts} failed" if job.attempts else ""
-    return WhyReason(Because.NOT_DUE, f"it is due in {wait}{why}")
+    return WhyReason(Because.NOT_DUE, f"it is due in {wait}{why}", f"holdfast retry {job.id}" if why else None)
 
 
 def _waits_for(job: Job, dependencies: Sequence[DependencyState]) -> str:
     unfinished = [each for each in dependencies if each.state is not None and not each.state.finished]
     if not unfinished:
-        return "its needs have ended; a sweep lets it go on"
+        return "its dependencies have finished; a worker releases it within seconds"
     shown = ", ".join(f"{each.dependency_id} ({each.state.value})" for each in unfinished[:5] if each.state)
     more = f" and {len(unfinished) - 5} more" if len(unfinished) > 5 else ""
-    conditions = {When.DONE: "be done", When.FINISHED: "end", When.FAILED: "fail or end"}
+    conditions = {When.DONE: "be done", When.FINISHED: "finish", When.FAILED: "fail or finish"}
     return f"it waits for job {shown}{more} to {conditions[When(job.after_when or When.DONE)]}"
 
 
 def _obstacles(situation: JobSituation) -> list[WhyReason]:
+    """What keeps the job from running even if a slot is free."""
     job, reasons = situation.job, _stopped(situation)
     if job.reader:
         refusals = describe_refusals(load_refusals(job.refusals))
         text = f"it waits for a worker of build {job.reader}; other workers cannot read it: {refusals}"
         reasons.append(WhyReason(Because.UNREADABLE, text))
     if situation.queue is not None and situation.queue.paused:
-        note = f": {situation.queue.note}" if situation.queue.note else ""
-        reasons.append(WhyReason(Because.QUEUE_PAUSED, f"queue {job.queue!r} is paused{note}"))
+        text = f"queue {job.queue!r} is paused" + _because(situation.queue.note)
+        reasons.append(WhyReason(Because.QUEUE_PAUSED, text, f"holdfast queue resume {job.queue}"))
     if situation.usage is not None and situation.usage.limit is not None and free_slots(situation.usage) == 0:
-        text = f"queue {job.queue!r} already runs {situation.usage.running} of {situation.usage.limit}"
-        reasons.append(WhyReason(Because.LIMIT_FULL, text))
-    if situation.workers == 0:
-        reasons.append(WhyReason(Because.NO_WORKER, f"no live worker serves kind {job.kind!r} on queue {job.queue!r}"))
+        text = f"queue {job.queue!r} is full: {situation.usage.running} of at most {situation.usage.limit} run"
+        reasons.append(WhyReason(Because.LIMIT_FULL, text, f"holdfast queue set {job.queue} --limit N"))
+    if not situation.workers:
+        text = f"no live worker serves kind {job.kind!r} on queue {job.queue!r}"
+        reasons.append(WhyReason(Because.NO_WORKER, text, f"holdfast worker --queue {job.queue}"))
+    elif all(worker.quieted for worker in situation.workers):
+        text = f"{_workers(situation.workers)} told to claim no more jobs"
+        reasons.append(WhyReason(Because.QUIETED, text, "holdfast workers"))
     if job.state is State.READY:
         reasons += [WhyReason(Because.NOT_ADMITTED, text) for text in situation.refusals]
     return reasons
 
 
+def _workers(workers: Sequence[ServingWorker]) -> str:
+    return "the worker that serves it was" if len(workers) == 1 else f"all {len(workers)} workers that serve it were"
+
+
+def _in_line(situation: JobSituation) -> list[WhyReason]:
+    """The place of a ready job: busy slots, the jobs before it, its level of suspicion."""
+    job, reasons = situation.job, []
+    able = [worker for worker in situation.workers if not worker.quieted]
+    if able and all(worker.slots is not None and worker.busy >= worker.slots for worker in able):
+        slots = sum(worker.slots or 0 for worker in able)
+        in_use = "its only slot is in use" if slots == 1 else f"all {slots} slots are in use"
+        many = "the worker that serves it is" if len(able) == 1 else f"all {len(able)} workers that serve it are"
+        reasons.append(WhyReason(Because.BUSY, f"{many} busy: {in_use}", "holdfast top"))
+    if job.losses > 1:
+        where = "one at a time" if job.losses == MAX_LOSSES else "few at a time"
+        text = f"{job.losses} workers were lost just after they had claimed it; such jobs run {where}"
+        reasons.append(WhyReason(Because.SUSPECT, text))
+    if situation.ahead:
+        jobs = "1 job comes" if situation.ahead == 1 else f"{situation.ahead:,} jobs come"
+        reasons.append(WhyReason(Because.IN_LINE, f"{jobs} before it in its queue and kind"))
+    return reasons
+
+
 def _stopped(situation: JobSituation) -> list[WhyReason]:
     switch = situation.switch
-    return [] if switch is None else [WhyReason(Because.STORE_STOPPED, switch.text)]
-
-
-def _next(ahead: int) -> WhyReason:
-    text = f"{ahead} jobs of its queue and kind come before it"
-    return WhyReason(Because.NEXT, text if ahead else "nothing stands in its way: a worker takes it next")
+    return [] if switch is None else [WhyReason(Because.STORE_STOPPED, switch.text, "holdfast resume --all")]

@@ -7,14 +7,13 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
-from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State, WorkerId
-from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
+from holdfast.domain.jobs.why import WhyReason, explain
 from holdfast.store.engine.operation import Noun, Operation, query, read
 from holdfast.store.jobs.queries import get_job
+from holdfast.store.jobs.situation import read_situation
 
 #: Counts for people stop here and show as "1,000+".
 COUNT_CAP = 1000
@@ -152,18 +151,6 @@ class _HistoryRow(Struct, frozen=True):
     detail: str | None
 
 
-class _QueueSituation(Struct, frozen=True):
-    now: datetime
-    name: str | None
-    limit: int | None
-    worker_limit: int | None
-    paused: bool
-    note: str | None
-    running: int
-    workers: int
-    ahead: int
-
-
 class DashboardQueries(Noun):
     """Reads for pages: each method is one statement, except :meth:`job_record`, which is five."""
 
@@ -232,15 +219,12 @@ class DashboardQueries(Noun):
         edges: list[DependencyEdge] = yield query(
             "list_dependency_edges", DependencyEdge, id=job_id, depth=3, limit=200
         )
-        place = {"reader": job.reader, "priority": job.priority, "due_at": job.due_at, "id": job_id}
-        situations: list[_QueueSituation] = yield query(
-            "explain_job", _QueueSituation, queue=job.queue, kind=job.kind, silence=WORKER_SILENCE, **place
-        )
+        direct = [edge for edge in edges if edge.way == "dependencies" and edge.depth == 1]
+        dependencies = [DependencyState(edge.job_id, edge.dependency_id, edge.state) for edge in direct]
+        situation = yield from read_situation(job, dependencies)
         seen_at = next((row.at for row in rows if row.category == "worker"), None)
-        switches: list[StopSwitch] = yield query("read_stop_switch", StopSwitch)
-        why = explain(_situation(job, edges, situations[0], switches[0] if switches else None))
         attempts = _attempts(job, rows)
-        return JobRecord(job, attempts, _events(job, rows, attempts), edges, why, situations[0].now, seen_at)
+        return JobRecord(job, attempts, _events(job, rows, attempts), edges, explain(situation), situation.now, seen_at)
 
 
 def _attempts(job: Job, rows: list[_HistoryRow]) -> list[Attempt]:
@@ -258,19 +242,3 @@ def _events(job: Job, rows: list[_HistoryRow], attempts: list[Attempt]) -> list[
     events = sorted((row for row in rows if row.category == "event"), key=lambda row: row.token)
     recorded = [Event(row.at, row.name or "", row.actor or "", row.detail) for row in events]
     return all_events(job, recorded, attempts)
-
-
-def _situation(job: Job, edges: list[DependencyEdge], row: _QueueSituation, switch: StopSwitch | None) -> JobSituation:
-    queue = None if row.name is None else Queue(row.name, row.limit, row.worker_limit, row.paused, row.note)
-    usage = Usage(job.queue, row.limit, row.worker_limit, row.running, 0) if queue and queue.limited else None
-    direct = [edge for edge in edges if edge.way == "dependencies" and edge.depth == 1]
-    return JobSituation(
-        job=job,
-        now=row.now,
-        switch=switch,
-        queue=queue,
-        usage=usage,
-        dependencies=[DependencyState(edge.job_id, edge.dependency_id, edge.state) for edge in direct],
-        workers=row.workers,
-        ahead=row.ahead,
-    )

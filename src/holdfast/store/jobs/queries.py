@@ -8,18 +8,14 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.fleet.autoscaler import load_autoscaler_status, refusals
-from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
-from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
 from holdfast.domain.jobs.selector import Glob, Selector
-from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
+from holdfast.domain.jobs.why import WhyReason, explain
 from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
-from holdfast.store.engine.operation import Noun, Operation, Query, query, read, read_now
-from holdfast.store.fleet.registry import WorkerRow
+from holdfast.store.engine.operation import Noun, Operation, Query, query, read
+from holdfast.store.jobs.situation import read_situation
 
 COUNT_CAP = 10_000
 #: A tag or a time with at most this many jobs is sparse.
@@ -138,26 +134,7 @@ class JobQueries(Noun):
     def why(self, job_id: JobId) -> Operation[list[WhyReason]]:
         """The reasons why a job is not running, the most direct one first."""
         job = yield from get_job(job_id)
-        now = yield from read_now()
-        switches: list[StopSwitch] = yield query("read_stop_switch", StopSwitch)
-        queues: list[Queue] = yield query("get_queue", Queue, name=job.queue)
-        usages: list[Usage] = yield query("get_queue_usage", Usage, name=job.queue, worker="")
-        dependencies: list[DependencyState] = yield query("list_dependency_states", DependencyState, ids=[job_id])
-        workers = yield query("count_workers", queue=job.queue, kind=job.kind, silence=WORKER_SILENCE)
-        place = {"queue": job.queue, "kind": job.kind, "reader": job.reader}
-        ahead = yield query("count_jobs_ahead", **place, priority=job.priority, due_at=job.due_at, id=job_id)
-        situation = JobSituation(
-            job=job,
-            now=now,
-            switch=switches[0] if switches else None,
-            queue=queues[0] if queues else None,
-            usage=usages[0] if usages and queues[0].limited else None,
-            dependencies=dependencies,
-            workers=workers[0][0],
-            ahead=ahead[0][0],
-            refusals=(yield from _refusals(job)),
-        )
-        return explain(situation)
+        return explain((yield from read_situation(job)))
 
 
 class Traces(Noun):
@@ -185,16 +162,6 @@ def get_job(job_id: JobId) -> Operation[Job]:
 def _attempts(job: Job, worker: WorkerIdentity) -> Operation[list[Attempt]]:
     rows: list[Attempt] = yield query("list_attempts", Attempt, id=job.id)
     return all_attempts(job, rows, worker)
-
-
-def _refusals(job: Job) -> Operation[list[str]]:
-    if job.state is not State.READY or job.kind != COMMAND:
-        return []
-    workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=WORKER_SILENCE)
-    statuses = [
-        (worker.host, status) for worker in workers if (status := load_autoscaler_status(worker.autoscaler)) is not None
-    ]
-    return refusals(job.id, job.queue, statuses)
 
 
 def select_ids(selector: Selector) -> Operation[list[JobId]]:

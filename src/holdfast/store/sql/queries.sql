@@ -108,21 +108,16 @@ SELECT 'event', 0, id, NULL, NULL, NULL, NULL, NULL, at, name, NULL, NULL, actor
 FROM (SELECT id, at, name, actor, detail FROM holdfast.event WHERE job_id = :id
     ORDER BY id DESC LIMIT :limit::bigint) AS latest
 
--- name: count_jobs_ahead
--- Count ready jobs of the same lane that are claimed earlier, up to 1,000.
-{jobs_ahead}
-
 -- name: explain_job
--- Read all numbers that explain why a job does not run, in one row.
+-- Read what decides when a job runs, in one row: its queue, the stop switch, and the jobs before it.
 SELECT (SELECT holdfast.now()) AS now, queue.name, queue.run_limit AS "limit", queue.worker_limit,
     coalesce(queue.paused, false) AS paused, queue.note,
     (SELECT count(*) FROM holdfast.live AS live
         WHERE live.queue = :queue AND live.lease_expires_at IS NOT NULL) AS running,
-    (SELECT count(*) FROM holdfast.worker
-        WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
-            AND {serves_lane}) AS workers,
-    ({jobs_ahead}) AS ahead
+    ({jobs_ahead}) AS ahead,
+    stop_switch.mode, stop_switch.actor AS stopped_by, stop_switch.note AS stop_note, stop_switch.at AS stopped_at
 FROM (SELECT 1) AS single_row LEFT JOIN holdfast.queue AS queue ON queue.name = :queue
+LEFT JOIN holdfast.stop_switch AS stop_switch ON true
 
 -- name: list_dependency_edges
 -- Walk the dependencies and dependents of a job; each edge comes with the job at its far end.

@@ -36,7 +36,11 @@ SELECT build, {queues_and_kinds} FROM holdfast.worker
 WHERE build <> '' AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
 ORDER BY started_at DESC, id
 
--- name: count_workers
--- Count live workers that serve a kind on a queue.
-SELECT count(*) FROM holdfast.worker
+-- name: list_serving_workers
+-- List the live workers that serve a kind on a queue, with the number of jobs that each of them holds.
+SELECT host, slots, coalesce(running.jobs, 0) AS busy, requested, autoscaler::text AS autoscaler
+FROM holdfast.worker AS worker
+LEFT JOIN (SELECT live.worker AS holder, count(*) AS jobs FROM holdfast.live AS live
+    WHERE live.lease_expires_at IS NOT NULL GROUP BY live.worker) AS running ON running.holder = worker.id
 WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval AND {serves_lane}
+ORDER BY started_at, id
