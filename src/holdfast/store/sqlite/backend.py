@@ -242,7 +242,7 @@ class SqliteBackend(ForkSafe):
                 factory=self.connection_class,
             )
             try:
-                switch_to_wal(connection, timeout=self._busy_timeout)
+                switch_to_wal(connection, str(self.path), timeout=self._busy_timeout)
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute("PRAGMA mmap_size = 0")
                 self._checkpoints.configure(connection)
