@@ -116,7 +116,7 @@ def test_a_fork_inside_a_transaction_is_told_that_it_cannot_use_the_file(store, 
 
 
 def test_a_child_that_inherits_a_connection_of_the_program_is_refused_until_it_closes_it(store, path):
-    """R1: SQLite would take no lock for the child, and another process could delete the log under it."""
+    """S1: SQLite would take no lock for the child, and another process could delete the log under it."""
 
     def work(wait):
         with pytest.raises(StoreUnavailable, match="forked"):

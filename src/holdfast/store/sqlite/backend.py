@@ -40,7 +40,7 @@ def utc_now() -> datetime:
 class SqliteBackend(ForkSafe):
     """One SQLite file, shared by all threads of this process and by other processes."""
 
-    name = "sqlite"
+    name, single_writer = "sqlite", True
     #: The class of connections; tests replace it.
     connection_class = sqlite3.Connection
 
