@@ -42,7 +42,7 @@ class Jobs(Noun):
 
         Raises:
             DuplicateJob: The key is taken, and ``on_conflict`` is ``raise``.
-            JobLocked: Another transaction holds the key, or a dependency, for more than some seconds.
+            JobLocked: Another transaction holds the key, a dependency or the row of *holder* for some time.
             DependencyNotFound: ``after`` names a job, key or label that does not exist.
             LeaseLost: *holder* no longer holds its lease; nothing was written.
         """
@@ -118,8 +118,6 @@ def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> 
 def _enqueue(
     requests: Sequence[NewJob], drawn: list[JobId] | None, *, holder: Lease | None = None
 ) -> Operation[list[Enqueued]]:
-    if holder is not None:
-        yield from _check_holder(holder)
     ids = drawn or (yield from draw_ids(len(requests)))
     now = yield from read_now()
     answers = yield from reserve_keys(requests, ids)
@@ -130,9 +128,14 @@ def _enqueue(
 def _enqueue_alone(
     requests: Sequence[NewJob], drawn: list[JobId] | None, *, holder: Lease | None = None
 ) -> Operation[list[Enqueued]]:
-    """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection."""
-    if holder is not None or any(request.unique or request.after for request in requests):
-        yield query("limit_lock_waits", longest="5s")
+    """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection.
+
+    The run of a *holder* tries again by itself.
+    """
+    if holder is not None:
+        yield from _check_holder(holder)
+    if any(request.unique or request.after for request in requests):
+        yield query("limit_lock_waits", longest="1s" if holder else "5s")
     return (yield from _enqueue(requests, drawn, holder=holder))
 
 
