@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 from holdfast.domain.store_url import SqliteUrl
 from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
 from holdfast.settings import sqlite_file
+from holdfast.store.engine import forks  # noqa: F401 - imported before a fork, it knows children
 
 if TYPE_CHECKING:
     from holdfast.store.access.audit import AuditedAction, AuditLog

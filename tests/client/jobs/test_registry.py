@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 import holdfast
@@ -67,3 +68,23 @@ def test_a_schedule_of_an_old_name_fires_jobs_for_the_new_handler(app):
     assert drain(renamed) == 1
     assert renamed.get(job_id).result() == 6
     renamed.close()
+
+
+def test_a_long_transaction_with_the_first_enqueue_of_a_kind_holds_up_no_other_process(postgres_database):
+    """S2: the kind is published beside the caller's transaction: its row would stay locked as long as that is open."""
+    with (
+        holdfast.Holdfast(postgres_database.url) as app,
+        holdfast.Holdfast(postgres_database.url) as other,
+        psycopg.connect(postgres_database.url) as connection,
+    ):
+        for each in (app, other):
+            each.job("mail")(_mail)
+        app.enqueue("mail", {"to": 1}, connection=connection)
+        names = postgres_database.open().kinds.names()
+        assert "mail" in names, "S2 is broken: others wait for the caller to publish the kind"
+        assert other.enqueue("mail", {"to": 2}).created
+        other.worker()
+        connection.rollback()
+
+
+def _mail(to: int) -> None: ...

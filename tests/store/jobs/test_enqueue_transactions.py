@@ -196,8 +196,8 @@ def test_an_autocommit_connection_is_refused(database, store, ship, connect):
     assert ref.id in states(store)
 
 
-def test_kinds_are_published_in_the_callers_transaction(database, connect, app):
-    """A second writer would wait for the caller's lock for ever; there is none."""
+def test_kinds_are_published_beside_the_callers_transaction(database, connect, app):
+    """A second writer on SQLite would wait for the caller's lock for ever; there is none."""
 
     @app.job()
     def unpublished() -> None: ...

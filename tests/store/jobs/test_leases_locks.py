@@ -15,7 +15,7 @@ from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import Lease, State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed
-from holdfast.errors import JobLocked
+from holdfast.errors import JobLocked, StatementTimeout
 from holdfast.store import Store
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
@@ -65,6 +65,27 @@ def test_a_lease_that_could_not_be_renewed_is_still_the_holders(postgres):
     assert all(renewal.renewed for renewal in holder.leases.renew(leases, lease_duration=TERM))
     assert holder.leases.settle_many([Settlement(lease, Done()) for lease in leases]).lost == set()
     assert holder.views.state(locked) is State.DONE
+
+
+@pytest.mark.parametrize("write", ["report", "step", "child"])
+def test_a_handler_of_a_locked_job_keeps_no_connection_for_long(postgres, write):
+    """S3: its writes give up soon and are sent again; else few such handlers take all connections of a worker."""
+    store = postgres.open()
+    (lease,) = claim(store, 1)
+    writes = {
+        "report": lambda: store.leases.report(lease, done=1),
+        "step": lambda: store.steps.keep(lease, "fetch", "1"),
+        "child": lambda: store.jobs.enqueue(NewJob(kind="work"), holder=lease),
+    }
+    with connect(postgres.url) as user:
+        user.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (lease.job_id,))
+        try:
+            writes[write]()
+        except StatementTimeout:
+            pytest.fail("S3 is broken: it waited for as long as a statement may last")
+        except JobLocked:
+            user.rollback()
+    writes[write]()
 
 
 def test_a_locked_job_holds_up_no_claim(postgres):

@@ -115,6 +115,27 @@ def test_a_fork_inside_a_transaction_is_told_that_it_cannot_use_the_file(store, 
     assert ids(path) == [1, 2]
 
 
+def test_a_child_that_inherits_a_connection_of_the_program_is_refused_until_it_closes_it(store, path):
+    """S1: SQLite would take no lock for the child, and another process could delete the log under it."""
+
+    def work(wait):
+        with pytest.raises(StoreUnavailable, match="forked"):
+            store.jobs.enqueue(JOB)
+        wait()
+        with pytest.raises(StoreUnavailable, match="forked"):
+            store.jobs.enqueue(JOB)
+        user.close()
+        store.jobs.enqueue(JOB)
+
+    with closing(sqlite3.connect(path)) as user:
+        user.execute("SELECT count(*) FROM holdfast_job").fetchall()
+        child = Fork(work)
+    store.close()
+    before = ids(path)
+    child.go()
+    assert (before, child.code(), ids(path)) == ([1], 0, [1, 2]), "I1 is broken: the child's locks are not its own"
+
+
 def test_a_fork_does_not_wait_for_a_writer_that_waits_itself(store, path, monkeypatch):
     """K1: after a time limit the child goes on without the store."""
     monkeypatch.setattr(connections, "FORK_TIMEOUT_S", 0.05)

@@ -1,12 +1,16 @@
-"""The health of a SQLite file."""
+"""The health of a SQLite file, and its backup."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
 
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
 from holdfast.store.sqlite import database
 from tests.support.processes import open_store
+
+JOB = NewJob(kind="mail")
 
 
 def test_a_file_that_another_program_keeps_locked_is_reported(tmp_path, monkeypatch):
@@ -19,3 +23,27 @@ def test_a_file_that_another_program_keeps_locked_is_reported(tmp_path, monkeypa
             other.execute("ROLLBACK")
         assert locked["lock"] == "warn"
         assert "lock" not in {check.name for check in store.database.tools.health()}
+
+
+def test_a_backup_of_a_busy_store_ends(tmp_path, monkeypatch):
+    """S4: it copies one snapshot; a commit of another connection between two of its steps does not restart it."""
+
+    class Busy(sqlite3.Connection):
+        steps = 0
+
+        def backup(self, target, *, pages):
+            def step(_status, _remaining, total):
+                Busy.steps += 1
+                assert Busy.steps <= 2 * total, "S4 is broken: the backup begins anew after each commit"
+                store.jobs.enqueue(JOB)
+
+            super().backup(target, pages=1, progress=step)
+
+    with closing(open_store(f"sqlite:///{tmp_path}/jobs.db")) as store:
+        store.jobs.enqueue(JOB)
+        monkeypatch.setattr(store.backend, "connection_class", Busy)
+        store.database.backup(tmp_path / "backup.db")
+    with closing(open_store(f"sqlite:///{tmp_path}/backup.db")) as copy:
+        assert Busy.steps > 1
+        assert [finding.check for finding in copy.database.check() if not finding.ok] == []
+        assert copy.views.count(Selector()).count == 1

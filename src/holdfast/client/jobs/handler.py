@@ -125,12 +125,12 @@ class Enqueuer:
 
     async def aenqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
         """:meth:`enqueue_many` for async callers."""
-        if self._options.connection is None:
-            import asyncio
+        import asyncio
 
+        if self._options.connection is None:
             return await asyncio.to_thread(self.enqueue_many, payloads)
         connection = await driver_connection_async(self._options.connection)
-        store = self._registry.bare_store()
+        store = await asyncio.to_thread(self._registry.store_beside)
         with enqueue_span(self.kind.name) as trace:
             requests = [self.request(payload, trace) for payload in payloads]
             await store.kinds.apublish_on(connection, self._registry.unpublished())
@@ -138,7 +138,7 @@ class Enqueuer:
 
     def _enqueue_on(self, requests: list[NewJob]) -> list[Enqueued]:
         connection = driver_connection(self._options.connection)
-        store = self._registry.bare_store()
+        store = self._registry.store_beside()
         store.kinds.publish_on(connection, self._registry.unpublished())
         return store.jobs.enqueue_on(connection, requests)
 

@@ -58,17 +58,25 @@ class KindRegistry:
     def store(self) -> Store:
         """The open store, with all kinds published."""
         with self.lock:
-            store = self.bare_store()
+            store = self._bare_store()
             if self._unpublished:
                 store.kinds.publish(self.unpublished())
                 self._unpublished.clear()
             return store
 
-    def bare_store(self) -> Store:
-        """The open store, without publishing kinds.
+    def store_beside(self) -> Store:
+        """The open store, for an enqueue in a transaction of the caller, which may last.
 
-        On the caller's connection the caller's transaction publishes them: a second writer would wait for it.
+        Kinds are published by a transaction of their own: other processes would wait for the caller's. With one
+        writer at a time it is the other way round, and the caller's transaction publishes what :meth:`unpublished`
+        returns.
         """
+        with self.lock:
+            store = self._bare_store()
+            return store if store.backend.single_writer else self.store()
+
+    def _bare_store(self) -> Store:
+        """The open store, without publishing kinds."""
         with self.lock:
             if self._store is None:
                 self._store = open_store(self.url)

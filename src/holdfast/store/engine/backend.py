@@ -43,6 +43,8 @@ class Backend(Protocol):
     """One database, shared by all threads of the process."""
 
     name: str
+    #: Whether only one transaction at a time can write.
+    single_writer: bool
     #: The numbers of the migrations that were applied when it was opened.
     migrated: list[int]
 

@@ -25,9 +25,6 @@ class DryRunBackend(BackendWrapper):
             return cast("T", rollback.answer)
         raise AssertionError("a dry run was kept")
 
-    def discard_ids(self) -> None:
-        self._backend.discard_ids()
-
     def notify(self, changes: Changes) -> None:
         """Do nothing: nothing has changed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 
 
@@ -19,12 +20,18 @@ class ForkSafe:
         """Continue in the child."""
 
 
+_CHILD = threading.Event()
 _MEMBERS: weakref.WeakSet[ForkSafe] = weakref.WeakSet()
 
 
 def survive_forks(member: ForkSafe) -> None:
     """Call the methods of *member* at every fork, as long as it exists."""
     _MEMBERS.add(member)
+
+
+def is_child() -> bool:
+    """Whether this process was forked, after this module was imported."""
+    return _CHILD.is_set()
 
 
 def _before() -> None:
@@ -38,6 +45,7 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
+    _CHILD.set()
     for member in list(_MEMBERS):
         member.after_fork_in_child()
 

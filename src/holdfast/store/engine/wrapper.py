@@ -38,5 +38,8 @@ class BackendWrapper:
     def draw_ids(self, count: int) -> list[JobId] | None:
         return self._backend.draw_ids(count)
 
+    def discard_ids(self) -> None:
+        self._backend.discard_ids()
+
     def notify(self, changes: Changes) -> None:
         self._backend.notify(changes)

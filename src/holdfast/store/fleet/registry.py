@@ -103,11 +103,13 @@ class Kinds(Noun):
 
     def publish_on(self, connection: Any, kinds: list[PublishedKind]) -> None:
         """Publish kinds in the caller's transaction."""
-        self._backend.run_on(connection, self._publish_changed(kinds))
+        if kinds:
+            self._backend.run_on(connection, self._publish_changed(kinds))
 
     async def apublish_on(self, connection: Any, kinds: list[PublishedKind]) -> None:
         """Publish kinds in the caller's transaction on an async connection."""
-        await self._backend.arun_on(connection, self._publish_changed(kinds))
+        if kinds:
+            await self._backend.arun_on(connection, self._publish_changed(kinds))
 
     @transaction()
     def _publish(self, kinds: list[PublishedKind]) -> Operation[None]:

@@ -42,7 +42,7 @@ class Jobs(Noun):
 
         Raises:
             DuplicateJob: The key is taken, and ``on_conflict`` is ``raise``.
-            JobLocked: Another transaction holds the key, or a dependency, for more than some seconds.
+            JobLocked: Another transaction holds the key, a dependency or the row of *holder* for some time.
             DependencyNotFound: ``after`` names a job, key or label that does not exist.
             LeaseLost: *holder* no longer holds its lease; nothing was written.
         """
@@ -57,12 +57,15 @@ class Jobs(Noun):
 
     def _with_ids(self, count: int, enqueue: Callable[[list[JobId] | None], T]) -> T:
         """Call *enqueue* with new ids, and again with others if the database has given some out twice."""
+        return self._with_free_ids(lambda: enqueue(self._backend.draw_ids(count)))
+
+    def _with_free_ids(self, enqueue: Callable[[], T]) -> T:
         for _ in range(ID_TRIES):
             try:
-                return enqueue(self._backend.draw_ids(count))
+                return enqueue()
             except IdsTaken:
                 self._backend.discard_ids()
-        return enqueue(self._backend.draw_ids(count))
+        return enqueue()
 
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
         """The common case, in one statement. If it inserts nothing, it was sent twice, or another job has the id."""
@@ -95,11 +98,19 @@ class Jobs(Noun):
             OtherDatabase: The connection leads to another database.
             NoTransaction: The connection is in autocommit mode outside a transaction.
         """
-        return self._backend.run_on(connection, enqueue_operation(requests, None), changes_of(requests))
+        changes = changes_of(requests)
+        # What fails leaves nothing in the caller's transaction, so that it can be tried again there.
+        return self._with_free_ids(lambda: self._backend.run_on(connection, enqueue_operation(requests, None), changes))
 
     async def aenqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction on an async connection."""
-        return await self._backend.arun_on(connection, enqueue_operation(requests, None), changes_of(requests))
+        changes = changes_of(requests)
+        for _ in range(ID_TRIES):
+            try:
+                return await self._backend.arun_on(connection, enqueue_operation(requests, None), changes)
+            except IdsTaken:
+                self._backend.discard_ids()
+        return await self._backend.arun_on(connection, enqueue_operation(requests, None), changes)
 
 
 def changes_of(requests: Sequence[NewJob]) -> Changes:
@@ -118,8 +129,6 @@ def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> 
 def _enqueue(
     requests: Sequence[NewJob], drawn: list[JobId] | None, *, holder: Lease | None = None
 ) -> Operation[list[Enqueued]]:
-    if holder is not None:
-        yield from _check_holder(holder)
     ids = drawn or (yield from draw_ids(len(requests)))
     now = yield from read_now()
     answers = yield from reserve_keys(requests, ids)
@@ -130,9 +139,14 @@ def _enqueue(
 def _enqueue_alone(
     requests: Sequence[NewJob], drawn: list[JobId] | None, *, holder: Lease | None = None
 ) -> Operation[list[Enqueued]]:
-    """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection."""
-    if holder is not None or any(request.unique or request.after for request in requests):
-        yield query("limit_lock_waits", longest="5s")
+    """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection.
+
+    The run of a *holder* tries again by itself.
+    """
+    if holder is not None:
+        yield from _check_holder(holder)
+    if any(request.unique or request.after for request in requests):
+        yield query("limit_lock_waits", longest="1s" if holder else "5s")
     return (yield from _enqueue(requests, drawn, holder=holder))
 
 

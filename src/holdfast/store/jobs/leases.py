@@ -229,6 +229,7 @@ class Leases(Promotion):
 
         Raises:
             LeaseLost: The job was taken over or released; nothing was written.
+            JobLocked: Another transaction has locked the job's row; nothing was written.
         """
         text = None if message is None else clean_text(message, limit=MAX_MESSAGE)
         if checkpoint is not None and not is_json(checkpoint, limit=MAX_CHECKPOINT):

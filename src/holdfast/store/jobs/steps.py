@@ -36,6 +36,7 @@ class Steps(Noun):
 
         Raises:
             LeaseLost: The job was taken over or released; nothing was written.
+            JobLocked: Another transaction has locked the job's row; nothing was written.
         """
         checked_name(name, label="the step")
         if result is not None and not is_json(result, limit=MAX_RESULT):

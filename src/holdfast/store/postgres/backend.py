@@ -69,7 +69,7 @@ CHANNEL = "holdfast.ready"
 class PostgresBackend(ForkSafe):
     """One PostgreSQL database, shared by all threads of this process."""
 
-    name = "postgres"
+    name, single_writer = "postgres", False
 
     def __init__(
         self,

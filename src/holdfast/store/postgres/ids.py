@@ -25,9 +25,15 @@ class IdSource:
             self._remaining.clear()
 
     def draw(self, count: int) -> list[JobId]:
+        # The database is queried without the lock: while it does not answer, no thread waits for the tries of others.
         with self._lock:
-            if len(self._remaining) < count:
-                self._remaining += self._draw(max(count - len(self._remaining), self._block))
-                self._block = min(self._block * 2, self.MAX_BLOCK_SIZE)
             drawn, self._remaining = self._remaining[:count], self._remaining[count:]
-            return drawn
+            missing, block = count - len(drawn), self._block
+            if missing:
+                self._block = min(self._block * 2, self.MAX_BLOCK_SIZE)
+        if missing:
+            more = self._draw(max(missing, block))
+            drawn += more[:missing]
+            with self._lock:
+                self._remaining += more[missing:]
+        return drawn

@@ -5,8 +5,10 @@
 SELECT nonce FROM holdfast.job WHERE id = :id
 
 -- name: lock_lease
--- Lock a running job's row while its holder enqueues children, so that the lease stays valid.
-SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'running' FOR NO KEY UPDATE
+-- Lock a running job's row while its holder enqueues children, so that the lease stays valid. As all writes of a
+-- handler, it gives up soon on a row that a user's transaction has locked: it keeps a connection, and is sent again.
+SELECT id FROM holdfast.live WHERE {brief_lock_wait} AND id = :id AND token = :token AND state = 'running'
+FOR NO KEY UPDATE
 
 -- name: claim_keys
 -- Claim each unique key, or lock the row of the job that has it. Keys arrive sorted, so that enqueues cannot deadlock.
@@ -45,7 +47,8 @@ SELECT name, result::text, until - (SELECT holdfast.now()) AS remaining FROM hol
 -- name: insert_step
 -- Record a step of a running job. The first result wins.
 WITH holder AS (
-    SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'running' FOR NO KEY UPDATE
+    SELECT id FROM holdfast.live WHERE {brief_lock_wait} AND id = :id AND token = :token AND state = 'running'
+    FOR NO KEY UPDATE
 )
 INSERT INTO holdfast.step AS existing (job_id, name, result, until)
 SELECT id, :name, :result::json, (SELECT holdfast.now()) + :delay::interval FROM holder WHERE true
@@ -56,7 +59,8 @@ RETURNING name, result::text, until - (SELECT holdfast.now()) AS remaining
 -- Record the progress or checkpoint of a running job. NULL keeps the old value.
 -- base is where the run began: at the progress of the run before, unless it counts from the beginning again.
 WITH holder AS (
-    SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'running' FOR NO KEY UPDATE
+    SELECT id FROM holdfast.live WHERE {brief_lock_wait} AND id = :id AND token = :token AND state = 'running'
+    FOR NO KEY UPDATE
 )
 INSERT INTO holdfast.progress AS existing (job_id, done, total, message, checkpoint, at, token, base)
 SELECT id, :done::bigint, :total, :message, :checkpoint::json, (SELECT holdfast.now()),

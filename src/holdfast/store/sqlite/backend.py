@@ -40,7 +40,7 @@ def utc_now() -> datetime:
 class SqliteBackend(ForkSafe):
     """One SQLite file, shared by all threads of this process and by other processes."""
 
-    name = "sqlite"
+    name, single_writer = "sqlite", True
     #: The class of connections; tests replace it.
     connection_class = sqlite3.Connection
 
@@ -242,7 +242,7 @@ class SqliteBackend(ForkSafe):
                 factory=self.connection_class,
             )
             try:
-                switch_to_wal(connection, timeout=self._busy_timeout)
+                switch_to_wal(connection, str(self.path), timeout=self._busy_timeout)
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute("PRAGMA mmap_size = 0")
                 self._checkpoints.configure(connection)

@@ -7,15 +7,18 @@ before a fork.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StoreUnavailable
+from holdfast.store.engine import forks
 from holdfast.store.sqlite.files import is_busy
 
 #: Longest time that a fork waits for statements of other threads, in seconds.
@@ -36,6 +39,37 @@ def refuse_inherited(file: str) -> None:
             f"this process was forked while a transaction on {file} was open, and SQLite cannot be used in it",
             hint="Fork outside of transactions, or start the process with the method spawn.",
         )
+
+
+def _refuse_inherited_locks(connection: sqlite3.Connection, file: str) -> None:
+    """In a forked child: raise StoreUnavailable if a connection of the caller to *file* is inherited and still open.
+
+    New connections share its memory, and take no lock of their own: another process could delete the log under them.
+    """
+    if not forks.is_child():
+        return
+    connection.execute("SELECT 1 FROM sqlite_master").fetchall()  # from now on the connection has a lock
+    if not _has_locked(file):
+        raise StoreUnavailable(
+            f"this process was forked while the program had a connection of its own to {file}: its locks do not count",
+            hint="Close your own connections to the file before the fork, or in the child before its first use.",
+        )
+
+
+def _has_locked(file: str) -> bool:
+    """Whether this process holds a lock on an open file; true where the system does not tell."""
+    try:
+        wanted, names = os.stat(file), os.listdir("/proc/self/fd")  # noqa: PTH116, PTH208 - not paths
+    except OSError:
+        return True
+    is_open = False
+    for name in names:
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(int(name)), wanted):
+                if "\nlock:" in Path(f"/proc/self/fdinfo/{name}").read_text(encoding="ascii"):
+                    return True
+                is_open = True
+    return not is_open
 
 
 class ForkGate:
@@ -121,8 +155,11 @@ def abandon(file: str, *connections: object) -> None:
     _INHERITED.extend(connections)
 
 
-def switch_to_wal(connection: sqlite3.Connection, *, timeout: float) -> None:
-    """Switch to WAL; the busy timeout does not cover this when processes open a new file at the same time."""
+def switch_to_wal(connection: sqlite3.Connection, file: str, *, timeout: float) -> None:
+    """Switch to WAL, and check the locks of the connection.
+
+    The busy timeout does not cover this when processes open a new file at the same time.
+    """
     deadline, pause = time.monotonic() + timeout, threading.Event()
     while True:
         try:
@@ -132,4 +169,5 @@ def switch_to_wal(connection: sqlite3.Connection, *, timeout: float) -> None:
                 raise
             pause.wait(WAL_RETRY_S)
         else:
+            _refuse_inherited_locks(connection, file)
             return

@@ -109,7 +109,11 @@ class SqliteDatabase:
         """
         create_private(file)
         with self._connection() as connection, closing(sqlite3.connect(file)) as target:
+            # Without a snapshot of its own, the copy begins anew after each commit of another connection.
+            connection.execute("BEGIN")
+            connection.execute("SELECT installation FROM holdfast_meta").fetchone()
             connection.backup(target, pages=BACKUP_PAGES)
+            connection.execute("COMMIT")
             target.execute("PRAGMA journal_mode = DELETE")
             if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 raise NotAStore(f"{self._backend.path} is damaged", hint="See holdfast db check; nothing was written.")
