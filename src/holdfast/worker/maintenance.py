@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StatementTimeout, StoreUnavailable
 from holdfast.store import Store
@@ -69,6 +70,7 @@ class Maintenance:
         self._retention = retention or Retention()
         self._maintained = maintained
         self._cursor: JobId | None = None
+        self._next_batch: BatchId | None = None
         self._promoted_at = 0.0
         now = clock.now()
         self._promotion = MaintenanceStep("promote", self._promote, PROMOTE_INTERVAL_S)
@@ -162,9 +164,9 @@ class Maintenance:
         return 0, self._cursor is not None
 
     def _revive_batches(self) -> tuple[int, bool]:
-        count = self._store.batches.revive(limit=100)
+        count, self._next_batch = self._store.batches.revive(after=self._next_batch or BatchId(0), limit=100)
         self._maintained["batch"] += count
-        return count, False
+        return count, self._next_batch is not None
 
     def _expire_inbox(self) -> tuple[int, bool]:
         count = self._store.inbox.expire(limit=100)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from operator import itemgetter
 from typing import Any
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, sharding_of
+from holdfast.domain.batches.turns import WaitingJob
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
-from holdfast.domain.jobs.job import ControlRequest, WorkerId
+from holdfast.domain.jobs.job import ControlRequest, JobId, WorkerId
 from holdfast.errors import BatchHeld, NoSuchBatch
 from holdfast.store.batches import ledger, runs
 from holdfast.store.batches.runs import RunRequest, check_lease, open_batch
@@ -28,10 +29,11 @@ from holdfast.store.batches.state import (
     units_in_hand,
 )
 from holdfast.store.engine.changes import JOBS
-from holdfast.store.engine.operation import Noun, Operation, delegate, query, read, transaction
+from holdfast.store.engine.operation import ById, Noun, Operation, delegate, query, read, transaction
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 
 FIRST = BatchId(2**62)
+BEFORE_ALL = BatchId(0)
 #: Keys that one statement reads.
 KEY_PAGE_SIZE = 20_000
 
@@ -106,10 +108,42 @@ class Batches(Noun):
         return (yield from Batches.get.operation(self, run.batch.id)), counters
 
     launch = delegate(runs.launch, wakes=JOBS)
-    join = delegate(runs.join)
+    join = delegate(runs.join, wakes=JOBS)
     leave = delegate(runs.leave)
     abort = delegate(runs.abort)
-    revive = delegate(runs.revive, wakes=JOBS)
+
+    def revive(self, *, after: BatchId = BEFORE_ALL, limit: int = 100) -> tuple[int, BatchId | None]:
+        """Start a shard for batches on the workers that have lost all of theirs, in one page of such batches.
+
+        Returns the number of batches that had none, and the start of the next page: whoever passes it on examines
+        every batch, however many have waiting shards.
+        """
+        revived, following = self._backend.write(runs.revive, after, limit)
+        return self._wake(revived), following
+
+    def waiting_jobs(
+        self,
+        worker: WorkerId,
+        *,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        shards: Mapping[str, int],
+        build: str = "",
+        unfinished: Sequence[JobId] = (),
+        limit: int = 100,
+    ) -> list[WaitingJob]:
+        """The best ready jobs that *worker* could claim if its *shards*, counted by queue, made room.
+
+        Jobs of paused queues, of other kinds, and of full queues without a shard of this worker are left out.
+        """
+        values: dict[str, Any] = {"worker": worker, "queues": list(queues), "kinds": list(kinds)}
+        values["shards"] = ById(id=list(shards), count=list(shards.values()))
+        values |= {"build": build, "unfinished": list(unfinished), "few": 1, "alone": 1, "limit": limit}
+        return self._fetch("list_claimable", WaitingJob, **values)
+
+    def paused_queues(self, queues: Sequence[str]) -> set[str]:
+        """Those of *queues* that a person has paused."""
+        return {row[0] for row in self._fetch("list_paused_queues", queues=list(queues))}
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """The current holders of a batch."""

@@ -72,9 +72,10 @@ UPDATE holdfast.batch SET options = :options::json, total = :total WHERE id = :i
 UPDATE holdfast.batch SET total = :total WHERE id = :id
 
 -- name: list_batches_without_shards
--- Lock running batches on workers that have no holder. A batch that another transaction has locked is left for later.
+-- Lock running batches on workers that have no holder, above an id. A batch that another transaction has locked is left
+-- for later.
 SELECT id FROM holdfast.batch AS batch
-WHERE {lock_wait} AND state = 'running' AND options::text <> '{}'
+WHERE {lock_wait} AND state = 'running' AND id > :after AND options::text <> '{}'
     AND NOT EXISTS (SELECT FROM holdfast.in_flight AS in_flight WHERE in_flight.batch_id = batch.id)
 ORDER BY id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
 
