@@ -83,6 +83,7 @@ class Maintenance:
             MaintenanceStep("offer refused jobs", self._offer_refused, OFFER_INTERVAL_S),
             MaintenanceStep("check dependencies", self._check_dependencies, DEPENDENCIES_INTERVAL_S),
             MaintenanceStep("revive batches", self._revive_batches, BATCHES_INTERVAL_S),
+            MaintenanceStep("continue cancels", self._continue_cancel, BATCHES_INTERVAL_S),
             MaintenanceStep("expire results", self._expire_inbox, INBOX_INTERVAL_S),
         ]
         for rule in RULES:
@@ -167,6 +168,10 @@ class Maintenance:
         count, self._next_batch = self._store.batches.revive(after=self._next_batch or BatchId(0), limit=100)
         self._maintained["batch"] += count
         return count, self._next_batch is not None
+
+    def _continue_cancel(self) -> tuple[int, bool]:
+        count = self._store.batches.continue_cancel()
+        return count, count > 0
 
     def _expire_inbox(self) -> tuple[int, bool]:
         count = self._store.inbox.expire(limit=100)

@@ -17,6 +17,7 @@ from holdfast.domain.batches.batch import (
     shard_job,
     shard_number,
     sharding_of,
+    state_after,
 )
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.fleet.stop_switch import StopSwitch
@@ -24,7 +25,7 @@ from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost
 from holdfast.store.batches.ledger import write_ends
-from holdfast.store.batches.state import BatchRun, conclude, hold, holders_of, locked, skip_vanished
+from holdfast.store.batches.state import BatchRun, conclude, counted, hold, holders_of, locked
 from holdfast.store.engine.operation import Operation, query
 from holdfast.store.fleet.stop_switch import refuse_if_stopped
 from holdfast.store.jobs.enqueue import enqueue_operation
@@ -151,16 +152,16 @@ def _lease(
 
 
 def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
-    """Hand a batch whose units are planned to the workers; units that have vanished are skipped.
+    """Hand a batch whose units are planned to the workers.
 
     Raises:
         LeaseLost: The run's job was taken over; nothing was written.
     """
     yield from write_ends(run, [])
-    yield from skip_vanished(run)
     yield query("delete_in_flight", ids=[run.lease.job_id])
-    planned = yield query("recount_units", batch_id=run.batch.id)
-    total = sum(n for _, n in planned)
+    ((pending,),) = yield query("count_pending_units", batch_id=run.batch.id)
+    now = yield from counted(run.batch.id)
+    total = pending + now.over + now.in_inbox
     yield query("start_batch_shards", id=run.batch.id, options=msgspec.json.encode(sharding).decode(), total=total)
     batch = yield from locked(run.batch.id)
     yield from conclude(batch)
@@ -250,3 +251,11 @@ def reopen(batch: Batch) -> Operation[None]:
         yield query("reopen_batch", id=batch.id)
         yield from conclude((yield from locked(batch.id)))
         yield from start_shard(batch)
+
+
+def judge_again(batch: Batch) -> Operation[None]:
+    """Mark a finished batch as done if its last failed unit was skipped."""
+    now = yield from counted(batch.id)
+    state = state_after(now, now.over, None)
+    if state is not batch.state:
+        yield query("finish_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)
