@@ -21,6 +21,8 @@ from holdfast.errors import InvalidInput
 BatchId = NewType("BatchId", int)
 #: The kind of a foreground run's own job. No worker serves it.
 DRIVER = "holdfast.driver"
+#: The queue of these jobs: they take no place of a queue with a limit, and no worker serves it.
+DRIVER_QUEUE = "holdfast.foreground"
 
 
 class BatchState(StrEnum):

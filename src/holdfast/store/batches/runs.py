@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from holdfast.domain.batches.batch import (
     DRIVER,
+    DRIVER_QUEUE,
     AbortedBy,
     Batch,
     BatchId,
@@ -128,6 +129,7 @@ def _lease(
 ) -> Operation[Lease]:
     job = NewJob(
         kind=DRIVER,
+        queue=DRIVER_QUEUE,
         payload=request.owner,
         label=f"batch-{batch.id}",
         max_attempts=None,

@@ -196,6 +196,9 @@ def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
         )
     doubtful = sum(unit.state is UnitState.IN_DOUBT for unit in units)
     yield from count(holding.batch_id, holding.job_id, {"failed": len(killers), "in_doubt": doubtful})
+    # A counter of its own shows other holders that units have rows which they did not write: check_batch_shared.
+    mark = Rows(name=["done"], count=[0])
+    yield query("add_unit_counts", batch_id=holding.batch_id, job_id=holding.job_id, delta=mark)
 
 
 def _failed_columns(units: list[UnitRow]) -> Rows:
