@@ -94,7 +94,19 @@ class Output:
         os.dup2(2, 1)
 
     def flush(self) -> None:
-        self._out.flush()
+        try:
+            self._out.flush()
+        except BrokenPipeError:
+            self._discard()
+            raise PipeClosed from None
+        except OSError as error:
+            raise OutputError(error) from None
+
+    def _discard(self) -> None:
+        """Send the rest to /dev/null, also what is buffered: nobody reads it."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._out.fileno())
+        os.close(null)
 
     @property
     def color(self) -> bool:
@@ -212,6 +224,7 @@ class Output:
         try:
             self._out.write(text + end)
         except BrokenPipeError:
+            self._discard()
             raise PipeClosed from None
         except OSError as error:
             raise OutputError(error) from None

@@ -10,12 +10,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import holdfast
 from holdfast import Unit
-from holdfast.client.batches.remote import SLICE_S
+from holdfast.domain.batches import turns as domain_turns
 from holdfast.domain.batches.batch import BatchState
 from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import BatchHeld, InvalidInput
+from holdfast.worker.batches import turns
 from holdfast.worker.metrics import WorkerCollector
 from tests.support.processes import wait_until
 
@@ -139,22 +141,96 @@ def test_a_batch_on_the_workers_is_a_conflict(app, work):
     assert (joined.exit_code, sorted(work.made)) == (0, [*range(5)])
 
 
+@pytest.fixture
+def short_turns(monkeypatch):
+    """Turns of a fraction of a second, checked as often."""
+    monkeypatch.setattr(domain_turns, "SLICE_S", 0.1)
+    monkeypatch.setattr(turns, "CHECK_INTERVAL_S", 0.05)
+
+
+@pytest.mark.usefixtures("short_turns")
 def test_batches_advance_side_by_side(app):
-    """With one slot for two batches, both advance: a shard makes room for ready jobs."""
-    turns, together = [], threading.Event()
+    """K83: with one slot for three batches, all advance by turns: a released shard goes behind the others."""
+    begun, all_begun = set[str](), threading.Event()
 
     @app.unit()
     def nap(key: int, *, name: str, unit: Unit) -> None:
-        turns.append(name)
-        if len(set(turns)) == 2:
-            together.set()
-        together.wait(0.2)
+        begun.add(name)
+        if len(begun) == 3:
+            all_begun.set()
+        all_begun.wait(0.05)
 
-    batches = [app.submit(nap.bind(name=name), range(1000), shards=1) for name in "ab"]
+    batches = [app.submit(nap.bind(name=name), range(300), shards=1) for name in "abc"]
     with worker(app, slots=1):
-        assert together.wait(SLICE_S * 12)  # one alone would take longer
+        assert all_begun.wait(60)
+        assert min(app.store.batches.counters(batch.id).done for batch in batches[:2]) < 300
         wait_until(lambda: all(app.store.batches.get(batch.id).state is BatchState.DONE for batch in batches))
-    assert Counter(turns) == {"a": 1000, "b": 1000}
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_a_job_of_another_queue_gets_its_turn(app):
+    """K83: shards that fill all slots make room for a job of any queue and kind that the worker serves."""
+    stop = threading.Event()
+
+    @app.unit(queue="b")
+    def nap(key: int) -> None:
+        stop.wait(0.02)
+
+    @app.job(queue="online")
+    def ping() -> int:
+        return 1
+
+    batches = [app.submit(nap, range(5000), shards=2, name=name) for name in ("one", "two")]
+    with worker(app, slots=2):
+        wait_until(lambda: app.store.batches.counters(batches[0].id).done > 0)
+        assert ping.enqueue().result(timeout=60) == 1
+        wait_until(lambda: app.store.batches.counters(batches[1].id).done > 0)
+        assert app.store.batches.get(batches[0].id).state is BatchState.RUNNING
+        for batch in batches:
+            app.store.batches.cancel(batch.id)
+        stop.set()
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_shards_make_no_room_for_a_job_of_an_unknown_kind(app):
+    """To check: no worker here can run it, so a release would help nobody."""
+    app.store.jobs.enqueue(NewJob(kind="unknown"))
+    stop = threading.Event()
+
+    @app.unit()
+    def nap(key: int) -> None:
+        stop.wait(0.01)
+
+    batch = app.submit(nap, range(5000), shards=1)
+    with worker(app, slots=1):
+        wait_until(lambda: app.store.batches.counters(batch.id).done > 40)
+        (shard,) = app.views.all(Selector(kinds=("shard:nap",)))
+        assert shard.token == 1
+        app.store.batches.cancel(batch.id)
+        stop.set()
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_a_paused_queue_stops_its_shards(app):
+    """U8: after their units in hand; they go on when the queue is resumed."""
+    stop = threading.Event()
+
+    @app.unit(queue="b")
+    def nap(key: int) -> None:
+        stop.wait(0.01)
+
+    batch = app.submit(nap, range(5000), shards=2)
+    running = Selector(states=(State.RUNNING,))
+    with worker(app):
+        wait_until(lambda: app.store.batches.counters(batch.id).done > 0)
+        app.store.queues.pause("b")
+        wait_until(lambda: app.views.count(running).count == 0)
+        seen = app.store.batches.counters(batch.id).done
+        assert (app.store.batches.get(batch.id).state, seen < 5000) == (BatchState.RUNNING, True)
+        app.store.queues.resume("b")
+        wait_until(lambda: app.store.batches.counters(batch.id).done > seen)
+        app.store.batches.cancel(batch.id)
+        stop.set()
 
 
 def test_a_worker_that_stops_releases_its_shards(app):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from holdfast.admin.actions.actions import Actions, BatchChanged
 from holdfast.admin.views.batches import batch_secrets
@@ -13,7 +14,9 @@ from holdfast.domain.batches.unit import UnitKey
 from holdfast.domain.jobs.error_clusters import cluster_key
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store import Store
-from holdfast.store.access.audit import changes_of
+from holdfast.store.access.audit import Changes, changes_of
+from holdfast.store.batches.control import OnStep, ignore_step
+from holdfast.store.batches.state import UnitStep
 
 #: The actions on batches, and the role that each of them requires.
 BATCH_ACTIONS: Mapping[str, Role] = {
@@ -31,8 +34,8 @@ class BatchActions:
         self._actions = actions
         self._store = actions.store
 
-    def perform(self, action: str, batch_id: BatchId) -> BatchChanged:
-        """Perform one of :data:`BATCH_ACTIONS`."""
+    def perform(self, action: str, batch_id: BatchId, *, on_step: OnStep = ignore_step) -> BatchChanged:
+        """Perform one of :data:`BATCH_ACTIONS`; *on_step* is called with the number of units so far."""
         was_open = action == "cancel" and not self._store.batches.get(batch_id).state.finished
         batches = self._audited(action, batch_id, was_open=was_open).batches
         units: int | None = None
@@ -42,13 +45,13 @@ class BatchActions:
             case "resume":
                 changed = batches.resume(batch_id)
             case "cancel":
-                units = batches.cancel(batch_id)
+                units = batches.cancel(batch_id, on_step=on_step)
                 changed = was_open or units > 0
             case "retry-failed":
-                units = batches.retry_failed(batch_id)
+                units = batches.retry_failed(batch_id, on_step=on_step)
                 changed = units > 0
             case "rm":
-                batches.delete(batch_id)
+                batches.delete(batch_id, on_step=on_step)
                 changed = True
             case _:
                 hint = f"Verbs: {', '.join(BATCH_ACTIONS)}."
@@ -56,8 +59,14 @@ class BatchActions:
         return BatchChanged(batch_id, action, changed, units)
 
     def _audited(self, action: str, batch_id: BatchId, *, was_open: bool) -> Store:
-        """A batch that was open changes when it is cancelled, even if it has no unit left."""
-        changes = (lambda units: units or True) if was_open else changes_of
+        """The store for one action. Several transactions may do it, each a step."""
+
+        def changes(answer: Any) -> Changes:
+            if isinstance(answer, UnitStep):
+                # A batch that was open changes when it is cancelled, even if it has no unit left.
+                return answer.changed or was_open
+            return answer is None if action == "rm" else changes_of(answer)
+
         return self._actions.audited(f"batch {action}", f"batch={batch_id}", changes=changes)
 
     def perform_on_units(self, action: str, batch_id: BatchId, cluster: str, *, dry_run: bool = False) -> BatchChanged:

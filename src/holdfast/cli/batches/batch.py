@@ -196,7 +196,8 @@ def _add_action(name: str, text: str) -> None:
     @command(name, group=batch, answers=BatchChanged, changes=True)
     @click.argument("batch_id", type=click.IntRange(1))
     def action(session: CliSession, *, batch_id: int) -> None:
-        answer = session.actions.batches.perform(name, BatchId(batch_id))
+        with progress(session.output, f"{name} {batch_id}", None) as update:
+            answer = session.actions.batches.perform(name, BatchId(batch_id), on_step=lambda count: update(count, 0))
         units = "" if answer.units is None else f", {answer.units:,} units"
         text = f"{name} {batch_id}{units}" if answer.changed else f"{name} {batch_id}: nothing to do"
         session.output.value(answer, lambda: [text])

@@ -135,6 +135,8 @@ def _finish(store: Store, opened: BatchRun, source: InputKeys, aborted_by: Abort
         store.batches.cancel(opened.batch.id)
     aborted_by = None if aborted_by is AbortedBy.LIMIT and source.complete else aborted_by
     total = max(source.keys_read, opened.batch.total or 0)
+    if source.complete and aborted_by is None:
+        store.batches.skip_missing(opened)
     batch, counters = store.batches.end(opened, aborted_by, total, complete=source.complete)
     store.leases.settle(opened.lease, Done())
     return BatchResult.after(batch, counters, AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted_by)

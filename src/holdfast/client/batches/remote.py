@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -24,15 +25,15 @@ from holdfast.domain.batches.batch import (
     BatchState,
     Sharding,
     shard_kind,
+    shard_label,
     sharding_of,
     summarise,
 )
+from holdfast.domain.batches.turns import ShardTurn
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import Cancelled, Context, Release
-from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
-from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_duration, checked_number
@@ -159,10 +160,6 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
     )
 
 
-#: A shard runs at least this long before it makes room for other jobs that are ready.
-SLICE_S = 10.0
-#: Pause between two checks for other ready jobs, once the slice is used up.
-READY_CHECK_INTERVAL_S = 1.0
 #: Pause between two checks for a stop of the worker and for the deadline.
 WATCH_INTERVAL_S = 0.2
 
@@ -182,7 +179,7 @@ def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
 
 
 class _Shard:
-    """One run of a shard. It takes units until none is left, until it is stopped, or until other jobs are ready."""
+    """One run of a shard. It takes units until none is left, until it is stopped, or until its turn is over."""
 
     def __init__(self, store: Store, function: UnitFunction[..., Any], context: RunContext) -> None:
         self._store = store
@@ -204,13 +201,32 @@ class _Shard:
             rate=None if sharding.rate is None else sharding.rate / sharding.shards,
         )
         driver = Driver(self._store, opened, runner, plan, source, on_written=self._on_written)
-        watch = ServiceThread(_ShardWatch(self._store, driver, self._context, sharding), on_tick=lambda *_: None)
-        watch.start()
-        try:
-            aborted_by = driver.run() if self._function.hooks.begin(opened.batch) else AbortedBy.FATAL
-        finally:
-            watch.stop(timeout=1)
+        watch = ServiceThread(_ShardWatch(driver, self._context, sharding), on_tick=lambda *_: None)
+        with self._turn(opened.batch, sharding):
+            watch.start()
+            try:
+                aborted_by = driver.run() if self._function.hooks.begin(opened.batch) else AbortedBy.FATAL
+            finally:
+                watch.stop(timeout=1)
         self._leave(opened, aborted_by, made_room=driver.stopped_taking)
+
+    @contextmanager
+    def _turn(self, batch: Batch, sharding: Sharding) -> Iterator[None]:
+        turns, lease = self._context.turns, self._context.lease
+        if turns is None:
+            yield
+            return
+        label, priority = shard_label(batch), lease.priority
+        began_at = clock.now()
+        turns.begin(
+            ShardTurn(
+                job_id=lease.job_id, batch_label=label, queue=sharding.queue, priority=priority, began_at=began_at
+            )
+        )
+        try:
+            yield
+        finally:
+            turns.end(lease.job_id)
 
     def _on_written(self, outcomes: Sequence[UnitOutcome]) -> None:
         self._context.counts.units_finished(self._function.options.name, outcomes)
@@ -231,30 +247,22 @@ class _Shard:
 
 
 class _ShardWatch:
-    """Stops a shard on a stop of its worker and at its deadline, and lets it make room for other ready jobs."""
+    """Stops a shard on a stop of its worker and at its deadline, and lets it make room when its turn is over."""
 
     name = "minder"
 
-    def __init__(self, store: Store, driver: Driver, context: RunContext, sharding: Sharding) -> None:
+    def __init__(self, driver: Driver, context: RunContext, sharding: Sharding) -> None:
         self.wake = threading.Event()
-        self._store = store
         self._driver = driver
         self._context = context
         self._sharding = sharding
-        self._next_ready_check = clock.now() + SLICE_S
 
     def tick(self) -> TickResult:
+        turns = self._context.turns
         if self._context.stopping.is_set():
             self._driver.stop(None)
-        elif self._context.leaving.is_set() or self._others_are_ready():
-            self._driver.stop_taking()
         elif self._sharding.until is not None and datetime.now(UTC) >= self._sharding.until:
             self._driver.stop(AbortedBy.DEADLINE)
+        elif self._context.leaving.is_set() or (turns is not None and turns.is_over(self._context.lease.job_id)):
+            self._driver.stop_taking()
         return TickResult(WATCH_INTERVAL_S)
-
-    def _others_are_ready(self) -> bool:
-        if clock.now() < self._next_ready_check:
-            return False
-        self._next_ready_check = clock.now() + READY_CHECK_INTERVAL_S
-        ready = Selector(queues=(self._sharding.queue,), states=(State.READY,))
-        return self._store.views.count(ready, cap=1).count > 0

@@ -21,6 +21,8 @@ from holdfast.errors import InvalidInput
 BatchId = NewType("BatchId", int)
 #: The kind of a foreground run's own job. No worker serves it.
 DRIVER = "holdfast.driver"
+#: The queue of these jobs: they take no place of a queue with a limit, and no worker serves it.
+DRIVER_QUEUE = "holdfast.foreground"
 
 
 class BatchState(StrEnum):
@@ -245,6 +247,11 @@ def shard_kind(function: str) -> str:
     return f"shard:{function}"
 
 
+def shard_label(batch: Batch) -> str:
+    """The label of all jobs of a batch."""
+    return f"batch-{batch.id}"
+
+
 def is_shard(kind: str) -> bool:
     """Whether a kind is one of shards."""
     return kind.startswith("shard:")
@@ -255,19 +262,21 @@ def sharding_of(batch: Batch) -> Sharding | None:
     return None if batch.options == "{}" else msgspec.json.decode(batch.options, type=Sharding)
 
 
-def shard_jobs(batch: Batch, sharding: Sharding) -> list[NewJob]:
-    """The jobs of all shards. They have no limit of attempts: limits apply to units."""
-    return [
-        NewJob(
-            kind=sharding.kind,
-            payload=msgspec.json.encode({"batch": batch.id, "number": number}).decode(),
-            queue=sharding.queue,
-            priority=sharding.priority,
-            label=f"batch-{batch.id}",
-            unique=Unique(f"{batch.id}/{number}"),
-            max_attempts=None,
-            max_crashes=None,
-            retry=SHARD_RETRY.dumps(),
-        )
-        for number in range(sharding.shards)
-    ]
+def shard_job(batch: Batch, sharding: Sharding, number: int) -> NewJob:
+    """The job of one shard. It has no limit of attempts: limits apply to units."""
+    return NewJob(
+        kind=sharding.kind,
+        payload=msgspec.json.encode({"batch": batch.id, "number": number}).decode(),
+        queue=sharding.queue,
+        priority=sharding.priority,
+        label=shard_label(batch),
+        unique=Unique(f"{batch.id}/{number}"),
+        max_attempts=None,
+        max_crashes=None,
+        retry=SHARD_RETRY.dumps(),
+    )
+
+
+def shard_number(payload: str) -> int:
+    """The number of a shard, from 0, in the payload of its job."""
+    return int(msgspec.json.decode(payload)["number"])

@@ -61,16 +61,41 @@ UPDATE holdfast.unit SET state = 'skipped', label = 'gone'
 WHERE batch_id = :batch_id AND state = 'pending' AND run_number < :run_number
 RETURNING key
 
+-- name: skip_outdated_units
+-- Skip the pending units of some positions that no run since an earlier one has met.
+UPDATE holdfast.unit SET state = 'skipped', label = 'gone'
+WHERE batch_id = :batch_id AND state = 'pending' AND position >= :first::bigint AND position <= :last::bigint
+    AND run_number < :run_number
+RETURNING key
+
+-- name: count_pending_units
+-- Count the pending units of a batch.
+SELECT count(*) AS count FROM holdfast.unit WHERE batch_id = :batch_id AND state = 'pending'
+
+-- name: list_pending_keys
+-- List the keys of pending units in input order, after a position and a key.
+SELECT key, position FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = 'pending' AND position >= :position::bigint
+    AND (position > :position::bigint OR key > :key)
+ORDER BY position, key LIMIT :limit::bigint
+
+-- name: list_unit_keys
+-- List the keys of units of one state other than done and pending, after a key.
+SELECT key FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = :state AND state <> 'done' AND state <> 'pending' AND key > :after
+ORDER BY key LIMIT :limit::bigint
+
 -- name: cancel_units
--- Cancel pending units that are not in flight.
+-- Cancel the pending units of some positions, except those in flight.
 UPDATE holdfast.unit SET state = 'cancelled'
-WHERE batch_id = :batch_id AND state = 'pending' AND NOT key = ANY(:in_flight::text[])
+WHERE batch_id = :batch_id AND state = 'pending' AND position >= :first::bigint AND position <= :last::bigint
+    AND NOT key = ANY(:in_flight::text[])
 RETURNING key
 
 -- name: reopen_units
--- Make failed units pending again with all attempts, except those in flight.
+-- Make units pending again with all attempts.
 UPDATE holdfast.unit SET state = 'pending', crashes = 0, poison_suspect = false
-WHERE batch_id = :batch_id AND state = :state AND NOT key = ANY(:in_flight::text[])
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = :state
 RETURNING key
 
 -- name: change_failed_units
