@@ -76,6 +76,8 @@ def test_the_environment_goes_with_it_by_name(app, call, monkeypatch):
         (["add", "--after", "nobody", "--", "true"], "E_INVALID"),
         (["add", "--delay", "soon", "--", "true"], "E_INVALID"),
         (["add", "--from", "nowhere.txt"], "E_INVALID"),
+        (["add", "--shell", "--from", "nowhere.txt", "--", "true"], "E_INVALID"),
+        (["add", "--shell"], "E_INVALID"),
         (["sweep", "--", "echo", "{a}"], "E_INVALID"),
         (["sweep", "--param", "a=1", "--", "echo"], "E_INVALID"),
         (["sweep", "--param", "a=1", "--", "echo", "{b}"], "E_INVALID"),
@@ -108,7 +110,7 @@ def test_labels_keys_and_queues_are_waited_for(app, call):
 
 def test_a_file_of_commands_is_added_at_once(app, call, here):
     """A line is split as a shell splits it, without expansion, or is a JSON list."""
-    (here / "list").write_text('echo \'a b\' $(id)\n# a comment\n\n["echo", "x; y"]\n')
+    (here / "list").write_text('echo \'a b\' \'$(id)\'\n# a comment\n\n["echo", "x; y"]\n')
     assert call("add", "--from", "list").data["added"] == 2
     argvs = [json.loads(job.payload)["argv"] for job in app.views.all(Selector())]
     assert argvs == [["echo", "x; y"], ["echo", "a b", "$(id)"]]

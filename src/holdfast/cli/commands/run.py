@@ -11,13 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import click
 from msgspec import Struct
 
 from holdfast.admin.actions.actions import Actions
 from holdfast.cli.command import command, with_options
 from holdfast.cli.commands.log import log_path_of
-from holdfast.cli.commands.options import OPTIONS, QUEUE_OPTIONS, JobBuilder, argv_argument
+from holdfast.cli.commands.options import OPTIONS, QUEUE_OPTIONS, JobBuilder
+from holdfast.cli.commands.program import ProgramCommand, argv_argument, program_words, shell_option
 from holdfast.cli.jobs.wait import EXIT_CODES
 from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT
 from holdfast.cli.session import CliSession
@@ -44,11 +44,11 @@ class CommandRunAnswer(Struct, frozen=True):
     log: str
 
 
-@command("run", answers=CommandRunAnswer, changes=True)
+@command("run", answers=CommandRunAnswer, changes=True, cls=ProgramCommand)
 @argv_argument
-@click.option("--shell", is_flag=True, help="Give the words to /bin/sh, as one line.")
+@shell_option
 @with_options(*(option for option in OPTIONS if option not in QUEUE_OPTIONS))
-def run(session: CliSession, *, argv: tuple[str, ...], shell: bool, **options: Any) -> int:
+def run(session: CliSession, *, argv: tuple[str, ...], shell: bool | None, **options: Any) -> int:
     """Add a program and run it here, now, with its output on this terminal; it is a job like any other.
 
     Exit 0 when it is done, 1 when it failed, 12 when it was cancelled. Ctrl-C ends it. What it writes to stderr comes
@@ -63,7 +63,7 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool, **options: A
     session.store.stop_switch.check()
     options |= {"priority": 0, "delay": None, "dependencies": (), "hold": False, "pause_queue": False}
     options["queue"] = f"run-{secrets.token_hex(8)}"  # a queue that no other worker serves
-    request = JobBuilder(session, options).build(("/bin/sh", "-c", " ".join(argv)) if shell else argv)
+    request = JobBuilder(session, options).build(program_words(argv, shell=shell))
     app = session.app
     actions = Actions(app.store, actor=session.actor, via=Via.CLI)
     job_id = actions.jobs.enqueue_all("run", [request], note=request.label)[0].id
