@@ -221,7 +221,8 @@ class Holdfast:
           (30 s).
         - *heartbeat* is the interval of lease renewals (10 s), *poll* the longest interval between claims (1 s).
         - A process child is replaced after *child_jobs* jobs (1000), or when it exceeds *child_memory* (512M).
-        - *plans* makes the worker plan the schedules of the store (true); *echo* is called with the output of commands.
+        - *plans* makes the worker plan the schedules of the store (true). *echo* is called with the output of commands,
+          and *stdin* is a descriptor that they read.
         - For queues with an autoscaler: *memory_profiles* gives the memory of commands by label, *host_limits* the
           share of a host that they may use, by host name. Both default to the configuration.
 

@@ -43,6 +43,8 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     plans: bool = True
     logs: Path = Path("holdfast-logs")
     echo: Echo | None = None
+    #: A descriptor that commands read as their standard input; None: it is empty.
+    stdin: int | None = None
     autoscaler: AutoscalerOptions = AutoscalerOptions()
 
 

@@ -33,6 +33,7 @@ class WorkerArguments(TypedDict, total=False):
     child_memory: int | str
     plans: bool
     echo: Callable[[bytes], None] | None
+    stdin: int | None
     memory_profiles: Mapping[str, str] | None
     host_limits: Mapping[str, str] | None
 
@@ -52,6 +53,7 @@ def worker_options(
     child_memory: int | str = "512M",
     plans: bool = True,
     echo: Callable[[bytes], None] | None = None,
+    stdin: int | None = None,
     memory_profiles: Mapping[str, str] | None = None,
     host_limits: Mapping[str, str] | None = None,
 ) -> WorkerOptions:
@@ -71,6 +73,7 @@ def worker_options(
         plans=plans,
         logs=logs,
         echo=echo,
+        stdin=stdin,
         autoscaler=_autoscaler_options(memory_profiles, host_limits),
     )
 

@@ -107,6 +107,7 @@ class CommandExecutor(SlotExecutor):
         self._supervisor = SupervisorClient()
         self._logs = setup.options.logs
         self._echo = setup.options.echo
+        self._stdin = setup.options.stdin
         self._store = setup.store
         super().__init__(
             "command", setup.options.slots, make_slot=lambda: (self._perform, lambda: None), lifecycle=lifecycle
@@ -160,7 +161,7 @@ class CommandExecutor(SlotExecutor):
         message = structs.replace(message, **caps)
         reading, writing = os.pipe()
         try:
-            name = self._supervisor.start_process(message, writing)
+            name = self._supervisor.start_process(message, writing, stdin=self._stdin)
         except OSError as error:
             os.close(reading)
             if is_shortage(error):
