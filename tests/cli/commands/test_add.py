@@ -239,3 +239,21 @@ def test_all_bad_lines_are_named_and_nothing_is_added(app, run, here):
     assert re.findall(r"line (\d)", error["message"]) == ["2", "3", "4", "5", "6", "7"]
     assert "6 lines cannot be added" in error["message"]
     assert app.views.count(Selector()).count == 0
+
+
+def test_a_program_that_calls_holdfast_uses_the_same_store(app, call, run, here, monkeypatch):
+    """E5.3: it used the default store of its directory; now it also knows its job."""
+    (here / "elsewhere").mkdir()
+    (here / "elsewhere" / "holdfast.toml").write_text('url = "sqlite:///other.db"')
+    monkeypatch.delenv("HOLDFAST_URL")
+    script = f"{sys.executable} -m holdfast add -l $HOLDFAST_LABEL-$HOLDFAST_QUEUE-$HOLDFAST_JOB_ID-$HOLDFAST_ATTEMPT -q slow --hold true"
+    script += f"; {sys.executable} -m holdfast log -n 1 $HOLDFAST_JOB_ID"
+    line = ["--url", app.url, "-l", "outer", "-q", "slow", "--cwd", "elsewhere", "--env", "PYTHONPATH", "--shell", script]
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    outer = call("add", *line).data["id"]
+    drain(app, queues=["slow"])
+    (inner,) = app.views.all(Selector(labels=("outer-*",)))
+    assert inner.label == f"outer-slow-{outer}-1"
+    text = run("log", "--url", app.url, outer).out
+    assert text.splitlines()[0] == text.splitlines()[1] == f"job {inner.id}"
+    assert not (here / "elsewhere" / "other.db").exists()
