@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from holdfast.cli.commands.program import (
     program_words,
     shell_option,
 )
+from holdfast.cli.jobs.enqueue import warn_cancelled, warn_unserved
 from holdfast.cli.session import CliSession
 from holdfast.domain.commands.command import CALLBACK_FIELDS, Command, check_shell, load_command, placeholders
 from holdfast.domain.commands.preset import Presets, PresetValues
@@ -115,9 +117,9 @@ def _enqueue(session: CliSession, requests: Sequence[NewJob], options: Mapping[s
                 after = After(ids=(job.id,), when=When.FINISHED)
                 callbacks.append(structs.replace(built, after=after, queue=request.queue, priority=request.priority))
         actions.enqueue_all("add", callbacks, note="callback")
-    served = {name for worker in session.store.workers.list() for name in msgspec.json.decode(worker.queues)}
-    for queue in sorted({request.queue for request in requests} - served) if served else ():
-        session.output.note(f"no worker that is alive serves the queue {queue!r}: start one with --queue {queue}")
+    with suppress(HoldfastError):  # the jobs are added: a hint that cannot be given is no failure
+        warn_unserved(session, {request.queue for request in requests})
+        warn_cancelled(session, [job.id for request, job in zip(requests, jobs, strict=True) if request.after])
     return jobs
 
 
