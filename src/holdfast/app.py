@@ -18,7 +18,6 @@ from holdfast.domain.jobs.kind import APPLICATIONS, Kind
 from holdfast.domain.jobs.new_job import EnqueueOutcome, NewJob
 from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import InvalidKind
-from holdfast.settings import log_folder
 from holdfast.store import Store
 from holdfast.store.fleet.registry import Queues
 from holdfast.store.jobs.control import JobControl
@@ -221,7 +220,8 @@ class Holdfast:
           (30 s).
         - *heartbeat* is the interval of lease renewals (10 s), *poll* the longest interval between claims (1 s).
         - A process child is replaced after *child_jobs* jobs (1000), or when it exceeds *child_memory* (512M).
-        - *plans* makes the worker plan the schedules of the store (true); *echo* is called with the output of commands.
+        - *plans* makes the worker plan the schedules of the store (true). *echo* is called with the output of commands,
+          and *stdin* is a descriptor that they read.
         - For queues with an autoscaler: *memory_profiles* gives the memory of commands by label, *host_limits* the
           share of a host that they may use, by host name. Both default to the configuration.
 
@@ -234,7 +234,7 @@ class Holdfast:
             **self._registry.by_any_name,
             **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)},
         }
-        checked = worker_options(kinds, version=self._version, logs=log_folder(self.url), **options)
+        checked = worker_options(kinds, version=self._version, url=self.url, **options)
         kinds |= built_in_kinds()
         self._registry.migrated_store().kinds.publish([kinds[COMMAND].published()])
         return self._worker(kinds, checked)

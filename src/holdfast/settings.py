@@ -14,12 +14,11 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta, Struct
 
-from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.commands.preset import PRESET_HINTS, Preset, Words
 from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.names import nearest_name
 from holdfast.domain.quantities import as_bytes
-from holdfast.domain.store_url import HINT, SCHEME, SqliteUrl, anchored, sqlite_url
+from holdfast.domain.store_url import HINT, SCHEME, SqliteUrl, anchored, sqlite_url, without_password
 from holdfast.errors import ConfigurationError, InvalidInput
 
 FILES = ("holdfast.toml", "pyproject.toml")
@@ -195,8 +194,13 @@ def log_folder(url: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of command logs on this host: beside a SQLite file, or in the user's data."""
     if url.startswith(SCHEME):
         return Path(f"{sqlite_file(url)}-logs")
-    digest = hashlib.sha256(mask_store_url(url).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(without_password(url).encode()).hexdigest()[:16]
     return user_data(environ) / "logs" / digest
+
+
+def program_url(url: str) -> str:
+    """The URL of a store for programs that its workers start: it holds in every directory, and has no password."""
+    return anchored(url, Path.cwd()) if url.startswith(SCHEME) else without_password(url)
 
 
 def _nearest_layers(directory: Path) -> list[Layer]:

@@ -1,4 +1,4 @@
-"""The URL of a SQLite store."""
+"""URLs of stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from holdfast.domain.store_url import SqliteUrl, anchored, sqlite_url
+from holdfast.domain.store_url import SqliteUrl, anchored, sqlite_url, without_password
 from holdfast.errors import ConfigurationError
 
 
@@ -52,3 +52,21 @@ def test_a_url_that_names_no_file_is_refused(url):
 def test_a_relative_path_begins_in_a_folder(url, expected):
     """K77."""
     assert anchored(url, PurePosixPath("/srv/a?b")) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "without"),
+    [
+        ("postgresql://ada:s3cret@db:5432/jobs", "postgresql://ada@db:5432/jobs"),
+        ("postgresql://ada:a%40b?c@db/jobs?schema=x", "postgresql://ada@db/jobs?schema=x"),
+        ("postgresql://:s3cret@db/jobs", "postgresql://@db/jobs"),
+        ("postgresql:///jobs?host=/tmp&password=s3cret&user=ada", "postgresql:///jobs?host=/tmp&user=ada"),
+        ("postgresql:///jobs?password=s3cret", "postgresql:///jobs"),
+        ("postgresql:///jobs?user=a&sslpassword=s3cret", "postgresql:///jobs?user=a"),
+        ("postgresql://db:5432/jobs?application_name=a:b@c", "postgresql://db:5432/jobs?application_name=a:b@c"),
+        ("sqlite:////srv/jobs.db", "sqlite:////srv/jobs.db"),
+    ],
+)
+def test_a_url_without_its_password_names_the_same_store(url, without):
+    """E5.3."""
+    assert without_password(url) == without

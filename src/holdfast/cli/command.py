@@ -118,13 +118,18 @@ class CommandGroup(_WithSharedOptions, click.Group):
 
 
 def command(
-    name: str, *, answers: Any, changes: bool = False, group: click.Group | None = None
+    name: str,
+    *,
+    answers: Any,
+    changes: bool = False,
+    group: click.Group | None = None,
+    cls: type[HoldfastCommand] = HoldfastCommand,
 ) -> Callable[[Callable[..., Any]], HoldfastCommand]:
     """Turn a function into a command, or a sub-command of *group*; its first argument is the session."""
 
     def decorate(function: Callable[..., Any]) -> HoldfastCommand:
         with_session = click.make_pass_decorator(CliSession, ensure=True)(function)
-        decorated = click.command(name, cls=HoldfastCommand, answers=answers, changes=changes)(with_session)
+        decorated = click.command(name, cls=cls, answers=answers, changes=changes)(with_session)
         assert isinstance(decorated, HoldfastCommand)
         if group is not None:
             group.add_command(decorated)

@@ -1,7 +1,8 @@
-"""The URL of a SQLite store: its file and its options."""
+"""URLs of stores: the file and options of a SQLite store, passwords in others."""
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -54,3 +55,9 @@ def anchored(url: str, folder: PurePath) -> str:
         return url
     _, mark, query = url.partition("?")
     return f"{sqlite_url(folder / parsed.path)}{mark}{query}"
+
+
+def without_password(url: str) -> str:
+    """The same URL without the passwords in it."""
+    text = re.sub(r"(//[^:@/]*):[^@/]*@", r"\1@", url, count=1)
+    return re.sub(r"(?i)([?&])(?:ssl)?password=[^&]*&?", r"\1", text).rstrip("?&")

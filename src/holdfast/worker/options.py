@@ -42,7 +42,11 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     children: ChildOptions = ChildOptions()
     plans: bool = True
     logs: Path = Path("holdfast-logs")
+    #: The URL of the store in the environment of commands.
+    url: str | None = None
     echo: Echo | None = None
+    #: A descriptor that commands read as their standard input; None: it is empty.
+    stdin: int | None = None
     autoscaler: AutoscalerOptions = AutoscalerOptions()
 
 

@@ -76,6 +76,8 @@ def test_the_environment_goes_with_it_by_name(app, call, monkeypatch):
         (["add", "--after", "nobody", "--", "true"], "E_INVALID"),
         (["add", "--delay", "soon", "--", "true"], "E_INVALID"),
         (["add", "--from", "nowhere.txt"], "E_INVALID"),
+        (["add", "--shell", "--from", "nowhere.txt", "--", "true"], "E_INVALID"),
+        (["add", "--shell"], "E_INVALID"),
         (["sweep", "--", "echo", "{a}"], "E_INVALID"),
         (["sweep", "--param", "a=1", "--", "echo"], "E_INVALID"),
         (["sweep", "--param", "a=1", "--", "echo", "{b}"], "E_INVALID"),
@@ -108,7 +110,7 @@ def test_labels_keys_and_queues_are_waited_for(app, call):
 
 def test_a_file_of_commands_is_added_at_once(app, call, here):
     """A line is split as a shell splits it, without expansion, or is a JSON list."""
-    (here / "list").write_text('echo \'a b\' $(id)\n# a comment\n\n["echo", "x; y"]\n')
+    (here / "list").write_text('echo \'a b\' \'$(id)\'\n# a comment\n\n["echo", "x; y"]\n')
     assert call("add", "--from", "list").data["added"] == 2
     argvs = [json.loads(job.payload)["argv"] for job in app.views.all(Selector())]
     assert argvs == [["echo", "x; y"], ["echo", "a b", "$(id)"]]
@@ -237,3 +239,21 @@ def test_all_bad_lines_are_named_and_nothing_is_added(app, run, here):
     assert re.findall(r"line (\d)", error["message"]) == ["2", "3", "4", "5", "6", "7"]
     assert "6 lines cannot be added" in error["message"]
     assert app.views.count(Selector()).count == 0
+
+
+def test_a_program_that_calls_holdfast_uses_the_same_store(app, call, run, here, monkeypatch):
+    """E5.3: it used the default store of its directory; now it also knows its job."""
+    (here / "elsewhere").mkdir()
+    (here / "elsewhere" / "holdfast.toml").write_text('url = "sqlite:///other.db"')
+    monkeypatch.delenv("HOLDFAST_URL")
+    script = f"{sys.executable} -m holdfast add -l $HOLDFAST_LABEL-$HOLDFAST_QUEUE-$HOLDFAST_JOB_ID-$HOLDFAST_ATTEMPT -q slow --hold true"
+    script += f"; {sys.executable} -m holdfast log -n 1 $HOLDFAST_JOB_ID"
+    line = ["--url", app.url, "-l", "outer", "-q", "slow", "--cwd", "elsewhere", "--env", "PYTHONPATH", "--shell", script]
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    outer = call("add", *line).data["id"]
+    drain(app, queues=["slow"])
+    (inner,) = app.views.all(Selector(labels=("outer-*",)))
+    assert inner.label == f"outer-slow-{outer}-1"
+    text = run("log", "--url", app.url, outer).out
+    assert text.splitlines()[0] == text.splitlines()[1] == f"job {inner.id}"
+    assert not (here / "elsewhere" / "other.db").exists()

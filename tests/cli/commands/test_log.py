@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 
@@ -39,3 +41,85 @@ def test_a_log_is_followed_to_its_end(app, call):
         wait_until(lambda: app.views.get(job).state is not State.READY)
         followed = run_process("log", "-f", str(job))
     assert followed.stdout.split() == ["1", "2", "3", "4", "5"]
+
+
+#: Output that is no text, with colours, a bar, and no newline at the end.
+NASTY_BYTES = b"\x00\xff\xfe plain\r\n10%\r20%\r\n\x1b[31mred\x1b[0m\x1b[2J\xe2\x82 end"
+
+
+def log_bytes(*arguments):
+    line = [sys.executable, "-m", "holdfast", "log", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, timeout=60, check=True)
+
+
+def test_a_pipe_gets_the_bytes_that_were_written(app, call, here):
+    """E5.7: no byte is added, escaped or replaced, also when it is followed."""
+    (here / "data").write_bytes(NASTY_BYTES)
+    job = call("add", "--", "cat", "data").data["id"]
+    drain(app)
+    assert log_bytes(job).stdout == NASTY_BYTES
+    assert log_bytes("-f", job).stdout == NASTY_BYTES
+    assert log_bytes("-n", "2", job).stdout == NASTY_BYTES.split(b"\n", 1)[1]
+    assert log_bytes("-n", "0", job).stdout == b""
+
+
+def test_a_terminal_gets_colours_but_no_other_sequence(app, call, here, monkeypatch):
+    """E5.7: SGR and carriage returns pass; what clears the screen is escaped; --no-color has no colours."""
+    (here / "data").write_bytes(NASTY_BYTES)
+    job = call("add", "--", "cat", "data").data["id"]
+    drain(app)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = read_terminal("log", job)
+    assert (b"\x1b[31mred\x1b[0m" in shown, b"10%\r20%" in shown) == (True, True)
+    assert (b"\x1b[2J" in shown, b"\\x1b[2J" in shown, b"\x00" in shown) == (False, True, False)
+    assert b"\x1b" not in read_terminal("log", "--no-color", job)
+
+
+def read_terminal(*arguments):
+    """What ``holdfast`` writes to a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "holdfast", *map(str, arguments)], stdout=theirs, stdin=theirs)
+    os.close(theirs)
+    data = b""
+    try:
+        while piece := os.read(ours, 65536):
+            data += piece
+    except OSError:  # Linux reports the end of a terminal in this way
+        pass
+    os.close(ours)
+    assert process.wait(60) == 0
+    return data
+
+
+def test_follow_goes_on_over_attempts(app, call, here):
+    """E5.7: it stopped after the first attempt."""
+    script = "echo attempt $HOLDFAST_ATTEMPT; until [ -e go-$HOLDFAST_ATTEMPT ]; do sleep 0.05; done; exit 1"
+    job = call("add", "--retry", "2", "--retry-delay", "10ms", "--", "sh", "-c", script).data["id"]
+    line = [sys.executable, "-m", "holdfast", "log", "-f", str(job)]
+    with app.worker(poll=0.05), subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as following:
+        for number in (1, 2, 3):
+            assert following.stdout.readline() == f"attempt {number}\n".encode()
+            (here / f"go-{number}").touch()
+        assert following.stdout.read() == b""
+        assert b"attempt 3" in following.stderr.read()
+    assert following.returncode == 0
+    assert log_bytes("--since", "1h", job).stdout == b"attempt 1\nattempt 2\nattempt 3\n"
+    assert log_bytes("--since", "2999-01-01T00:00:00Z", job).stdout == b""
+
+
+def test_several_logs_are_shown(app, call, run):
+    """E5.7: with a line before the output of each; NDJSON has a line for each."""
+    first, second = (call("add", "-l", name, "--", "printf", name).data["id"] for name in ("one", "two"))
+    drain(app)
+    assert log_bytes(first, second).stdout == f"==> job {first}: one <==\none\n==> job {second}: two <==\ntwo".encode()
+    lines = run("log", "-o", "ndjson", first, second).lines
+    assert [line["text"] for line in lines[:-1]] == ["one", "two"]
+    assert run("log", "-o", "json", first, second).code == 2
+
+
+def test_secret_variables_are_masked_in_the_log(app, call):
+    job = call("add", "--env", "API_TOKEN=hunter-2-hunter", "--", "sh", "-c", "echo it is $API_TOKEN").data["id"]
+    drain(app)
+    assert log_bytes(job).stdout == b"it is ***\n"
+    assert call("log", str(job)).data["text"] == "it is ***\n"

@@ -22,10 +22,38 @@ def test_a_command_runs_here(app, run):
     done = run_process("run", "--", "sh", "-c", "echo one; sleep 0.1; echo two")
     assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
     failed = run_process("run", "-o", "json", "--", "sh", "-c", "exit 4")
-    assert failed.returncode == 1
+    assert failed.returncode == 4
     answer = json.loads(failed.stdout)["data"]
     assert (answer["state"], answer["reason"], answer["exit_code"]) == ("dead", "exit_4", 4)
     assert app.views.count(Selector()).count == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["sh", "-c", "exit 42"], 42),
+        (["sh", "-c", "kill -9 $$"], 137),
+        (["--timeout", "200ms", "sleep", "60"], 124),
+        (["no-such-program"], 127),
+    ],
+)
+def test_the_exit_code_of_the_command_is_that_of_run(app, run, arguments, code):
+    """E5.9: 42 stays 42; signals, timeouts and failed starts are as a shell reports them."""
+    assert run_process("run", *arguments).returncode == code
+
+
+def test_the_command_reads_stdin(app, run, here):
+    """E5.9: a pipe to its end, and a file from where others have read to."""
+    data = bytes(range(256)) * 1000
+    piped = subprocess.run(
+        [sys.executable, "-m", "holdfast", "run", "cat"], input=data, capture_output=True, timeout=60, check=False
+    )
+    assert (piped.returncode, piped.stdout == data) == (0, True)
+    (here / "lines").write_text("one\ntwo\n")
+    with (here / "lines").open("rb", buffering=0) as file:
+        file.read(4)
+        assert run_process("run", "cat", stdin=file).stdout == "two\n"
+    assert run_process("run", "cat", stdin=subprocess.DEVNULL).stdout == ""
 
 
 def test_no_other_worker_continues_a_run(app, run):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from holdfast import Selector
+from holdfast import Selector, State
 from tests.worker.commands.test_executor import NASTY, drain
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -82,3 +83,21 @@ def test_a_table_may_come_from_a_spreadsheet(call, here):
 def test_rows_of_a_file_have_as_many_values_as_names(run, here):
     (here / "runs.csv").write_text("a,b\n1\n")
     assert run("sweep", "--csv", "runs.csv", "-o", "json", "--", "echo", "{a}", "{b}").code == 2
+
+
+def test_replaced_failures_do_not_count(app, call, run):
+    """E5.4: after a sweep was resumed, its label waits for the newest jobs only."""
+    script = '[ "$1" = 0 ] || [ -e mended ]'
+    arguments = ["--label", "sw", "--param", "n=0,1", "--", "sh", "-c", script, "-", "{n}"]
+    call("sweep", *arguments)
+    drain(app)
+    assert run("wait", "--label", "sw/*").code == 6
+    poisoned = run("add", "--after", "label=sw/*", "true")
+    assert "was cancelled at once: needed job" in poisoned.err
+    Path("mended").touch()
+    call("sweep", *arguments)
+    after = call("add", "--after", "label=sw/*", "true").data["id"]
+    drain(app)
+    assert run("wait", "--label", "sw/*").code == 0
+    assert app.views.state(after) is State.DONE
+    assert run("wait", *(job.id for job in app.views.all(Selector(labels=("sw/*",))))).code == 6

@@ -51,7 +51,7 @@ def test_a_restart_makes_no_new_job(app, here, call, run):
     for n in range(60):
         call("add", "--label", "batch", "--", "sh", "-c", f"echo $HOLDFAST_ATTEMPT of {n}; exit 1")
     drain(app)
-    assert call("restart", "--label", "batch").data["changed"] == 60
+    assert call("restart", "--label", "batch", "--yes").data["changed"] == 60
     drain(app)
     assert app.views.count(Selector()).count == 60
     assert call("log", "1", "--attempt", "1").data["text"] == "1 of 0\n"
@@ -65,7 +65,7 @@ def test_kill_leaves_waiting_jobs_alone(app, here, call):
 
 
 def test_a_restart_of_done_jobs_adds_none(app, here, call):
-    """Done jobs restart too; no job is added, and each attempt has its own number and log."""
+    """Done jobs restart with --done; no job is added, and each attempt has its own number and log."""
     call(
         "sweep",
         "--param",
@@ -78,7 +78,7 @@ def test_a_restart_of_done_jobs_adds_none(app, here, call):
         "{n}",
     )
     drain(app, slots=2)
-    restarted = call("restart", "--label", "sh/*").data
+    restarted = call("restart", "--label", "sh/*", "--done", "--yes").data
     assert (restarted["matched"], restarted["changed"]) == (60, 60)
     drain(app, slots=2)
     assert app.views.count(Selector()).count == app.views.count(Selector(states=(State.DONE,))).count == 60
@@ -86,6 +86,29 @@ def test_a_restart_of_done_jobs_adds_none(app, here, call):
         n = json.loads(job.payload)["parameters"]["n"]
         logs = [call("log", str(job.id), "--attempt", str(number)).data for number in (1, 2)]
         assert [log["text"] for log in logs] == [f"{n} 1\n", f"{n} 2\n"]
+
+
+def test_a_restart_takes_failures_and_asks(app, here, run, add):
+    """E5.6: restart --label ran done jobs again, unasked."""
+    jobs = [add("-l", "x", "--", "sh", "-c", f"exit {code}") for code in (0, 1, 1)]
+    drain(app)
+    refused = run("restart", "--label", "x", "-o", "json")
+    assert (refused.code, "restart 2 jobs" in refused.document["error"]["message"]) == (2, True)
+    assert run("restart", "--label", "x", "--yes", "-o", "json").data["ids"] == jobs[1:]
+    assert app.views.state(jobs[0]) is State.DONE
+    app.control.cancel(Selector(ids=tuple(jobs[1:])), actor="ada")
+    assert sorted(run("restart", "--label", "x", "--done", "--yes", "-o", "json").data["ids"]) == jobs
+
+
+def test_a_restart_of_what_is_done_says_how(app, here, run, add):
+    """E5.6: an id, a state or --done asks for done jobs."""
+    job = add("-l", "x", "--", "true")
+    for arguments in ((job,), ("--label", "x", "--state", "done"), ("--label", "x", "--done")):
+        drain(app)
+        missing = run("restart", "--label", "x", "-o", "json")
+        assert (missing.code, "--done" in missing.document["error"]["hint"]) == (3, True)
+        assert run("restart", *arguments).code == 0
+        assert app.views.state(job) is State.READY
 
 
 def test_an_action_reports_why_it_skipped_jobs(app, here, run, add):

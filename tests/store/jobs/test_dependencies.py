@@ -9,6 +9,7 @@ import pytest
 from holdfast.domain.jobs.dependencies import After, IfNot, When
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import NewJob, Unique
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import DependencyNotFound
 from tests.support.jobs import only, put, state, states, take, take_one
@@ -112,6 +113,21 @@ def test_a_need_that_matches_nothing_is_an_error(store, after):
     with pytest.raises(DependencyNotFound):
         put(store, kind="later", after=after)
     assert len(states(store)) == 1
+
+
+def test_a_label_means_the_newest_job_of_each_key(store):
+    """E5.4: a failure that a later job with its key has replaced does not fail the dependents."""
+    failed = put(store, label="run", unique=Unique("k"))
+    store.control.cancel(Selector(ids=(failed,)), actor="ada")
+    other = put(store, label="other", unique=Unique("k"))
+    store.control.cancel(Selector(ids=(other,)), actor="ada")
+    newest, alone = put(store, label="run", unique=Unique("k")), put(store, label="run")
+    for label in ("run", "r*n"):
+        later = put(store, kind="later", after=After(labels=(label,)))
+        assert {need.dependency_id for need in store.views.dependencies(later)} == {newest, alone}
+        assert store.views.state(later) is State.WAITING
+    (kept,) = store.views.dependencies(put(store, kind="later", after=After(labels=("other",))))
+    assert kept.dependency_id == other
 
 
 def test_a_label_means_the_jobs_of_that_moment(store):

@@ -48,6 +48,8 @@ class JobAction(Struct, frozen=True):
     note: bool = False
     refuses: bool = False
     revives: bool = False
+    #: Asks for confirmation of more than one job, as destructive actions do.
+    asks: bool = False
 
 
 def _kill(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:
@@ -59,14 +61,27 @@ def _delete(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]
     return control.delete(chosen)
 
 
-def _check_restart(*, memory: str | None = None, with_dependents: bool = False) -> None:  # noqa: ARG001 - an option
+def restartable(selector: Selector, *, done: bool = False) -> Selector:
+    """The jobs that ``restart`` takes: dead and cancelled ones. Done ones if *done*, an id or a state asks for them."""
+    asked_for = done or selector.ids is not None or selector.states is not None
+    return selector if asked_for else selector.only(State.DEAD, State.CANCELLED)
+
+
+def _check_restart(*, memory: str | None = None, **_: bool) -> None:
     if memory is not None:
         as_bytes(memory)
 
 
 def _restart(
-    control: JobControl, chosen: Selector, *, actor: str, memory: str | None = None, with_dependents: bool = False
+    control: JobControl,
+    chosen: Selector,
+    *,
+    actor: str,
+    memory: str | None = None,
+    with_dependents: bool = False,
+    done: bool = False,
 ) -> list[JobId]:
+    chosen = restartable(chosen, done=done)
     if memory is not None:
         control.set_memory(chosen, as_bytes(memory), actor=actor)
     return control.restart(chosen, actor=actor, with_dependents=with_dependents)
@@ -130,10 +145,11 @@ JOB_ACTIONS: Mapping[str, JobAction] = {
     "kill": JobAction(_kill, "only what runs is ended; holdfast cancel takes what waits, too", destructive=True),
     "restart": JobAction(
         _restart,
-        "only what has ended begins anew, what is done only if it is a program, no second job with one key, and no job"
-        " before the one that it depends on",
+        "only what has ended begins anew, what is done only if it is a program and --done or its id asks for it, no second"
+        " job with one key, and no job before the one that it depends on",
         check=_check_restart,
         revives=True,
+        asks=True,
     ),
     "hold": JobAction(JobControl.hold, "only what waits can be held", note=True),
     "unhold": JobAction(JobControl.unhold, "only what is held can be let go"),

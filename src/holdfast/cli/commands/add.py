@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,19 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast.cli.command import command, with_options
-from holdfast.cli.commands.options import OPTIONS, JobBuilder, argv_argument
+from holdfast.cli.commands.options import OPTIONS, JobBuilder
+from holdfast.cli.commands.program import (
+    ProgramCommand,
+    argv_argument,
+    check_first_word,
+    program_words,
+    shell_option,
+)
+from holdfast.cli.jobs.enqueue import warn_cancelled, warn_unserved
 from holdfast.cli.session import CliSession
 from holdfast.domain.commands.command import CALLBACK_FIELDS, Command, check_shell, load_command, placeholders
 from holdfast.domain.commands.preset import Presets, PresetValues
+from holdfast.domain.commands.shell_syntax import check_line, shell_words
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import Enqueued, NewJob, Unique
@@ -44,19 +54,19 @@ class AddAnswer(Struct, frozen=True):
     last: JobId | None
 
 
-@command("add", answers=AddAnswer, changes=True)
+@command("add", answers=AddAnswer, changes=True, cls=ProgramCommand)
 @argv_argument
-@click.option("--shell", is_flag=True, help="Give the words to /bin/sh, as one line. Without this no shell reads them.")
+@shell_option
 @click.option("--key", help="A unique key: if a live command has it, none is added.")
 @click.option("--from", "file", metavar="FILE|-", help="One command per line: words, a JSON list, or a JSON object.")
 @with_options(*OPTIONS)
 def add(
-    session: CliSession, *, argv: tuple[str, ...], shell: bool, key: str | None, file: str | None, **options: Any
+    session: CliSession, *, argv: tuple[str, ...], shell: bool | None, key: str | None, file: str | None, **options: Any
 ) -> None:
     """Add a program as a job: a worker runs it, with a log of its own, where it was added.
 
-    The words reach the program as they are; no shell looks at them. Of the environment, PATH, LANG, TZ and the like go
-    with it, and what --env names.
+    Options end at the name of the program. No shell reads the words that follow: an operator such as | or > is refused
+    unless you add --shell. Of the environment, PATH, LANG, TZ and the like go with it, and what --env names.
 
     \b
     Examples:
@@ -64,15 +74,16 @@ def add(
       holdfast add --memory 8G --retry 2 --after 17 -- python train.py --rate 0.1
       holdfast add --shell 'sort < in.txt | uniq > out.txt'
       holdfast add --from commands.txt
+      holdfast add --shell --from lines.sh
       echo '{"argv": ["make", "all"], "memory": "2G", "key": "site"}' | holdfast add --from -
     """
     builder = JobBuilder(session, options)
     if file is not None:
-        if argv or key is not None or shell:
-            raise InvalidInput("--from excludes a command, --key and --shell on the line")
-        add_all(session, _requests_from(file, builder), options)
+        if argv or key is not None:
+            raise InvalidInput("--from excludes a command and --key on the line")
+        add_all(session, _requests_from(file, builder, shell=shell), options)
         return
-    request = builder.build(("/bin/sh", "-c", " ".join(argv)) if shell else argv, key=key)
+    request = builder.build(program_words(argv, shell=shell), key=key)
     (job,) = _enqueue(session, [request], options)
     text = f"job {job.id}" + ("" if job.created else " was there already")
     session.output.value(_answer([job]), lambda: [str(job.id) if session.output.quiet else text])
@@ -106,9 +117,9 @@ def _enqueue(session: CliSession, requests: Sequence[NewJob], options: Mapping[s
                 after = After(ids=(job.id,), when=When.FINISHED)
                 callbacks.append(structs.replace(built, after=after, queue=request.queue, priority=request.priority))
         actions.enqueue_all("add", callbacks, note="callback")
-    served = {name for worker in session.store.workers.list() for name in msgspec.json.decode(worker.queues)}
-    for queue in sorted({request.queue for request in requests} - served) if served else ():
-        session.output.note(f"no worker that is alive serves the queue {queue!r}: start one with --queue {queue}")
+    with suppress(HoldfastError):  # the jobs are added: a hint that cannot be given is no failure
+        warn_unserved(session, {request.queue for request in requests})
+        warn_cancelled(session, [job.id for request, job in zip(requests, jobs, strict=True) if request.after])
     return jobs
 
 
@@ -131,6 +142,7 @@ class InputLine(PresetValues, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A line of a file of commands; its fields take precedence over the options of ``add``."""
 
     argv: list[str] = []  # noqa: RUF012 - msgspec copies the default
+    shell: bool | None = None
     key: str | None = None
     label: str | None = None
     after: str | list[str] | None = None
@@ -147,39 +159,49 @@ class InputLine(PresetValues, frozen=True, kw_only=True, forbid_unknown_fields=T
         return fields | {"source": source} if fields else {}
 
 
-_OVERRIDES = tuple(name for name in InputLine.__struct_fields__ if name not in ("argv", "key", "after"))
+_OVERRIDES = tuple(name for name in InputLine.__struct_fields__ if name not in ("argv", "shell", "key", "after"))
 _objects = msgspec.json.Decoder(InputLine)
 _lists = msgspec.json.Decoder(list[str])
 _QUOTED = re.compile(r"""['"\\]""")
+#: JSON among lines of a shell, where a line may begin with the command [ or with a group in braces.
+_JSON = re.compile(r"""\[\s*["\]]|\{\s*["}]""")
 
 
-def _requests_from(file: str, builder: JobBuilder) -> list[NewJob]:
+def _requests_from(file: str, builder: JobBuilder, *, shell: bool | None) -> list[NewJob]:
     """Build the jobs of all lines of a file, or raise one error that names every bad line."""
     try:
         text = sys.stdin.buffer.read().decode() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{file} cannot be read: {error}") from None
-    bad, templates, requests = list[tuple[int, str]](), dict[Any, tuple[NewJob, Command]](), []
+    bad, templates, requests = list[tuple[int, HoldfastError]](), dict[Any, tuple[NewJob, Command]](), []
     # splitlines() would also split at U+2028 and others, which JSON strings may contain.
     for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
         if line and not line.startswith("#"):
             try:
-                requests.append(_build_line(_parse_line(line), templates, builder, source=f"--from {file}"))
+                requests.append(_build_line(_parse_line(line, shell), templates, builder, source=f"--from {file}"))
             except HoldfastError as error:
-                bad.append((number, error.message))
+                bad.append((number, error))
     if bad:
         raise _bad_lines(file, bad)
     return requests
 
 
-def _parse_line(line: str) -> InputLine:
+def _parse_line(line: str, shell: bool | None) -> InputLine:
+    """Parse a line of words, a JSON list or a JSON object; *argv* of the answer has the shell, if there is one."""
     try:
-        if line[0] == "{":
-            return _objects.decode(line)
-        if line[0] == "[":
-            return InputLine(argv=_lists.decode(line))
+        if line[0] in "{[" and (not shell or _JSON.match(line)):
+            parsed = _objects.decode(line) if line[0] == "{" else InputLine(argv=_lists.decode(line))
+            own = shell if parsed.shell is None else parsed.shell
+            return structs.replace(parsed, argv=list(program_words(parsed.argv, shell=own)))
+        if shell:
+            return InputLine(argv=list(shell_words(line)))
+        if shell is None:
+            check_line(line)
         # A line without quotes takes the much faster str.split.
-        return InputLine(argv=line.split() if line.isascii() and not _QUOTED.search(line) else shlex.split(line))
+        words = line.split() if line.isascii() and not _QUOTED.search(line) else shlex.split(line)
+        if shell is None:
+            check_first_word(words)
+        return InputLine(argv=words)
     except (ValueError, msgspec.DecodeError) as error:
         raise InvalidInput(str(error)) from None
 
@@ -198,10 +220,10 @@ def _build_line(
     return structs.replace(request, payload=structs.replace(command, argv=tuple(line.argv)).dumps(), unique=unique)
 
 
-def _bad_lines(file: str, bad: Sequence[tuple[int, str]]) -> InvalidInput:
-    shown = "".join(f"\n  line {number}: {text}" for number, text in bad[:SHOWN_BAD_LINES])
+def _bad_lines(file: str, bad: Sequence[tuple[int, HoldfastError]]) -> InvalidInput:
+    shown = "".join(f"\n  line {number}: {error.message}" for number, error in bad[:SHOWN_BAD_LINES])
     more = f"\n  and {len(bad) - SHOWN_BAD_LINES:,} more" if len(bad) > SHOWN_BAD_LINES else ""
     count = f"{len(bad):,} lines" if len(bad) > 1 else "1 line"
-    hint = 'A line is words, a JSON list of words, or {"argv": […], "cwd": …, "env": …, "label": …, "key": …, …}.'
+    form = 'A line is words, a JSON list of words, or {"argv": […], "cwd": …, "env": …, "label": …, "key": …, …}.'
     message = f"{file}: {count} cannot be added; nothing was{shown}{more}"
-    return InvalidInput(message, hint=hint, lines=[number for number, _ in bad[:1000]])
+    return InvalidInput(message, hint=bad[0][1].hint or form, lines=[number for number, _ in bad[:1000]])

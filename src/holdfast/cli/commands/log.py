@@ -1,20 +1,26 @@
-"""``log``: show the output of a command."""
+"""``log``: show the output of commands."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 from msgspec import Struct
 
+from holdfast.admin.views.masking import values_of
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
+from holdfast.cli.text import parse_when
 from holdfast.domain.commands.command import COMMAND, load_command
+from holdfast.domain.commands.log_stream import SecretFilter, TerminalFilter
 from holdfast.domain.jobs.history import Attempt
-from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.domain.jobs.job import Job, JobId
 from holdfast.errors import InvalidInput, NotFound
+from holdfast.output.printer import Format
 from holdfast.settings import log_folder
 from holdfast.worker.commands.executor import log_path
 
@@ -31,40 +37,131 @@ class LogAnswer(Struct, frozen=True):
     text: str
 
 
+class LogOptions(Struct, frozen=True):
+    """Which part of the logs to show."""
+
+    follow: bool
+    lines: int | None
+    attempt: int | None
+    since: datetime | None
+
+
 @command("log", answers=LogAnswer)
-@click.argument("job_id", type=click.IntRange(0))
-@click.option("-f", "--follow", is_flag=True, help="Go on until the program has ended.")
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True, type=click.IntRange(0))
+@click.option("-f", "--follow", is_flag=True, help="Go on until the jobs have finished, over all attempts.")
 @click.option("-n", "--lines", type=click.IntRange(0), help="Only the last so many lines.")
 @click.option("--attempt", type=click.IntRange(1), help="Of the nth run. [the last]")
-def log(session: CliSession, *, job_id: int, follow: bool, lines: int | None, attempt: int | None) -> None:
-    """Show what a program has written. Logs are kept by attempt, on the host where it ran."""
-    job = session.store.views.get(JobId(job_id))
-    if job.kind != COMMAND:
-        raise InvalidInput(f"job {job_id} is no program, and has no log", hint="See holdfast show.")
-    shown = _attempt(session, job, attempt, wait=follow)
-    path = log_path_of(session, job, shown.token)
-    if not path.exists():
-        host = f" by {shown.worker}" if shown.worker else ""
-        raise NotFound(f"there is no log {path}", hint=f"It was run{host}: look on that host.")
-    text = path.read_bytes().decode(errors="replace")
-    if lines is not None:
-        text = "".join(text.splitlines(keepends=True)[-lines:] if lines else [])
-    session.output.value(LogAnswer(job.id, shown.number, str(path), text), text.splitlines)
-    if follow and session.output.format == "text":
-        for data in _follow(session, job.id, path):
-            session.output.lines(data.decode(errors="replace").splitlines())
+@click.option("--since", metavar="WHEN", help="Of all attempts that ran since then: 6h, or a moment (RFC 3339).")
+def log(
+    session: CliSession,
+    *,
+    job_ids: tuple[int, ...],
+    follow: bool,
+    lines: int | None,
+    attempt: int | None,
+    since: str | None,
+) -> None:
+    """Show what programs have written. Logs are kept by attempt, on the host where it ran.
+
+    A pipe gets the bytes that were written. A terminal gets text, colours and carriage returns; other control characters
+    are escaped. Secrets in the job's variables are masked in both.
+
+    \b
+    Examples:
+      holdfast log -f 17
+      holdfast log 17 --attempt 1 > first.log
+      holdfast log --since 1h 17 18 19
+    """
+    if attempt is not None and since is not None:
+        raise InvalidInput("--attempt and --since exclude each other")
+    options = LogOptions(follow, lines, attempt, None if since is None else parse_when(since))
+    jobs = [session.store.views.get(JobId(job_id)) for job_id in dict.fromkeys(job_ids)]
+    for job in jobs:
+        if job.kind != COMMAND:
+            raise InvalidInput(f"job {job.id} is no program, and has no log", hint="See holdfast show.")
+    logs = [JobLog(session, job, options) for job in jobs]
+    if session.output.format is Format.TEXT:
+        _print(session, logs)
+    else:
+        _answer(session, logs)
 
 
-def _attempt(session: CliSession, job: Job, number: int | None, *, wait: bool) -> Attempt:
-    """The attempt with this number, or the last; with *wait*, wait until the first one starts."""
-    pause = threading.Event()
-    while not (attempts := session.store.views.attempts(job.id)):
-        if not wait or session.store.views.get(job.id).state.finished:
-            raise NotFound(f"job {job.id} has not begun", hint="Follow it with -f, or see holdfast why.")
-        pause.wait(POLL_INTERVAL_S)
-    if number is not None and number > len(attempts):
-        raise NotFound(f"job {job.id} has run {len(attempts)} times", hint="See holdfast show.")
-    return attempts[-1 if number is None else number - 1]
+class JobLog:
+    """The output of one job, attempt by attempt."""
+
+    def __init__(self, session: CliSession, job: Job, options: LogOptions) -> None:
+        self.job = job
+        self._session = session
+        self._views = session.store.views
+        self._options = options
+        self._secrets = values_of(job.kind, job.payload)
+
+    def output(self) -> Iterator[tuple[Attempt, bytes] | None]:
+        """Yield the output of the selected attempts; None while there is nothing new to follow."""
+        found, missing = False, None
+        for attempt in self._selected():
+            if attempt is None:
+                yield None
+                continue
+            path = log_path_of(self._session, self.job, attempt.token)
+            secrets, exists = SecretFilter(self._secrets), False
+            for data in self._read(path, attempt):
+                exists = True
+                yield (attempt, secrets.feed(data)) if data else None
+            if exists or path.exists():
+                found = True
+                yield attempt, secrets.feed(b"", last=True)
+            else:
+                missing = f"there is no log {path}", f"It was run by {attempt.worker}: look on that host."
+        if missing and not found:
+            raise NotFound(missing[0], hint=missing[1])
+
+    def _selected(self) -> Iterator[Attempt | None]:
+        """The attempts to show, oldest first; None while the next one has not begun."""
+        last = 0
+        while True:
+            finished = self._views.state(self.job.id).finished  # before the attempts: none is added after it
+            attempts = self._views.attempts(self.job.id)
+            later = [each for each in self._chosen(attempts, begun=last > 0) if each.number > last]
+            for attempt in later:
+                last = attempt.number
+                yield attempt
+            if finished or not self._options.follow or (last and self._options.attempt):
+                break
+            if not later:
+                yield None
+        if not attempts:
+            raise NotFound(f"job {self.job.id} has not begun", hint="Follow it with -f, or see holdfast why.")
+
+    def _chosen(self, attempts: list[Attempt], *, begun: bool) -> list[Attempt]:
+        options = self._options
+        if options.attempt is not None:
+            if attempts and options.attempt > len(attempts) and not options.follow:
+                raise NotFound(f"job {self.job.id} has run {len(attempts)} times", hint="See holdfast show.")
+            return attempts[options.attempt - 1 : options.attempt]
+        if options.since is not None:
+            since = options.since
+            return [each for each in attempts if each.finished_at is None or each.finished_at >= since]
+        return attempts if begun else attempts[-1:]
+
+    def _read(self, path: Path, attempt: Attempt) -> Iterator[bytes]:
+        """Yield the output of an attempt; nothing while it runs and writes nothing. A truncated file starts over."""
+        position: int | None = None
+        while True:
+            # The state before the read, so that no output between the two is lost.
+            runs = self._options.follow and self._runs(attempt)
+            while True:
+                data, position = _read_from(path, position, self._options.lines)
+                if not data:
+                    break
+                yield data
+            if not runs:
+                return
+            yield b""
+
+    def _runs(self, attempt: Attempt) -> bool:
+        attempts = self._views.attempts(self.job.id)
+        return any(each.number == attempt.number and each.finished_at is None for each in attempts)
 
 
 def log_path_of(session: CliSession, job: Job, token: int) -> Path:
@@ -72,25 +169,95 @@ def log_path_of(session: CliSession, job: Job, token: int) -> Path:
     return log_path(log_folder(session.url), job.id, token, load_command(job.payload).parameters)
 
 
-def _follow(session: CliSession, job_id: JobId, path: Path) -> Iterator[bytes]:
-    """Yield new output until the command is finished and the log is read to its end."""
-    pause, position = threading.Event(), path.stat().st_size
-    while True:
-        # The state before the read, so that no output between the two is lost.
-        finished = session.store.views.get(job_id).state is not State.RUNNING
-        data, position = _read(path, position)
-        if data:
-            yield data
-        elif finished:
-            return
-        else:
-            pause.wait(POLL_INTERVAL_S)
-
-
-def _read(path: Path, position: int) -> tuple[bytes, int]:
-    """Read a chunk from *position* and return it with the next position; a truncated file starts over."""
-    with path.open("rb") as file:
-        begin = position if position <= file.seek(0, 2) else 0
+def _read_from(path: Path, position: int | None, lines: int | None) -> tuple[bytes, int | None]:
+    """Read a piece and return it with the next position. None is the beginning: that of the last *lines*."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return b"", None
+    with file:
+        size = file.seek(0, 2)
+        begin = _last_lines(file, size, lines) if position is None else position if position <= size else 0
         file.seek(begin)
         data = file.read(READ_BYTES)
         return data, begin + len(data)
+
+
+def _last_lines(file: BinaryIO, size: int, lines: int | None) -> int:
+    """The position at which the last lines begin. Only a newline ends a line: programs draw bars with ``\\r``."""
+    if lines is None or lines == 0:
+        return size if lines == 0 else 0
+    end, found = size, 0
+    while end > 0:
+        begin = max(0, end - READ_BYTES)
+        file.seek(begin)
+        block = file.read(end - begin)
+        cut = len(block) - (end == size and block.endswith(b"\n"))
+        while (cut := block.rfind(b"\n", 0, cut)) >= 0:
+            found += 1
+            if found == lines:
+                return begin + cut + 1
+        end = begin
+    return 0
+
+
+def _print(session: CliSession, logs: list[JobLog]) -> None:
+    """Print logs one after the other, or as they grow; with several, a line names the job whose output follows."""
+    pause, last = threading.Event(), None
+    streams = {log: (log.output(), _writer(session)) for log in logs}
+    while streams:
+        idle = True
+        for log, (stream, write) in list(streams.items()):
+            for piece in stream:
+                if piece is None:
+                    break
+                idle = False
+                attempt, data = piece
+                if data and last != (log, attempt):
+                    _announce(session, log, attempt, last, several=len(logs) > 1)
+                    last = (log, attempt)
+                write(data, False)
+            else:
+                write(b"", True)
+                del streams[log]
+        if streams and idle:
+            pause.wait(POLL_INTERVAL_S)
+
+
+def _announce(
+    session: CliSession, log: JobLog, attempt: Attempt, last: tuple[JobLog, Attempt] | None, *, several: bool
+) -> None:
+    if several and (last is None or last[0] is not log):
+        session.output.lines([*([""] if last else []), f"==> job {log.job.id}: {log.job.label} <=="])
+    if last is not None and last[0] is log:
+        session.output.note(f"job {log.job.id}, attempt {attempt.number}:")
+
+
+def _writer(session: CliSession) -> Callable[[bytes, bool], None]:
+    """Writes the output of one job: bytes as they are, or made safe for a terminal."""
+    output = session.output
+    if not output.is_terminal:
+        return lambda data, _: output.raw(data)
+    safe = TerminalFilter(color=output.color)
+    return lambda data, last: output.raw(safe.feed(data, last=last).encode())
+
+
+def _answer(session: CliSession, logs: list[JobLog]) -> None:
+    answers: list[LogAnswer] = []
+    for log in logs:
+        texts: dict[Attempt, bytes] = {}
+        for piece in log.output():
+            if piece is None:
+                threading.Event().wait(POLL_INTERVAL_S)
+            else:
+                texts[piece[0]] = texts.get(piece[0], b"") + piece[1]
+        for attempt, data in texts.items():
+            path = log_path_of(session, log.job, attempt.token)
+            answers.append(LogAnswer(log.job.id, attempt.number, str(path), data.decode(errors="replace")))
+    if len(answers) == 1:
+        session.output.value(answers[0], lambda: ())
+    elif session.output.format is Format.NDJSON:
+        session.output.items("logs", answers, lambda _: ())
+    else:
+        hint = "Name one job and its --attempt, or write -o ndjson."
+        raise InvalidInput(f"a JSON document has one log, and {len(answers)} match", hint=hint)

@@ -35,8 +35,8 @@ QUEUE_OPTIONS = (
         "--after",
         "dependencies",
         multiple=True,
-        metavar="[ok:|finished:|failed:]JOB",
-        help="Start after an id, label=L, key=K or queue=Q; ok: is meant where nothing is said.",
+        metavar="[ok:|finished:|failed:]JOB,…",
+        help="Start after jobs: ids, label=L, key=K or queue=Q; repeatable. The default condition is ok:.",
     ),
     click.option("--hold", is_flag=True, help="Keep it from starting until holdfast unhold."),
     click.option("--callback", metavar="WORDS", help="A program to run when it has ended: 'notify {id} {result}'."),
@@ -55,7 +55,6 @@ OPTIONS = (
     click.option("--cwd", metavar="DIR", help="Where it runs. [here]"),
     click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable; repeatable."),
 )
-argv_argument = click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[--] PROGRAM [WORD]...")
 
 
 class JobBuilder:
@@ -167,8 +166,7 @@ def _after(session: CliSession, dependencies: Sequence[str]) -> After | None:
     if not dependencies:
         return None
     conditions, ids, fields = set[When](), list[JobId](), {"label": list[str](), "key": list[str]()}
-    for text in dependencies:
-        condition, field, value = _parse_dependency(text)
+    for condition, field, value in _parse_dependencies(dependencies):
         conditions.add(condition)
         if field in fields:
             fields[field].append(value)
@@ -181,16 +179,27 @@ def _after(session: CliSession, dependencies: Sequence[str]) -> After | None:
     return After(ids=tuple(ids), keys=keys, labels=tuple(fields["label"]), when=conditions.pop())
 
 
-def _parse_dependency(text: str) -> tuple[When, str, str]:
-    """Parse ``[ok:|finished:|failed:]JOB`` into its condition, field (id, label, key or queue) and value."""
-    prefix, colon, rest = text.partition(":")
-    condition, job = (WHEN[prefix], rest) if colon and prefix in WHEN else (When.DONE, text)
-    if job.isdecimal():
-        return condition, "id", job
-    field, assigned, value = job.partition("=")
-    if not assigned or field not in ("label", "key", "queue"):
-        raise InvalidInput(f"{text!r} names no job", hint="Write 17, finished:17, ok:label=nightly, queue=slow.")
-    return condition, field, value
+def _parse_dependencies(dependencies: Iterable[str]) -> Iterator[tuple[When, str, str]]:
+    """Parse ``[ok:|finished:|failed:]JOB,…`` into conditions, fields (id, label, key or queue) and values.
+
+    A condition holds for the rest of its list. A piece that names no job belongs to the value before it, so labels and
+    keys may contain commas.
+    """
+    for text in dependencies:
+        condition, parsed = When.DONE, list[tuple[When, str, str]]()
+        for piece in text.split(","):
+            prefix, colon, rest = piece.partition(":")
+            condition, job = (WHEN[prefix], rest) if colon and prefix in WHEN else (condition, piece)
+            field, assigned, value = job.partition("=")
+            if job.isdecimal():
+                parsed.append((condition, "id", job))
+            elif assigned and field in ("label", "key", "queue"):
+                parsed.append((condition, field, value))
+            elif parsed and parsed[-1][1] != "id" and piece:
+                parsed[-1] = (*parsed[-1][:2], f"{parsed[-1][2]},{piece}")
+            else:
+                raise InvalidInput(f"{text!r} names no job", hint="Write 17, finished:17,18, label=nightly, queue=slow.")
+        yield from parsed
 
 
 def _jobs_in(session: CliSession, queue: str) -> list[JobId]:

@@ -11,27 +11,30 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import click
 from msgspec import Struct
 
 from holdfast.admin.actions.actions import Actions
 from holdfast.cli.command import command, with_options
 from holdfast.cli.commands.log import log_path_of
-from holdfast.cli.commands.options import OPTIONS, QUEUE_OPTIONS, JobBuilder, argv_argument
+from holdfast.cli.commands.options import OPTIONS, QUEUE_OPTIONS, JobBuilder
+from holdfast.cli.commands.program import ProgramCommand, argv_argument, program_words, shell_option
 from holdfast.cli.jobs.wait import EXIT_CODES
 from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT
 from holdfast.cli.session import CliSession
 from holdfast.domain.access.roles import Via
-from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.domain.jobs.job import EndReason, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.worker.commands.kernel import CHILD_VARIABLE
+from holdfast.worker.executors.channel import CANNOT_START
 from holdfast.worker.signals import Signals
 from holdfast.worker.worker import Worker
 
 POLL_INTERVAL_S = 0.1
 #: Longest wait for a cancelled command: one heartbeat until it is signalled, then seconds until it is killed.
 CANCEL_TIMEOUT_S = 15.0
+#: Exit codes as shells, timeout(1) and env(1) have them: of a signal (plus its number), and of a timeout.
+SIGNAL_EXIT, TIMEOUT_EXIT = 128, 124
 
 
 class CommandRunAnswer(Struct, frozen=True):
@@ -44,33 +47,36 @@ class CommandRunAnswer(Struct, frozen=True):
     log: str
 
 
-@command("run", answers=CommandRunAnswer, changes=True)
+@command("run", answers=CommandRunAnswer, changes=True, cls=ProgramCommand)
 @argv_argument
-@click.option("--shell", is_flag=True, help="Give the words to /bin/sh, as one line.")
+@shell_option
 @with_options(*(option for option in OPTIONS if option not in QUEUE_OPTIONS))
-def run(session: CliSession, *, argv: tuple[str, ...], shell: bool, **options: Any) -> int:
+def run(session: CliSession, *, argv: tuple[str, ...], shell: bool | None, **options: Any) -> int:
     """Add a program and run it here, now, with its output on this terminal; it is a job like any other.
 
-    Exit 0 when it is done, 1 when it failed, 12 when it was cancelled. Ctrl-C ends it. What it writes to stderr comes
-    on stdout too, in the order in which it was written, as in its log. A store that is stopped refuses it (exit 11).
+    It reads the stdin of this command, and its exit code becomes the one of this command: 128 + N for signal N, 124 for
+    a timeout, 127 if it cannot be started. With --retry the last attempt counts, and later attempts read what is left
+    of stdin. Ctrl-C cancels it (exit 12). What it writes to stderr comes on stdout too, in the order in which it was
+    written, as in its log. A store that is stopped refuses it (exit 11).
 
     \b
-    Example:
+    Examples:
       holdfast run --memory 2G --timeout 1h -- python train.py
+      gzip -dc data.gz | holdfast run sort -u
     """
     if os.environ.get(CHILD_VARIABLE):
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
     session.store.stop_switch.check()
     options |= {"priority": 0, "delay": None, "dependencies": (), "hold": False, "pause_queue": False}
     options["queue"] = f"run-{secrets.token_hex(8)}"  # a queue that no other worker serves
-    request = JobBuilder(session, options).build(("/bin/sh", "-c", " ".join(argv)) if shell else argv)
+    request = JobBuilder(session, options).build(program_words(argv, shell=shell))
     app = session.app
     actions = Actions(app.store, actor=session.actor, via=Via.CLI)
     job_id = actions.jobs.enqueue_all("run", [request], note=request.label)[0].id
     stopped = threading.Event()
     echo = _echo(stopped) if session.output.format == "text" else None
     queues = [request.queue]
-    worker = app.worker(queues=queues, slots=1, plans=False, grace="2s", poll="100ms", heartbeat="1s", echo=echo)
+    worker = app.worker(queues=queues, slots=1, plans=False, grace="2s", poll="100ms", heartbeat="1s", echo=echo, stdin=_stdin())
     Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
     _wait_until_finished(session, job_id, worker, stopped)
@@ -118,4 +124,24 @@ def _print_result(session: CliSession, job: Job) -> int:
     code = 0 if job.state is State.DONE else None if last is None else last.exit_code
     path = log_path_of(session, job, 1 if last is None else last.token)
     session.output.value(CommandRunAnswer(job.id, job.state, job.reason, code, str(path)), lambda: ())
-    return EXIT_CODES.get(job.state, 1)
+    return _exit_code(job, code)
+
+
+def _exit_code(job: Job, code: int | None) -> int:
+    """The exit code of the program, as a shell would report it; that of the job if the program has none."""
+    if job.state is not State.DEAD:
+        return EXIT_CODES.get(job.state, 1)
+    if code is not None:
+        return code if code >= 0 else SIGNAL_EXIT - code
+    without_code: dict[str | None, int] = {EndReason.RUN_TIMEOUT: TIMEOUT_EXIT, EndReason.CANNOT_START: CANNOT_START}
+    return without_code.get(job.reason, 1)
+
+
+def _stdin() -> int | None:
+    """The stdin that the program reads; None for a terminal whose input another process group has."""
+    try:
+        descriptor = sys.stdin.fileno()
+        in_background = os.isatty(descriptor) and os.tcgetpgrp(descriptor) != os.getpgrp()
+    except (OSError, ValueError):
+        return None
+    return None if in_background else descriptor

@@ -10,7 +10,7 @@ import click
 from msgspec import UNSET
 
 from holdfast.admin.actions.actions import Changed
-from holdfast.admin.actions.jobs import JOB_ACTIONS
+from holdfast.admin.actions.jobs import JOB_ACTIONS, restartable
 from holdfast.cli.command import HoldfastCommand, command, with_options
 from holdfast.cli.commands.options import parse_variables
 from holdfast.cli.job_filter import selects_all, with_job_filter
@@ -19,15 +19,17 @@ from holdfast.domain.commands.command import COMMAND, Edit, checked_variable, ch
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import as_bytes, as_duration
-from holdfast.errors import Conflict, InvalidInput
+from holdfast.errors import Conflict, InvalidInput, NoSuchJob
 
 note = click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 
 
 def action(name: str, text: str, *options: Callable[..., Any]) -> HoldfastCommand:
-    """Build the command of one action on jobs; a destructive one requires confirmation for more than one job."""
+    """Build the command of one action on jobs; some require confirmation for more than one job."""
 
     def run(session: CliSession, selector: Selector, *, dry_run: bool, yes: bool = True, **arguments: Any) -> None:
+        if name == "restart":
+            selector = _restartable(session, selector, done=arguments["done"])
         matched = session.actions.jobs.count_matches(name, selector)
         if not dry_run:
             hint = "Add --yes, or look first with --dry-run."
@@ -36,7 +38,8 @@ def action(name: str, text: str, *options: Callable[..., Any]) -> HoldfastComman
         _print_changed(session, changed)
 
     run.__doc__ = text
-    yes = [click.option("--yes", is_flag=True, help="Do not ask.")] if JOB_ACTIONS[name].destructive else []
+    asks = JOB_ACTIONS[name].destructive or JOB_ACTIONS[name].asks
+    yes = [click.option("--yes", is_flag=True, help="Do not ask.")] if asks else []
     dry_run = click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing.")
     return command(name, answers=Changed, changes=True)(with_job_filter(with_options(*options, dry_run, *yes)(run)))
 
@@ -69,11 +72,12 @@ kill = action(
 )
 restart = action(
     "restart",
-    """Run programs again that have ended, done ones too: the same jobs, with a new attempt and a log of its own.
+    """Run programs again that have failed or were cancelled: the same jobs, with a new attempt and a log of its own.
 
-    One that was killed for its memory (oom) can be given more: holdfast restart 17 --memory 4G.
+    Done ones run again if you name them by id, with --state done, or with --done. One that was killed for its memory (oom) can be given more: holdfast restart 17 --memory 4G.
     """,
     click.option("--memory", metavar="SIZE", help="With this memory cap from now on: 512M, 8G."),
+    click.option("--done", is_flag=True, help="Also run done programs again."),
     with_dependents,
 )
 hold = action("hold", "Keep jobs that nobody runs from starting until somebody lets them go.", note)
@@ -105,6 +109,16 @@ def resume(session: CliSession, selector: Selector, *, everything: bool, dry_run
         return
     matched = session.actions.jobs.count_matches("resume", selector)
     _print_changed(session, session.actions.jobs.perform("resume", selector, dry_run=dry_run, matched=matched))
+
+
+def _restartable(session: CliSession, selector: Selector, *, done: bool) -> Selector:
+    """The jobs that a restart takes; if all that match are done, say how to take them."""
+    narrowed = restartable(selector, done=done)
+    if narrowed != selector and not selects_all(selector) and not session.store.views.count(narrowed, cap=1).count:
+        matched = session.actions.jobs.count_matches("restart", selector)
+        hint = "Add --done to run done programs again."
+        raise NoSuchJob(f"none of the {matched} jobs that match is dead or cancelled", hint=hint)
+    return selector if selects_all(selector) else narrowed
 
 
 def _print_changed(session: CliSession, answer: Changed) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,16 @@ from holdfast.admin.actions.actions import EnqueuedJob
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.kind_options import check_payload, new_job_of
 from holdfast.domain.jobs.new_job import EnqueueOutcome, OnConflict
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_duration
-from holdfast.errors import InvalidInput, InvalidPayload
+from holdfast.errors import HoldfastError, InvalidInput, InvalidPayload
 
+#: Cancelled jobs that are named one by one.
+MAX_WARNINGS = 5
 #: What follows the job's id in the text for people.
 _ANSWERS = {
     EnqueueOutcome.CREATED: "",
@@ -73,9 +80,29 @@ def enqueue(session: CliSession, *, kind: str, payload: str, **options: Any) -> 
         **options,
     )
     (job,) = session.actions.jobs.enqueue_all("enqueue", [request], note=kind)
+    with suppress(HoldfastError):  # the job is enqueued: a hint that cannot be given is no failure
+        warn_cancelled(session, [job.id] if request.after else [])
     answer = EnqueuedJob(job.id, job.created, job.outcome, kind, request.queue)
     text = f"job {job.id}{_ANSWERS[job.outcome].format(job.waits_for)}"
     session.output.value(answer, lambda: [str(job.id) if session.output.quiet else text])
+
+
+def warn_unserved(session: CliSession, queues: set[str]) -> None:
+    """Name queues that no live worker serves, if there are live workers at all."""
+    served = {name for worker in session.store.workers.list() for name in msgspec.json.decode(worker.queues)}
+    for queue in sorted(queues - served) if served else ():
+        session.output.note(f"no worker that is alive serves the queue {queue!r}: start one with --queue {queue}")
+
+
+def warn_cancelled(session: CliSession, ids: Sequence[JobId]) -> None:
+    """Name new jobs that will not run: what they should start after has failed already."""
+    if not ids:
+        return
+    cancelled = list(islice(session.store.views.all(Selector(ids=tuple(ids), states=(State.CANCELLED,))), MAX_WARNINGS))
+    for job in reversed(cancelled):
+        session.output.note(f"job {job.id} was cancelled at once: {job.error or job.note}")
+    if len(cancelled) == MAX_WARNINGS and len(ids) > MAX_WARNINGS:
+        session.output.note("others may be cancelled too: see holdfast ls --state cancelled")
 
 
 def read_payload(payload: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 
 import click
 
@@ -12,7 +13,7 @@ from holdfast.cli.command import command
 from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import job_table
-from holdfast.domain.jobs.job import LIVE, State
+from holdfast.domain.jobs.job import LIVE, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
@@ -29,12 +30,12 @@ POLL_INTERVAL_S = 0.2
 def wait(session: CliSession, *, selector: Selector, timeout: str | None) -> int:
     """Wait until all jobs that match now have ended.
 
-    Exit 0 when all are done, 1 when all are dead, 12 when all were cancelled, 6 when they differ.
+    Of jobs with the same unique key only the newest counts, unless you name them by id. Exit 0 when all are done, 1 when all are dead, 12 when all were cancelled, 6 when they differ.
     """
     if selects_all(selector):
         raise InvalidInput("which jobs should be waited for?", hint="Give ids, or --label, --queue … or --filter.")
     session.store.views.refuse_missing(selector)
-    ids = tuple(job.id for job in session.store.views.all(selector))
+    ids = _newest(session.store.views.all(selector), named=selector.ids is not None)
     if not ids:
         raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
     _wait(session, Selector(ids=ids), None if timeout is None else as_duration(timeout).total_seconds())
@@ -43,6 +44,15 @@ def wait(session: CliSession, *, selector: Selector, timeout: str | None) -> int
     session.output.items("jobs", jobs, job_table, data=job_view)
     codes = {EXIT_CODES[job.state] for job in jobs}
     return codes.pop() if len(codes) == 1 else PARTIAL
+
+
+def _newest(jobs: Iterable[Job], *, named: bool) -> tuple[JobId, ...]:
+    """The ids of the jobs; of those with one kind and key only the newest: it replaces the failures before it."""
+    newest: dict[object, JobId] = {}
+    for job in jobs:
+        name = job.id if named or job.key is None else (job.kind, job.key)
+        newest[name] = max(job.id, newest.get(name, job.id))
+    return tuple(newest.values())
 
 
 def _wait(session: CliSession, selector: Selector, timeout_s: float | None) -> None:

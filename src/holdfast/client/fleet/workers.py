@@ -13,7 +13,7 @@ from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.domain.schedules.definition import PING
 from holdfast.errors import InvalidInput
-from holdfast.settings import load_settings
+from holdfast.settings import load_settings, log_folder, program_url
 from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.executors.children import ChildOptions
 from holdfast.worker.options import AutoscalerOptions, WorkerOptions
@@ -33,6 +33,7 @@ class WorkerArguments(TypedDict, total=False):
     child_memory: int | str
     plans: bool
     echo: Callable[[bytes], None] | None
+    stdin: int | None
     memory_profiles: Mapping[str, str] | None
     host_limits: Mapping[str, str] | None
 
@@ -41,7 +42,7 @@ def worker_options(
     kinds: Mapping[str, Kind],
     *,
     version: str | None,
-    logs: Path,
+    url: str,
     queues: Sequence[str] | None = None,
     slots: int = 8,
     drain: bool = False,
@@ -52,6 +53,7 @@ def worker_options(
     child_memory: int | str = "512M",
     plans: bool = True,
     echo: Callable[[bytes], None] | None = None,
+    stdin: int | None = None,
     memory_profiles: Mapping[str, str] | None = None,
     host_limits: Mapping[str, str] | None = None,
 ) -> WorkerOptions:
@@ -69,8 +71,10 @@ def worker_options(
         version=version,
         children=ChildOptions(child_jobs, as_bytes(child_memory)),
         plans=plans,
-        logs=logs,
+        logs=log_folder(url),
+        url=program_url(url),
         echo=echo,
+        stdin=stdin,
         autoscaler=_autoscaler_options(memory_profiles, host_limits),
     )
 

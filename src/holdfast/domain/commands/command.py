@@ -22,7 +22,7 @@ COMMAND = "command"
 #: Variables stored from the environment in which the command was added.
 CAPTURED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX")
 #: Variables taken from the environment of the worker that runs it.
-WORKER_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR")
+WORKER_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_DATA_HOME")
 #: Names of variables whose values are masked.
 _SECRET_NAME = re.compile(r"(?i)(secret|token|passw|credential|api_?key|private|_key$|^key$)")
 #: Linux limits one argument to 32 pages, including its final NUL.

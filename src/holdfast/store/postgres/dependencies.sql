@@ -1,6 +1,6 @@
 -- name: find_jobs_by_label_pattern
--- Find jobs by a pattern of labels.
-SELECT id FROM holdfast.job WHERE label LIKE :label ORDER BY id
+-- Find jobs by a pattern of labels; of those with one unique key, the newest.
+SELECT id FROM holdfast.job AS job WHERE label LIKE :label AND {not_superseded} ORDER BY id
 
 -- name: delete_dependencies
 -- Delete pairs of job and dependency.

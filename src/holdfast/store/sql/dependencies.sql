@@ -1,8 +1,16 @@
 -- Dependencies: which jobs wait for which.
 
+-- fragment: not_superseded
+-- The condition on a job that no later one has its kind, key and label: a sweep that is added again replaces its failures.
+-- planner: OFFSET keeps this a lookup per job; as a join it may read every job that has a key.
+NOT EXISTS (
+        SELECT 1 FROM holdfast.job AS newer
+        WHERE newer.key = job.key AND newer.id > job.id AND newer.kind = job.kind AND newer.label = job.label
+        LIMIT 1 OFFSET 0)
+
 -- name: find_jobs_by_label
--- Find jobs by label.
-SELECT id FROM holdfast.job WHERE label = :label ORDER BY id
+-- Find jobs by label; of those with one unique key, the newest.
+SELECT id FROM holdfast.job AS job WHERE label = :label AND {not_superseded} ORDER BY id
 
 -- name: find_job_by_key
 -- Find the job that has a unique key.

@@ -105,8 +105,9 @@ class CommandExecutor(SlotExecutor):
 
     def __init__(self, setup: WorkerSetup, *, lifecycle: RunLifecycle) -> None:
         self._supervisor = SupervisorClient()
-        self._logs = setup.options.logs
+        self._logs, self._url = setup.options.logs, setup.options.url
         self._echo = setup.options.echo
+        self._stdin = setup.options.stdin
         self._store = setup.store
         super().__init__(
             "command", setup.options.slots, make_slot=lambda: (self._perform, lambda: None), lifecycle=lifecycle
@@ -144,23 +145,23 @@ class CommandExecutor(SlotExecutor):
         code = 0 if job.state is State.DONE else None if last is None else last.exit_code
         return callback_values(job, code, output.replace("\0", ""))
 
-    def _attempt_number(self, lease: Lease) -> int:
-        """The number of this attempt, counting those before a restart, as ``holdfast log`` does."""
-        if lease.token == 1:
-            return 1
+    def _job_values(self, lease: Lease) -> dict[str, object]:
+        """The values of the job for the environment of its command."""
+        values: dict[str, object] = {"job_id": lease.job_id, "attempt": lease.attempt, "queue": lease.queue}
         with suppress(HoldfastError):  # an unreachable store does not fail the command
-            return len(self._store.views.attempts(lease.job_id))
-        return lease.attempt
+            values["label"] = self._store.views.get(lease.job_id).label
+            if lease.token > 1:  # attempts before a restart count, as in ``holdfast log``
+                values["attempt"] = len(self._store.views.attempts(lease.job_id))
+        return values | {"url": self._url}
 
     def _run(self, run: Run, command: Command, output: AttemptLog) -> Outcome:
-        lease, number = run.lease, self._attempt_number(run.lease)
-        env = environment(command, os.environ, job_id=lease.job_id, attempt=number, queue=lease.queue)
+        env = environment(command, os.environ, **self._job_values(run.lease))
         message = StartProcess(list(command.argv), command=True, cwd=command.cwd, env=env, measured=run.measured)
         caps = {"memory": command.memory, "cpus": command.cpus, "require_cap": command.require_cap}
         message = structs.replace(message, **caps)
         reading, writing = os.pipe()
         try:
-            name = self._supervisor.start_process(message, writing)
+            name = self._supervisor.start_process(message, writing, stdin=self._stdin)
         except OSError as error:
             os.close(reading)
             if is_shortage(error):

@@ -156,10 +156,12 @@ class Supervisor:
             self._poll.register(child.descriptor, select.POLLIN)
 
     def _start(self, message: StartProcess) -> _Child:
-        _, received, _, _ = socket.recv_fds(self._descriptors, 1, 1)
-        if not received:  # the kernel drops a descriptor that finds no room
+        _, received, _, _ = socket.recv_fds(self._descriptors, 1, 2)
+        if len(received) < 1 + message.stdin:  # the kernel drops a descriptor that finds no room
+            for number in received:
+                os.close(number)
             raise OSError(errno.EMFILE, "the supervisor has no file descriptor left")
-        (descriptor,) = received
+        descriptor = received[0]
         files: dict[str, Any] = (
             {"stdout": descriptor, "stderr": descriptor} if message.command else {"pass_fds": [descriptor]}
         )
@@ -170,7 +172,7 @@ class Supervisor:
             argv = message.argv if message.command else [*message.argv, str(descriptor)]
             process = subprocess.Popen(  # noqa: S603 - requested by our own worker
                 argv if cap is None else cap.wrap(argv),
-                stdin=subprocess.DEVNULL,
+                stdin=received[1] if message.stdin else subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=message.cwd,
                 env={**(os.environ if message.env is None else message.env), kernel.CHILD_VARIABLE: message.child},
@@ -181,7 +183,8 @@ class Supervisor:
                 cap.delete()
             raise
         finally:
-            os.close(descriptor)
+            for number in received:
+                os.close(number)
         return _Child(process, cap, message)
 
     def _make_cap(self, message: StartProcess) -> Cap | None:

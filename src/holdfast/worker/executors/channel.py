@@ -78,6 +78,8 @@ class StartProcess(Struct, frozen=True, tag=True):
     #: Refuse the start if the kernel does not enforce the caps.
     require_cap: bool = False
     measured: bool = False
+    #: A second descriptor comes with the first one: its standard input.
+    stdin: bool = False
     child: str = field(default_factory=lambda: secrets.token_hex(8))
 
 

@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.jobs.job import Lease
 from holdfast.worker.commands.kernel import kill_abandoned, kill_children
@@ -106,13 +106,14 @@ class SupervisorClient:
             argv = [sys.executable, "-m", "holdfast.worker.executors.child"]
             return self.start_process(StartProcess(argv), theirs.fileno()), ours
 
-    def start_process(self, message: StartProcess, descriptor: int) -> str:
+    def start_process(self, message: StartProcess, descriptor: int, *, stdin: int | None = None) -> str:
         """Start a process with a descriptor for its connection or its output; returns its name."""
+        message = structs.replace(message, stdin=stdin is not None)
         with self._lock:
             channel, descriptors = self._connected()
             self._living.add(message.child)
             channel.send(message)
-            socket.send_fds(descriptors, [b"!"], [descriptor])
+            socket.send_fds(descriptors, [b"!"], [descriptor] if stdin is None else [descriptor, stdin])
         return message.child
 
     def limit(self, child: str, *, until: float | None = None, memory: int | None = None) -> None:
