@@ -7,9 +7,6 @@ import threading
 from collections.abc import Callable
 
 from holdfast.domain.jobs.job import Lease
-from holdfast.domain.jobs.verdict import Released
-from holdfast.errors import HoldfastError, StoreBusy, StoreUnavailable
-from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.executors.pool import ExecutorPool
@@ -65,8 +62,8 @@ class Claimer:
         self._reconcile()
         try:
             claimed = self._claim() + self._admit()
-        except (StoreUnavailable, StoreBusy):
-            # Perhaps only the answer was lost.
+        except Exception:
+            # Perhaps only the answer was lost, or some of its runs could not begin.
             self._in_doubt_until, self._reconcile_at = clock.now() + IN_DOUBT_S, clock.now()
             raise
         if claimed and self._full:
@@ -180,16 +177,15 @@ class Claimer:
         self._pool.hold(runs)
         try:
             started = self._store.leases.record_starts([run.lease for run in runs])
-        except HoldfastError:
-            # The starts may be recorded or not: the settler finds out, and refunds them.
+        except Exception:
             for run in runs:
-                run.finished = True
-                self._pool.lifecycle.settler.put(Settlement(run.lease, Released()))
+                self._pool.lifecycle.unbegun(run, start_in_doubt=True)
             raise
         for run in runs:
             run.started = run.lease.job_id in started
+            if not run.started:
+                self._pool.lifecycle.unbegun(run)
         self._pool.begin([run for run in runs if run.started])
-        self._pool.lifecycle.settler.release([run.lease for run in runs if not run.started])
 
     def _admit(self) -> int:
         """Begin a command that fits into memory, if a slot is free."""

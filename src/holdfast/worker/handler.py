@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -48,11 +49,14 @@ def run_handler(run: Run, context: MakeContext) -> Outcome:
     arguments = _arguments(run, context)
     if isinstance(arguments, Unreadable):
         return arguments
+    process = os.getpid()
     try:
         with run.span():
-            return done(run.kind.function(**arguments))
+            outcome: Outcome = done(run.kind.function(**arguments))
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the worker
-        return outcome_of(error, run.stop_reason)
+        outcome = outcome_of(error, run.stop_reason)
+    _exit_if_forked(process)
+    return outcome
 
 
 async def await_handler(run: Run, context: MakeContext) -> Outcome:
@@ -60,14 +64,23 @@ async def await_handler(run: Run, context: MakeContext) -> Outcome:
     arguments = _arguments(run, context)
     if isinstance(arguments, Unreadable):
         return arguments
+    process = os.getpid()
     try:
         with run.span():
-            return done(await run.kind.function(**arguments))
+            outcome: Outcome = done(await run.kind.function(**arguments))
     except asyncio.CancelledError as error:
         # Without a stop request, the handler has cancelled itself.
-        return outcome_of(error if run.stop_reason is None else Cancelled(), run.stop_reason)
+        outcome = outcome_of(error if run.stop_reason is None else Cancelled(), run.stop_reason)
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the loop
-        return outcome_of(error, run.stop_reason)
+        outcome = outcome_of(error, run.stop_reason)
+    _exit_if_forked(process)
+    return outcome
+
+
+def _exit_if_forked(process: int) -> None:
+    """End a fork that the handler has left: in there, this thread would take and run the jobs that wait here."""
+    if os.getpid() != process:
+        os._exit(0)
 
 
 def _arguments(run: Run, context: MakeContext) -> dict[str, Any] | Unreadable:
@@ -77,7 +90,7 @@ def _arguments(run: Run, context: MakeContext) -> dict[str, Any] | Unreadable:
         return kind.arguments(lease.payload, lambda: context(run), version=lease.kind_version)
     except InvalidPayload as error:
         text = str(error)
-    except Exception as error:  # noqa: BLE001 - types of the user may raise anything
+    except BaseException as error:  # noqa: BLE001 - types and upgrades of the user may raise anything
         text = describe_error(error)
     return Unreadable(error=text, version=kind.options.version)
 

@@ -77,12 +77,12 @@ class RunLifecycle:
             settlement = structs.replace(settlement, outcome=structs.replace(settlement.outcome, build=self._build))
         self.settler.put(settlement)
 
-    def unbegun(self, run: Run) -> None:
-        """Release a run that will not begin."""
+    def unbegun(self, run: Run, *, start_in_doubt: bool = False) -> None:
+        """Release a run that will not begin. *start_in_doubt*: its start may be recorded, and is refunded then."""
         run.finished = True
         if run.measured and self.autoscaler is not None:
             self.autoscaler.finished(run, Released())
-        if run.started:
+        if run.started or start_in_doubt:
             self.settler.put(Settlement(run.lease, Released()))
         else:
             self.settler.release([run.lease])

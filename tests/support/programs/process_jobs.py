@@ -139,12 +139,35 @@ def odd(what: str, me: holdfast.Context) -> str:
     return "fine"
 
 
+class Late(Exception):
+    """Raised by a signal handler."""
+
+
+def interrupted(me: holdfast.Context) -> list[object]:
+    """A timer interrupts some calls of the context, as ``signal.alarm`` does for a time limit."""
+
+    def ring(*_: object) -> None:
+        raise Late
+
+    signal.signal(signal.SIGALRM, ring)
+    answers: list[object] = []
+    for n in range(100):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0001 + n * 0.00001)
+            answers.append(me.step(f"step {n}", lambda n=n: n))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Late:
+            answers.append(None)
+    return answers
+
+
 def register(app: holdfast.Holdfast) -> dict[str, object]:
     """Register all of them; answers the handlers by name."""
     options = {"executor": "process", "retry": ["0s"]}
     handlers = {f.__name__: app.job(**options)(f) for f in (double, who, talk, report, rest, wait_for_stop)}
     once = {"executor": "process", "max_attempts": 1}
-    handlers |= {f.__name__: app.job(**once)(f) for f in (background, daemonise, fork, leave, linger, odd, outlast)}
+    handlers |= {f.__name__: app.job(**once)(f) for f in (background, daemonise, fork, interrupted, leave)}
+    handlers |= {f.__name__: app.job(**once)(f) for f in (linger, odd, outlast)}
     handlers["hold_lock_briefly"] = app.job(executor="process", lease=5)(hold_lock_briefly)
     handlers["kill_self"] = app.job(**options, max_crashes=2)(kill_self)
     handlers["ignore_all"] = app.job(executor="process", max_attempts=1, timeout=0.5, lease=60)(ignore_all)

@@ -19,6 +19,7 @@ from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import OnLost, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
+from holdfast.errors import StoreUnavailable
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.options import AutoscalerOptions, WorkerOptions, WorkerSetup
@@ -249,3 +250,24 @@ def test_queues_that_are_not_scaled_are_left_alone(app, tmp_path, work):
     peaks = [json.loads(app.views.get(each).result).get("peak_bytes") for each in (plain, scaled)]
     assert peaks[0] is None
     assert peaks[1] > 0
+
+
+def test_a_command_whose_start_cannot_be_recorded_frees_its_slot(app, work, tmp_path, monkeypatch):
+    """S7: otherwise the autoscaler would count it for ever, and a queue of one slot would stand still."""
+    app.store.autoscaler.set_bounds("default", Bounds(1, 1))
+    leases, record, hiccups = app.store.leases, app.store.leases.record_starts, ["unavailable", "locked"]
+
+    def fail(held):
+        match hiccups.pop() if held and hiccups else None:
+            case "unavailable":
+                raise StoreUnavailable("no answer")
+            case "locked":
+                return set()
+        return record(held)
+
+    monkeypatch.setattr(leases, "record_starts", fail)
+    jobs = [add(app, tmp_path, "true") for _ in range(2)]
+    with work(app, slots=2):
+        wait_until(lambda: all(app.views.get(job).state is State.DONE for job in jobs))
+    assert not hiccups
+    assert [app.views.get(job).attempts for job in jobs] == [1, 1]

@@ -53,6 +53,18 @@ def test_a_child_has_the_whole_context(app, jobs):
     assert (job.progress_done, job.progress_total, job.progress_message) == (1, 2, "half")
 
 
+def test_a_call_that_a_signal_interrupts_leaves_no_answer_to_others(app, jobs):
+    """S2: neither a later call of the run nor one of the next run gets the answer of another call."""
+    refs = jobs["interrupted"].enqueue(), jobs["talk"].enqueue()
+    drain(app, slots=1)
+    answers = refs[0].result()
+    assert [answer for answer in answers if answer is not None] == [
+        n for n, answer in enumerate(answers) if answer is not None
+    ], "S2 is broken"
+    assert None in answers
+    assert refs[1].result()[2] == 7
+
+
 def test_a_child_refuses_a_payload_like_a_thread(app, jobs):
     """K13: a payload that its code cannot read costs no attempt, and the job is held with the reason."""
     job_id = app.store.jobs.enqueue(NewJob(kind="double", payload='{"n": 1, "unit": "m"}')).id

@@ -7,9 +7,11 @@ import sys
 import threading
 
 import pytest
+from msgspec import structs
 
 import holdfast
 from holdfast import State
+from holdfast.worker import clock
 from tests.support.processes import wait_until
 from tests.support.workers import working
 
@@ -80,3 +82,26 @@ def test_a_worker_whose_loop_has_ended_is_not_alive(app):
         executor.close()
         wait_until(lambda: not worker.alive)
         assert not worker.ready
+
+
+def test_an_exit_while_a_payload_is_read_costs_no_slot(app):
+    """S4: an upgrade function that exits makes its job unreadable; the slot and the lease are free again."""
+
+    def upgrade(payload: dict[str, object]) -> dict[str, object]:
+        sys.exit(f"cannot upgrade {payload}")
+
+    @app.job(version=2, upgrade={1: upgrade})
+    async def changed(n: int) -> None: ...
+
+    @app.job()
+    async def good() -> str:
+        return "good"
+
+    request = structs.replace(app.request("changed", {"n": 1}, {}), kind_version=1)
+    with working(app, slots=1) as worker:
+        job = app.store.jobs.enqueue(request)
+        wait_until(lambda: worker.counts.ticks["claimer", "processed"] and app.views.get(job.id).token)
+        assert clock.wait_until(lambda: worker.running == 0, every=0.02, deadline=clock.now() + 10), "S4 is broken"
+        assert good.enqueue().result(60) == "good"
+    job = app.views.get(job.id)
+    assert (job.state, "SystemExit: cannot upgrade" in job.note) == (State.HELD, True)

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import types
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,14 @@ class ChildProcess:
         self._setup = setup
         self._begins: queue.SimpleQueue[children.BeginRun | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[children.MessageReply | None] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[children.HandlerMessage] = queue.SimpleQueue()
         self._sending = threading.Lock()
+        self._sent = 0
         self._run: Run | None = None
         self._pid = os.getpid()
         self._channel.send(children.ChildReady())
         threading.Thread(target=self._receive, name="holdfast-line", daemon=True).start()
+        threading.Thread(target=self._transmit, name="holdfast-messages", daemon=True).start()
 
     def serve(self) -> None:
         """Run jobs until the worker closes the channel."""
@@ -103,13 +107,22 @@ class ChildProcess:
         if os.getpid() != self._pid:
             raise errors.LeaseLost("a forked process does not hold its parent's lease")
         with self._sending:
-            self._channel.send(children.HandlerMessage(lease.token, lease.job_id, message))
-            reply = self._replies.get()
+            self._sent += 1
+            self._messages.put(children.HandlerMessage(lease.token, lease.job_id, message, self._sent))
+            # A signal handler of the user can end the wait with an exception, and leave its reply behind.
+            while (reply := self._replies.get()) is not None and reply.number != self._sent:
+                pass
         if reply is None:
             os._exit(1)  # the worker is gone, and the lease with it
         if reply.error is not None:
             raise getattr(errors, reply.error, errors.HoldfastError)(reply.message)
         return msgspec.convert(reply.value, ANSWERS[type(message)], strict=False)
+
+    def _transmit(self) -> None:
+        """Send messages in a thread, which no signal handler of the user can interrupt in the middle of one."""
+        with suppress(OSError):  # the worker is gone
+            while True:
+                self._channel.send(self._messages.get())
 
     def _receive(self) -> None:
         while (message := self._channel.receive()) is not None:

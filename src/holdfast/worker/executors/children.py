@@ -54,11 +54,12 @@ class StopRun(Struct, frozen=True, tag=True):
 
 
 class MessageReply(Struct, frozen=True, tag=True):
-    """The answer to a message: a JSON value, or the class name of an error."""
+    """The answer to the message with the same number: a JSON value, or the class name of an error."""
 
     value: Any = None
     error: str | None = None
     message: str = ""
+    number: int = 0
 
 
 class ChildReady(Struct, frozen=True, tag=True):
@@ -71,6 +72,7 @@ class HandlerMessage(Struct, frozen=True, tag=True):
     token: int
     job_id: int
     message: Message
+    number: int = 0
 
 
 class RunFinished(Struct, frozen=True, tag=True):

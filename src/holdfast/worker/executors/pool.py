@@ -11,6 +11,7 @@ from holdfast.worker.active_runs import Run
 from holdfast.worker.executors.threads import LoopExecutor, SlotExecutor, thread_executor
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
+from holdfast.worker.shortage import is_shortage
 from holdfast.worker.stats import SHORT_RUN_S
 
 #: Runs begin in the order of ``submit``, as slots become free. Runs under way continue after ``close``.
@@ -40,10 +41,15 @@ class ExecutorPool:
         for run in runs:
             groups.setdefault(run.kind.executor, []).append(run)
         for name, group in groups.items():
-            if name not in self._executors:
-                self._executors[name] = self._make(name)
-                self._all = list(self._executors.values())
-            self._executors[name].submit(group)
+            try:
+                self._executor(name).submit(group)
+            except Exception as error:
+                # Nothing would ever begin or release these runs, and the heartbeat would keep their leases.
+                for run in group:
+                    self.lifecycle.unbegun(run)
+                if not is_shortage(error):
+                    raise
+                self.lifecycle.shortage.release(error)
 
     def hold(self, runs: list[Run]) -> None:
         """Make runs active without beginning them: their leases are renewed."""
@@ -119,6 +125,12 @@ class ExecutorPool:
     def close(self) -> None:
         for executor in self._all:
             executor.close()
+
+    def _executor(self, name: ExecutorName) -> Executor:
+        if name not in self._executors:
+            self._executors[name] = self._make(name)
+            self._all = list(self._executors.values())
+        return self._executors[name]
 
     def _make(self, name: ExecutorName) -> Executor:
         setup, options, lifecycle = self._setup, self._setup.options, self.lifecycle

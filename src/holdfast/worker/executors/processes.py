@@ -147,12 +147,12 @@ class ProcessSlot(Handle):
 def _reply(send: SendMessage, message: children.HandlerMessage, *, own: bool) -> children.MessageReply:
     if not own:
         lost = LeaseLost.of(message.job_id, message.token)
-        return children.MessageReply(error=type(lost).__name__, message=str(lost))
+        return children.MessageReply(error=type(lost).__name__, message=str(lost), number=message.number)
     try:
-        return children.MessageReply(msgspec.to_builtins(send(message.message)))
+        return children.MessageReply(msgspec.to_builtins(send(message.message)), number=message.number)
     except Exception as error:  # noqa: BLE001 - the child raises it in the handler
         name = type(error).__name__ if isinstance(error, HoldfastError) else HoldfastError.__name__
-        return children.MessageReply(error=name, message=str(error))
+        return children.MessageReply(error=name, message=str(error), number=message.number)
 
 
 def _after_exit(exited: ProcessExited | None, run: Run) -> Outcome:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -177,12 +179,18 @@ class LoopExecutor:
         self._slots = slots
         self._lifecycle = lifecycle
         self._closed = False
+        self._process = os.getpid()
+        _LOOPS.add(self)
         self._tasks: set[asyncio.Future[None]] = set()
         self._loop = asyncio.new_event_loop()
         # Calls of the context wait in threads during an outage; the handlers' own threads must not wait for them.
         self._loop.set_default_executor(ThreadPoolExecutor(slots + SPARE_THREADS, "holdfast-loop-call"))
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._loop.close()
+            raise
 
     def submit(self, runs: list[Run]) -> None:
         self.waiting.put(runs)
@@ -206,7 +214,14 @@ class LoopExecutor:
                 self._loop.run_forever()
             except BaseException as error:  # noqa: BLE001 - the coroutine has the error too, and its handler fails
                 log.warning("a coroutine of a handler raised %r; the loop continues", error)
+            if os.getpid() != self._process:
+                os._exit(0)  # a fork that a handler has left must not run the coroutines of its parent
         self._loop.close()
+
+    def after_fork_in_child(self) -> None:
+        """Stop the loop of a fork, before it runs coroutines of its parent."""
+        if threading.current_thread() is self._thread:
+            self._loop.stop()
 
     def _begin_waiting(self) -> None:
         while self.running < self._slots:
@@ -219,7 +234,12 @@ class LoopExecutor:
             coroutine.add_done_callback(self._tasks.discard)
 
     async def _run(self, run: Run) -> None:
-        self._lifecycle.finished(run, await self._settlement(run))
+        try:
+            settlement = await self._settlement(run)
+        except BaseException as error:  # noqa: BLE001 - the loop survives every error of its runs
+            run.finished = True
+            settlement = Settlement(run.lease, outcome_of(error, run.stop_reason))
+        self._lifecycle.finished(run, settlement)
         self.running -= 1
         self._begin_waiting()
         self._lifecycle.slot_freed()
@@ -236,3 +256,14 @@ class LoopExecutor:
         run.finished = True
         run.detach()
         return Settlement(run.lease, outcome, timedelta(seconds=clock.now() - began))
+
+
+_LOOPS: weakref.WeakSet[LoopExecutor] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for executor in list(_LOOPS):
+        executor.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
