@@ -19,6 +19,10 @@ BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 BASE_DESCRIPTORS, DESCRIPTORS_PER_SLOT = 64, 4
 
 
+class WorkerShortage(OSError):
+    """The worker cannot start a process of its own, whatever the job."""
+
+
 class Shortage:
     """Stops claims for a while after a run could not start because the worker lacked something."""
 
@@ -51,7 +55,7 @@ class Shortage:
 def is_shortage(error: BaseException) -> bool:
     """Whether *error* says that this process lacks something, whatever it wanted to run."""
     if isinstance(error, OSError):
-        return error.errno in SHORTAGES
+        return isinstance(error, WorkerShortage) or error.errno in SHORTAGES
     return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 

@@ -22,7 +22,7 @@ from holdfast.worker import clock
 from holdfast.worker.active_runs import StopReason
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.claimer import Claimer
-from holdfast.worker.commands.kernel import CHILD_VARIABLE
+from holdfast.worker.commands.identity import CHILD_VARIABLE
 from holdfast.worker.context import MakeRequest
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.executors.processes import module_of

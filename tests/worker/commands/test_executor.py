@@ -481,14 +481,16 @@ def test_a_signal_for_the_worker_reaches_no_command(app, add, tmp_path):
 def test_control_groups_of_live_supervisors_are_left_alone(tmp_path):
     """An empty group may be one that a command is about to join: only those of dead supervisors are listed."""
     own = tmp_path / caps.group_name("mine")
-    prefix = own.name.removesuffix(f"{os.getpid()}-mine")
+    prefix = own.name.partition(f"{os.getpid()}-")[0]
     finished = subprocess.Popen(["true"])
     finished.wait()
-    left = tmp_path / f"{prefix}{finished.pid}-left"
-    others = [own, left, tmp_path / f"{prefix}{os.getppid()}-theirs", tmp_path / f"holdfast-1-{finished.pid}-elsewhere"]
+    left = tmp_path / f"{prefix}{finished.pid}-0-left"
+    reused = tmp_path / f"{prefix}{os.getpid()}-1-left"  # this process began later
+    theirs, elsewhere = f"{prefix}{os.getppid()}-0-theirs", f"holdfast-1-{finished.pid}-0-elsewhere"
+    others = [own, left, reused, tmp_path / theirs, tmp_path / elsewhere]
     for folder in others:
         folder.mkdir()
-    assert caps.abandoned(tmp_path) == [left]
+    assert set(caps.abandoned(tmp_path)) == {left, reused}
 
 
 def test_detecting_caps_deletes_no_group_of_another_supervisor():

@@ -25,7 +25,7 @@ from holdfast.domain.access.roles import Via
 from holdfast.domain.jobs.job import EndReason, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.worker.commands.kernel import CHILD_VARIABLE
+from holdfast.worker.commands.identity import CHILD_VARIABLE
 from holdfast.worker.executors.channel import CANNOT_START
 from holdfast.worker.signals import Signals
 from holdfast.worker.worker import Worker

@@ -79,7 +79,7 @@ class ChildUnitRunner(UnitRunner):
 
     def renewed(self, timestamp: float) -> None:
         self._renewed_at = timestamp
-        self.timeouts.each(lambda unit: unit.run.date(timestamp))  # type: ignore[attr-defined]
+        self.timeouts.each(lambda unit: unit.run.renewed(timestamp))  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """End the supervisor, which kills the children that are left."""

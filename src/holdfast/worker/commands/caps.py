@@ -17,6 +17,7 @@ from pathlib import Path
 
 from holdfast.worker import clock
 from holdfast.worker.commands import kernel
+from holdfast.worker.commands.identity import ChildId, ProcessId, pid_namespace
 
 #: Where the kernel shows its control groups.
 ROOT = kernel.CGROUPS
@@ -64,7 +65,7 @@ class Cgroup(Cap):
     """The directories of control groups that a command is put into."""
 
     def __init__(self, folders: list[Path], limits: Mapping[Path, object], *, optional: Mapping[Path, object]) -> None:
-        """*limits* must be set; *optional* limits are set where the kernel has them."""
+        """*limits* must be set; *optional* limits, those of swap, are set where the kernel has them."""
         self.folders = folders
         try:
             for folder in folders:
@@ -74,9 +75,9 @@ class Cgroup(Cap):
         except OSError:
             self.delete()
             raise
-        for file, value in optional.items():
-            with suppress(OSError):
-                _put(file, value)
+        # One of the optional limits keeps the command from swap. Without any, a host with swap does not keep the cap.
+        done = [_try_put(file, value) for file, value in optional.items()]
+        self.complete = any(done) or not optional or not kernel.fields(kernel.PROC / "meminfo").get("SwapTotal:", 0)
 
     def wrap(self, argv: list[str]) -> list[str]:
         return ["/bin/sh", "-c", JOIN, "sh", *map(str, self.folders), "--", *argv]
@@ -87,7 +88,7 @@ class Cgroup(Cap):
             if not pids:
                 return
             for pid in pids:
-                with suppress(ProcessLookupError):
+                with suppress(ProcessLookupError, PermissionError):
                     os.kill(int(pid), signal.SIGKILL)
             clock.sleep(KILL_PAUSE_S)  # the kernel does not report when they have ended
 
@@ -111,12 +112,12 @@ class CgroupV1(Cgroup):
             limits[self._memory / "memory.limit_in_bytes"] = memory
             # A kernel that does not count swap lacks these files.
             optional = {self._memory / "memory.memsw.limit_in_bytes": memory, self._memory / "memory.swappiness": 0}
-        self.complete = cpus is None or "cpu" in homes
         if cpus is not None and "cpu" in homes:
             cpu = homes["cpu"] / group_name(name)
             folders.append(cpu)
             limits |= {cpu / "cpu.cfs_period_us": PERIOD_US, cpu / "cpu.cfs_quota_us": int(cpus * PERIOD_US)}
         super().__init__(folders, limits, optional=optional)
+        self.complete = self.complete and (cpus is None or "cpu" in homes)
 
     def oom(self) -> bool:
         return kernel.fields(self._memory / "memory.oom_control").get("oom_kill", 0) > 0
@@ -137,7 +138,8 @@ class CgroupV2(Cgroup):
             limits |= {self._own / "memory.max": memory, self._own / "memory.oom.group": 1}
         if cpus is not None:
             limits[self._own / "cpu.max"] = f"{int(cpus * PERIOD_US)} {PERIOD_US}"
-        super().__init__([self._own], limits, optional={self._own / "memory.swap.max": 0})
+        optional = {} if memory is None else {self._own / "memory.swap.max": 0}
+        super().__init__([self._own], limits, optional=optional)
 
     def oom(self) -> bool:
         return kernel.fields(self._own / "memory.events").get("oom_kill", 0) > 0
@@ -226,24 +228,24 @@ def _systemd_controllers() -> set[str]:
 
 
 def group_name(name: str) -> str:
-    """The name of a command's group: it contains the PID namespace and the PID of this process."""
-    return f"{_name_prefix()}{os.getpid()}-{name}"
+    """The name of a command's group: the PID namespace, the PID and the start time of this process are in it."""
+    supervisor = ChildId.here(name).supervisor
+    return f"{_name_prefix()}{supervisor.pid}-{supervisor.started or 0}-{name}"
 
 
 def _name_prefix() -> str:
     """The common prefix of all groups that processes of this PID namespace make."""
-    try:
-        namespace = Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        namespace = 0
-    return f"holdfast-{namespace}-"
+    return f"holdfast-{pid_namespace()}-"
 
 
 def abandoned(home: Path) -> list[Path]:
     """Groups of dead supervisors. A group of a live one may be empty too: its command is about to join."""
-    prefix = _name_prefix()
-    groups = [(group, group.name.removeprefix(prefix).partition("-")[0]) for group in home.glob(f"{prefix}*")]
-    return [group for group, pid in groups if pid.isdecimal() and not Path(f"/proc/{pid}").exists()]
+    return [group for group in home.glob(f"{_name_prefix()}*") if _has_dead_supervisor(group)]
+
+
+def _has_dead_supervisor(group: Path) -> bool:
+    pid, started, *_ = [*group.name.removeprefix(_name_prefix()).split("-"), ""]
+    return pid.isdecimal() and started.isdecimal() and ProcessId(int(pid), int(started) or None).is_gone
 
 
 def _can_make(home: Path) -> bool:
@@ -275,3 +277,11 @@ def _can_hand_out(home: Path) -> bool:
 
 def _put(file: Path, value: object) -> None:
     file.write_text(str(value))
+
+
+def _try_put(file: Path, value: object) -> bool:
+    try:
+        _put(file, value)
+    except OSError:
+        return False
+    return True

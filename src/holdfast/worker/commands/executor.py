@@ -42,11 +42,12 @@ from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
-from holdfast.worker.shortage import SHORTAGES, is_shortage
+from holdfast.worker.shortage import SHORTAGES
 
 log = logging.getLogger("holdfast")
 
-LEASE = timedelta(seconds=60)
+#: Long enough that a restart of the database costs no command: it runs on without contact for 60 % of this time.
+LEASE = timedelta(seconds=300)
 #: Longest wait for output between two checks whether the command has ended.
 POLL_INTERVAL_MS = 500
 READ_BYTES = 64 * 1024
@@ -158,15 +159,13 @@ class CommandExecutor(SlotExecutor):
         env = environment(command, os.environ, **self._job_values(run.lease))
         message = StartProcess(list(command.argv), command=True, cwd=command.cwd, env=env, measured=run.measured)
         caps = {"memory": command.memory, "cpus": command.cpus, "require_cap": command.require_cap}
-        message = structs.replace(message, **caps)
+        message = structs.replace(message, **caps, until=run.lease_expires_at)
         reading, writing = os.pipe()
         try:
             name = self._supervisor.start_process(message, writing, stdin=self._stdin)
-        except OSError as error:
+        except BaseException:
             os.close(reading)
-            if is_shortage(error):
-                raise
-            return Failed(error=f"the program cannot be started: {error}", reason=EndReason.CANNOT_START)
+            raise
         finally:
             os.close(writing)
         run.begun_at = clock.now()

@@ -1,8 +1,4 @@
-"""Files of the Linux kernel: process trees, control groups, numbers. A missing file reads as empty.
-
-The supervisor gives each child an environment variable. Descendants inherit it, so it identifies them even after
-their parents have died.
-"""
+"""Files of the Linux kernel: process trees, control groups, numbers. A missing file reads as empty."""
 
 from __future__ import annotations
 
@@ -11,6 +7,8 @@ import signal
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+
+from holdfast.worker.commands.identity import ChildId, is_proc_foreign
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
@@ -49,17 +47,26 @@ def own_cgroup(controller: str, proc: Path = PROC) -> str | None:
     return None
 
 
-CHILD_VARIABLE = "HOLDFAST_CHILD"
-#: How a supervisor appears in a command line. The second is the module path before 0.2: such workers may still run.
-SUPERVISORS = (b"holdfast.worker.commands.supervisor", b"holdfast.run.supervisor")
 #: Rounds of a kill and of a freeze: a process that forks during one round is found in the next.
 KILL_ROUNDS, FREEZE_ROUNDS = 50, 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
+def proc_problem() -> str | None:
+    """What of the processes below this one /proc does not show; None if it shows all."""
+    if is_proc_foreign():
+        return (
+            "/proc does not show the processes of this PID namespace: processes that leave their session are not found"
+        )
+    if not Path("/proc/1").exists():
+        return "/proc hides the processes of other users (hidepid): programs that change their user are not found"
+    return None
+
+
 def parents() -> dict[int, int]:
+    """All processes with their parents; empty where /proc does not show them."""
     pids: dict[int, int] = {}
-    if not Path("/proc/self/stat").exists():
+    if is_proc_foreign():
         return pids
     with os.scandir("/proc") as folders:
         for folder in folders:
@@ -68,15 +75,6 @@ def parents() -> dict[int, int]:
                     stat = Path(folder.path, "stat").read_bytes()
                     pids[int(folder.name)] = int(stat.rpartition(b")")[2].split()[1])
     return pids
-
-
-def child_of(pid: int) -> str | None:
-    """The name of the child that a process descends from; None if its environment does not name one."""
-    with suppress(OSError):
-        for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            if word.startswith(f"{CHILD_VARIABLE}=".encode()):
-                return word.decode(errors="replace").partition("=")[2]
-    return None
 
 
 def resident(pid: int | str) -> int:
@@ -119,29 +117,29 @@ def thaw(root: int) -> None:
 def kill_children(children: Collection[str]) -> None:
     """Kill all descendants of these children, wherever they are in the tree."""
     for _ in range(KILL_ROUNDS if children else 0):
-        pids = [pid for pid in parents() if pid != os.getpid() and child_of(pid) in children]
+        pids = [pid for pid in parents() if pid != os.getpid() and _child_name(pid) in children]
         if not pids:
             return
         _send(pids, signal.SIGKILL)
 
 
 def kill_abandoned() -> None:
-    """Kill the children of a worker that was killed together with its supervisor."""
+    """Kill the children of supervisors that are gone. Children of a live one stay, whoever their parents are."""
     for _ in range(KILL_ROUNDS):
-        known = parents()
-        children = {pid for pid in known if pid != os.getpid() and child_of(pid) is not None}
-        pids = [pid for pid in children if known[pid] not in children and not _is_supervised(known[pid])]
+        pids = [pid for pid in parents() if pid != os.getpid() and _is_abandoned(pid)]
         if not pids:
             return
         _send(pids, signal.SIGKILL)
 
 
-def _is_supervised(parent: int) -> bool:
-    """Whether the parent of a child is a supervisor, or was started by one."""
-    with suppress(OSError):
-        command_line = Path(f"/proc/{parent}/cmdline").read_bytes()
-        return any(name in command_line for name in SUPERVISORS)
-    return True  # the parent has just ended: the next round sees the new one
+def _is_abandoned(pid: int) -> bool:
+    child = ChildId.of(pid)
+    return child is not None and child.is_abandoned()
+
+
+def _child_name(pid: int) -> str | None:
+    child = ChildId.of(pid)
+    return None if child is None else child.name
 
 
 def kill_orphans(living: Mapping[str, int]) -> bool:
@@ -149,7 +147,7 @@ def kill_orphans(living: Mapping[str, int]) -> bool:
     pids, killed = set(living.values()), False
     for pid, parent in parents().items():
         if parent == os.getpid() and pid not in pids:
-            child = child_of(pid)
+            child = _child_name(pid)
             # An orphan without the variable may belong to any child, so it is spared while one lives.
             if child not in living and (child is not None or not living):
                 killed = True
@@ -157,14 +155,26 @@ def kill_orphans(living: Mapping[str, int]) -> bool:
     return killed
 
 
-def reap_orphans() -> bool:
-    """Collect ended orphans; returns whether others are left. Only without living children: it takes their status."""
+def has_ended(pid: int) -> bool | None:
+    """Whether a child of this process has ended; None: the system cannot tell without collecting it.
+
+    Its status is kept, and its number is not used again.
+    """
+    if not hasattr(os, "waitid"):
+        return None
     try:
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):
-            pass
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
-        return False
-    return True
+        return True
+
+
+def reap_orphans(children: Collection[int]) -> None:
+    """Collect the orphans that have ended, up to the first of *children* that has: its status is left for its owner."""
+    with suppress(ChildProcessError, AttributeError):  # without waitid there is no subreaper either
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if ended.si_pid in children:
+                return
+            os.waitpid(ended.si_pid, 0)
 
 
 def _send(pids: Iterable[int], number: signal.Signals) -> None:

@@ -12,9 +12,16 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-_LENGTH = struct.Struct("!I")
+#: A message is its length and its JSON.
+LENGTH = struct.Struct("!I")
 
 T = TypeVar("T")
+
+
+def frame(value: Any) -> bytes:
+    """A value as it is sent."""
+    body = msgspec.json.encode(value)
+    return LENGTH.pack(len(body)) + body
 
 
 class Channel(Generic[T]):
@@ -27,14 +34,14 @@ class Channel(Generic[T]):
 
     def send(self, value: Any) -> None:
         """Raises OSError when the other side is gone."""
-        body = msgspec.json.encode(value)
+        data = frame(value)
         with self._sending:
-            self._connection.sendall(_LENGTH.pack(len(body)) + body)
+            self._connection.sendall(data)
 
     def receive(self) -> T | None:
         """Wait for the next value; None when the other side is gone."""
-        head = self._exactly(_LENGTH.size)
-        body = None if head is None else self._exactly(_LENGTH.unpack(head)[0])
+        head = self._exactly(LENGTH.size)
+        body = None if head is None else self._exactly(LENGTH.unpack(head)[0])
         return None if body is None else self._decoder.decode(body)
 
     def shut(self) -> None:
@@ -64,9 +71,10 @@ CANNOT_START = 127
 
 
 class StartProcess(Struct, frozen=True, tag=True):
-    """Start a child. A descriptor follows on the second socket: its connection, or the output of a *command*.
+    """Start a child. A descriptor was sent before on the second socket: its connection, or the output of a *command*.
 
     A command gets exactly the environment *env*; caps put it into a control group. *measured*: report its memory.
+    *until*: its first deadline, since the worker may be stopped before it can send another message.
     """
 
     argv: list[str]
@@ -80,6 +88,7 @@ class StartProcess(Struct, frozen=True, tag=True):
     measured: bool = False
     #: A second descriptor comes with the first one: its standard input.
     stdin: bool = False
+    until: float | None = None
     child: str = field(default_factory=lambda: secrets.token_hex(8))
 
 

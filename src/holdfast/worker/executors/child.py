@@ -55,6 +55,8 @@ class ChildProcess:
         self._sending = threading.Lock()
         self._sent = 0
         self._run: Run | None = None
+        #: The stop request for the newest run, which may not have begun yet.
+        self._stop: StopReason | None = None
         self._pid = os.getpid()
         self._channel.send(children.ChildReady())
         threading.Thread(target=self._receive, name="holdfast-line", daemon=True).start()
@@ -63,6 +65,7 @@ class ChildProcess:
     def serve(self) -> None:
         """Run jobs until the worker closes the channel."""
         while (begin := self._begins.get()) is not None:
+            self._channel.send(children.RunBegun(begin.lease.token, begin.lease.job_id))
             outcome = self._outcome(begin)
             if os.getpid() != self._pid:
                 os._exit(0)  # a fork that the handler has left must not answer
@@ -78,6 +81,8 @@ class ChildProcess:
             return Failed(error=f"the handler cannot be loaded: {describe_error(error)}", reason=EndReason.CANNOT_START)
         self._run = run = Run(begin.lease, kind, renewed_at=clock.now(), lease_duration=DEFAULT_LEASE)
         run.begun_at = clock.now()
+        if self._stop is not None:
+            run.stop(self._stop)
 
         def context(run: Run) -> RunContext:
             send = partial(self._send, run.lease)
@@ -128,12 +133,14 @@ class ChildProcess:
         while (message := self._channel.receive()) is not None:
             match message:
                 case children.BeginRun():
+                    self._stop = None
                     self._begins.put(message)
                 case children.MessageReply():
                     self._replies.put(message)
                 case children.StopRun():
+                    self._stop = StopReason(message.reason)
                     if self._run is not None:
-                        self._run.stop(StopReason(message.reason))
+                        self._run.stop(self._stop)
         self._begins.put(None)
         self._replies.put(None)
 

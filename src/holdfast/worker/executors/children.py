@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+import struct
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, structs
 
 from holdfast.domain.jobs.job import Lease
-from holdfast.worker.commands.kernel import kill_abandoned, kill_children
+from holdfast.store.engine.forks import ForkSafe, survive_forks
+from holdfast.worker.commands.kernel import kill_abandoned, kill_children, proc_problem
 from holdfast.worker.context import Message
 from holdfast.worker.executors.channel import (
     Channel,
@@ -24,9 +26,14 @@ from holdfast.worker.executors.channel import (
     ProcessLimits,
     StartProcess,
 )
+from holdfast.worker.shortage import WorkerShortage
+
+log = logging.getLogger("holdfast")
 
 #: Longest wait for the supervisor's report of a child's end.
 EXIT_TIMEOUT_S = 10.0
+#: A supervisor that does not take a message, or does not end, for this long is given up.
+HUNG_S = 10
 
 
 class ChildOptions(Struct, frozen=True):
@@ -75,6 +82,13 @@ class HandlerMessage(Struct, frozen=True, tag=True):
     number: int = 0
 
 
+class RunBegun(Struct, frozen=True, tag=True):
+    """The child begins a run. A child that ends before this message has not touched the run."""
+
+    token: int
+    job_id: int
+
+
 class RunFinished(Struct, frozen=True, tag=True):
     """The outcome of a run, its fields, and the resident memory of the child in bytes."""
 
@@ -86,36 +100,63 @@ class RunFinished(Struct, frozen=True, tag=True):
 
 
 ToChild = BeginRun | StopRun | MessageReply
-FromChild = ChildReady | HandlerMessage | RunFinished
+FromChild = ChildReady | HandlerMessage | RunBegun | RunFinished
 
 
-class SupervisorClient:
-    """The supervisor of this worker. It starts with the first child, and again after it was killed."""
+class SupervisorClient(ForkSafe):
+    """The supervisor of this worker. It starts with the first child, and again after it was killed.
+
+    A forked child of this process has a supervisor of its own.
+    """
 
     def __init__(self) -> None:
+        self._reset()
+        survive_forks(self)
+
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._reported = threading.Condition()
         self._exits: dict[str, ProcessExited] = {}
+        #: The children whose end somebody wants to know.
+        self._awaited: set[str] = set()
         self._resident: dict[str, int] = {}
         self._living: set[str] = set()
         self._channel: Channel[FromSupervisor] | None = None
         self._descriptors: socket.socket | None = None
 
-    def start(self) -> tuple[str, socket.socket]:
-        """Start a child; returns its name and this end of its connection."""
+    def after_fork_in_child(self) -> None:
+        """Close the copies of the connections: while one is open, the supervisor takes the worker for alive."""
+        for connection in (self._channel, self._descriptors):
+            if connection is not None:
+                connection.close()
+        self._reset()
+
+    def start(self, *, until: float) -> tuple[str, socket.socket]:
+        """Start a child with its first deadline; returns its name and this end of its connection."""
         ours, theirs = socket.socketpair()
         with theirs:
             argv = [sys.executable, "-m", "holdfast.worker.executors.child"]
-            return self.start_process(StartProcess(argv), theirs.fileno()), ours
+            try:
+                return self.start_process(StartProcess(argv, until=until), theirs.fileno()), ours
+            except BaseException:
+                ours.close()
+                raise
 
     def start_process(self, message: StartProcess, descriptor: int, *, stdin: int | None = None) -> str:
         """Start a process with a descriptor for its connection or its output; returns its name."""
         message = structs.replace(message, stdin=stdin is not None)
         with self._lock:
             channel, descriptors = self._connected()
-            self._living.add(message.child)
-            channel.send(message)
-            socket.send_fds(descriptors, [b"!"], [descriptor] if stdin is None else [descriptor, stdin])
+            with self._reported:
+                self._living.add(message.child)
+                self._awaited.add(message.child)
+            try:
+                # The descriptors go first: the supervisor never waits for the second half of an order.
+                socket.send_fds(descriptors, [b"!"], [descriptor] if stdin is None else [descriptor, stdin])
+                channel.send(message)
+            except OSError as error:
+                channel.shut()
+                raise WorkerShortage(error.errno, f"the supervisor of child processes is gone: {error}") from None
         return message.child
 
     def limit(self, child: str, *, until: float | None = None, memory: int | None = None) -> None:
@@ -135,7 +176,17 @@ class SupervisorClient:
         """The end of a child; None if the supervisor is gone too, or the child still runs after *timeout* seconds."""
         with self._reported:
             self._reported.wait_for(lambda: child in self._exits or self._channel is None, timeout)
-            return self._exits.pop(child, None)
+            exited = self._exits.pop(child, None)
+            if exited is not None:
+                self._awaited.discard(child)
+            return exited
+
+    def dismiss(self, child: str, *, until: float) -> None:
+        """Do not keep the report of a child that ends by itself; it is killed if it has not by *until*."""
+        with self._reported:
+            self._awaited.discard(child)
+            self._exits.pop(child, None)
+        self.limit(child, until=until)
 
     @property
     def gone(self) -> bool:
@@ -148,25 +199,24 @@ class SupervisorClient:
                 self._channel.shut()
 
     def _send(self, message: KillProcess | ProcessLimits | FreezeProcess) -> None:
-        with suppress(OSError):  # the supervisor is gone, and its children with it
-            if (channel := self._channel) is not None:
-                channel.send(message)
+        if (channel := self._channel) is None:
+            return
+        try:
+            channel.send(message)
+        except BlockingIOError:
+            log.warning("the supervisor of child processes does not answer; it is given up, with its children")
+            channel.shut()
+        except OSError:
+            pass  # the supervisor is gone, and its children with it
 
     def _connected(self) -> tuple[Channel[FromSupervisor], socket.socket]:
         if self._channel is None or self._descriptors is None:
             kill_abandoned()
-            connection, their_connection = socket.socketpair()
-            self._descriptors, their_descriptors = socket.socketpair()
-            with their_connection, their_descriptors:
-                numbers = [their_connection.fileno(), their_descriptors.fileno()]
-                process = subprocess.Popen(  # noqa: S603 - our own module
-                    [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, numbers)],
-                    pass_fds=numbers,
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            self._channel = Channel(connection, FromSupervisor)
-            arguments = (self._channel, self._descriptors, process)
+            if (problem := proc_problem()) is not None:
+                log.warning("child processes: %s", problem)
+            connection, descriptors, process = _start_supervisor()
+            self._channel, self._descriptors = Channel(connection, FromSupervisor), descriptors
+            arguments = (self._channel, descriptors, process)
             threading.Thread(target=self._receive, args=arguments, name="holdfast-children", daemon=True).start()
         return self._channel, self._descriptors
 
@@ -179,15 +229,43 @@ class SupervisorClient:
                 continue
             with self._reported:
                 self._living.discard(message.child)
-                self._exits[message.child] = message
+                if message.child in self._awaited:
+                    self._exits[message.child] = message
                 self._reported.notify_all()
         # It may have been killed. Its children are killed before any caller learns that it is gone.
         kill_children(self._living)
         with self._reported:
             self._living.clear()
+            self._awaited.clear()
             if self._channel is channel:
                 self._channel = self._descriptors = None
             self._reported.notify_all()
         channel.close()
         descriptors.close()
-        process.wait()
+        try:
+            process.wait(HUNG_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _start_supervisor() -> tuple[socket.socket, socket.socket, subprocess.Popen[bytes]]:
+    """Start a supervisor; returns the connection for messages, the one for descriptors, and its process."""
+    connection, their_connection = socket.socketpair()
+    descriptors, their_descriptors = socket.socketpair()
+    with their_connection, their_descriptors:
+        numbers = [their_connection.fileno(), their_descriptors.fileno()]
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, numbers)],
+                pass_fds=numbers,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            connection.close()
+            descriptors.close()
+            raise WorkerShortage(error.errno, f"the supervisor of child processes cannot be started: {error}") from None
+    for each in (connection, descriptors):
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", HUNG_S, 0))
+    return connection, descriptors, process

@@ -16,7 +16,7 @@ from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import HoldfastError, InvalidKind, LeaseLost
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Handle, Run
+from holdfast.worker.active_runs import Handle, Run, StopReason
 from holdfast.worker.context import SendMessage
 from holdfast.worker.executors import children
 from holdfast.worker.executors.channel import Channel, ProcessExited
@@ -24,10 +24,14 @@ from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
-from holdfast.worker.shortage import is_shortage
+from holdfast.worker.shortage import WorkerShortage
 
 #: Longest wait for the report about a child that ended before it was ready.
 EXIT_TIMEOUT_S = 1.0
+#: Children that may end before they begin a run, until the worker takes a pause.
+CHILD_TRIES = 3
+#: Time for a child to end by itself after its channel was closed.
+CLOSE_GRACE_S = 5.0
 OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Failed, Released, Stopped, Unreadable)}
 
 
@@ -70,30 +74,31 @@ class ProcessSlot(Handle):
         self._run: Run | None = None
 
     def perform(self, run: Run) -> Outcome:
-        """Execute a run in the child. Every failure of the child is an outcome of this run alone."""
+        """Execute a run in the child. A child that ends before it has begun the run costs nothing: another follows."""
         self._run = run
-        try:
+        for _ in range(CHILD_TRIES):
             channel = self._started(run)
             run.attach(self)
-            channel.send(children.BeginRun(run.lease))
-            run.begun_at = clock.now()
-        except OSError as error:
-            self.close()
-            if is_shortage(error):
-                raise
-            return Failed(error=f"no child process could be started: {error}", reason=EndReason.CANNOT_START)
-        try:
-            return self._listen(run, channel)
-        finally:
-            run.detach()
-            self._supervisor.limit(self._child)
+            try:
+                outcome = self._try(run, channel)
+            finally:
+                run.detach()
+                self._supervisor.limit(self._child)
+            if outcome is not None:
+                return outcome
+            run.begun_at = None
+            if not run.may_begin():
+                return outcome_of(Cancelled(), run.stop_reason or StopReason.LEASE_LOST)
+        raise WorkerShortage(errno.ECHILD, "child processes end before they begin a run")
 
     def close(self) -> None:
-        """Close the channel; the child then ends by itself."""
+        """Close the channel; the child then ends by itself, or is killed soon."""
         if self._channel is not None:
+            self._channel.shut()  # a fork may have a copy of the connection
             self._channel.close()
             self._channel = None
             self._jobs = 0
+            self._supervisor.dismiss(self._child, until=clock.now() + CLOSE_GRACE_S)
 
     def interrupt(self) -> None:
         channel, run = self._channel, self._run
@@ -111,34 +116,56 @@ class ProcessSlot(Handle):
     def _started(self, run: Run) -> Channel[children.FromChild]:
         """The channel to a child that is ready. Its start precedes the run, so a loss meanwhile costs no attempt."""
         if self._channel is None:
-            self._child, connection = self._supervisor.start()
+            self._child, connection = self._supervisor.start(until=run.lease_expires_at)
             self._channel = Channel(connection, children.FromChild)
-            self._limit(run)
-            self._channel.send(self._setup)
-            if not isinstance(self._channel.receive(), children.ChildReady):
+            try:
+                self._channel.send(self._setup)
+                is_ready = isinstance(self._channel.receive(), children.ChildReady)
+            except OSError:
+                is_ready = False
+            if not is_ready:
                 exited = self._supervisor.exit_of(self._child, timeout=EXIT_TIMEOUT_S)
-                error = None if exited is None else exited.errno
-                raise OSError(error or errno.EPIPE, "it ended before it was ready")
+                self.close()
+                why = "it ended before it was ready" if exited is None or exited.error is None else exited.error
+                number = None if exited is None else exited.errno
+                raise WorkerShortage(number or errno.ECHILD, f"no child process could be started: {why}")
         self._limit(run)
         return self._channel
 
-    def _listen(self, run: Run, channel: Channel[children.FromChild]) -> Outcome:
-        send, lease = self._reporter(run), (run.lease.job_id, run.lease.token)
+    def _try(self, run: Run, channel: Channel[children.FromChild]) -> Outcome | None:
+        """Execute a run in this child; None: the child has ended before it began the run."""
+        begun, outcome = False, None
+        with suppress(OSError):  # the child has ended
+            channel.send(children.BeginRun(run.lease))
+            run.begun_at = clock.now()
+            self.interrupt()  # a stop that was requested before the child had the run
+            begun, outcome = self._listen(run, channel)
+        if outcome is not None:
+            return outcome
+        exited = self._supervisor.exit_of(self._child)
+        self.close()
+        if begun or run.stop_reason is not None or (exited is not None and exited.oom):
+            return _after_exit(exited, run)
+        return None
+
+    def _listen(self, run: Run, channel: Channel[children.FromChild]) -> tuple[bool, Outcome | None]:
+        """Whether the child has begun the run, and the outcome; None: the child has ended without one."""
+        send, lease, begun = self._reporter(run), (run.lease.job_id, run.lease.token), False
         while (message := channel.receive()) is not None:
             # A thread or fork that an earlier run has left may still send.
             own = not isinstance(message, children.ChildReady) and (message.job_id, message.token) == lease
+            begun = begun or own
             if isinstance(message, children.RunFinished) and own:
                 self._jobs += 1
                 if self._jobs >= self._options.jobs or message.resident >= self._options.memory:
                     self.close()
-                return msgspec.convert(message.fields, OUTCOMES[message.outcome], strict=False)
+                return begun, msgspec.convert(message.fields, OUTCOMES[message.outcome], strict=False)
             if isinstance(message, children.HandlerMessage):
                 try:
                     channel.send(_reply(send, message, own=own))
                 except OSError:
                     break
-        self.close()
-        return _after_exit(self._supervisor.exit_of(self._child), run)
+        return begun, None
 
     def _limit(self, run: Run) -> None:
         self._supervisor.limit(self._child, until=run.lease_expires_at, memory=run.kind.options.memory)
