@@ -52,6 +52,8 @@ class WorkerCollector(Collector):
         yield _counter("plans", "Plans that were fired, or skipped.", ["decision"], _by_label(counts.plans))
         yield _counter("plans_missed", "Plans that were not fired, and why.", ["reason"], _by_label(counts.missed))
         yield _counter("schedules_set_back", "Failed tries to plan a schedule.", [], _one(counts.set_back))
+        calls = _by_label(counts.scope_calls)
+        yield gauge("scope_calls", "Calls of scope functions that have not returned.", ["state"], calls)
         yield _histogram("planner_seconds", "From begin to end of a planner's tick.", [], counts.planner)
         yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], _one(self._worker.heartbeat_age))
         rows = _by_label(Counter(self._store.backend.connection_counts()))

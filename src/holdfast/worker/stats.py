@@ -60,6 +60,8 @@ class Stats:
         self.plans: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
         self.set_back = 0
+        #: Calls of scope providers that have not returned, by whether the planner still waits for them.
+        self.scope_calls: dict[str, int] = {}
         self.planner = Histogram(PLANNER_BUCKETS)
         self._units_lock = threading.Lock()
 

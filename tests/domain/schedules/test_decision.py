@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.schedules.decision import backfilled, decide
+from holdfast.domain.schedules.decision import MAX_COUNTED, backfilled, decide, first_cursor, next_after
 from holdfast.domain.schedules.definition import CatchUp, Timing
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.domain.schedules.rule import between
@@ -61,9 +61,25 @@ def test_none_fires_the_due_plan_and_no_older_one():
 
 
 @pytest.mark.parametrize("catch_up", list(CatchUp))
-def test_without_history_only_the_newest_counts(catch_up):
-    timing = Timing(cron="*/5 * * * *", catch_up=catch_up)
-    assert summary(decide(timing, timing.rule(), None, at(minutes=30, seconds=10))) == ([30], [])
+def test_a_new_schedule_starts_from_its_creation(catch_up):
+    """V4: a new @yearly does not fire the plan of last January; a plan at the very moment of creation fires."""
+    timing = Timing(cron="@yearly", catch_up=catch_up)
+    assert summary(decide(timing, timing.rule(), first_cursor(timing, T0), T0)) == ([], [])
+    five = Timing(cron="*/5 * * * *", catch_up=catch_up)
+    assert summary(decide(five, five.rule(), first_cursor(five, T0), T0)) == ([0], [])
+
+
+def test_a_start_in_the_past_asks_for_more():
+    """V4: catch_up decides which of the plans since the start fire."""
+    for catch_up, expected in (
+        (CatchUp.EVERY, ([-10, -5, 0], [])),
+        (CatchUp.LATEST, ([0], [(2, "catch_up")])),
+        (CatchUp.NONE, ([0], [(2, "late")])),
+    ):
+        timing = Timing(cron="*/5 * * * *", catch_up=catch_up, start=at(minutes=-12))
+        assert summary(decide(timing, timing.rule(), first_cursor(timing, T0), T0)) == expected
+    later = Timing(cron="*/5 * * * *", start=at(minutes=12))
+    assert next_after(later, later.rule(), first_cursor(later, T0)) == at(minutes=15)
 
 
 @pytest.mark.parametrize("catch_up", list(CatchUp))
@@ -71,6 +87,13 @@ def test_a_clock_that_goes_back_replays_nothing(catch_up):
     timing = Timing(cron="*/5 * * * *", catch_up=catch_up)
     decision = decide(timing, timing.rule(), at(minutes=30), at(minutes=3))
     assert (summary(decision), decision.cursor) == (([], []), at(minutes=30))
+
+
+def test_counts_of_skipped_plans_are_exact_or_known_to_be_more():
+    """V3: up to 10,000 a count is exact; a larger one is stored as 10,001."""
+    timing = Timing(every=MINUTE)
+    for minutes, count in ((10_001, MAX_COUNTED), (10_002, MAX_COUNTED + 1), (50_000, MAX_COUNTED + 1)):
+        assert decide(timing, timing.rule(), T0, at(minutes=minutes)).skip[0].count == count
 
 
 def test_a_delay_never_changes_the_time_of_a_plan():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.jobs.job import JobId, State
-from holdfast.domain.schedules.plan import Overlap, Plan, PlanStatus, Turn, arrange, jittered, plan_status
+from holdfast.domain.schedules.plan import EarlierPlans, Overlap, Plan, PlanStatus, Turn, arrange, jittered, plan_status
 
 HOUR = timedelta(hours=1)
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
@@ -36,7 +36,9 @@ def test_a_plan_has_one_key_wherever_it_is_read():
 
 def earlier(*statuses):
     """Jobs with these statuses, numbered from 1."""
-    return {each: [JobId(n) for n, one in enumerate(statuses, start=1) if one is each] for each in statuses}
+    by_status = {each: [JobId(n) for n, one in enumerate(statuses, start=1) if one is each] for each in PlanStatus}
+    queued = by_status[QUEUED]
+    return EarlierPlans(by_status[RUNNING], queued, len(queued))
 
 
 def turns(overlap, *statuses, count=3):
@@ -69,6 +71,14 @@ def test_who_waits_waits_for_the_last_in_the_line():
     assert arrange(Overlap.QUEUE_ALL, earlier(RUNNING, QUEUED, QUEUED), 1).after == [3]
     assert arrange(Overlap.QUEUE_ALL, earlier(RUNNING, RUNNING), 1).after == [1, 2]
     assert arrange(Overlap.QUEUE_ALL, earlier(APART, RUNNING), 1).after == [2]
+
+
+def test_a_line_is_no_longer_than_its_backlog():
+    """V3: further plans are skipped; a plan that starts at once is not in the line."""
+    line = EarlierPlans([JobId(1)], [JobId(9)], 8)
+    assert [str(turn) for turn in arrange(Overlap.QUEUE_ALL, line, 4, max_backlog=10).turns] == [*["wait"] * 2, *["skip"] * 2]
+    assert arrange(Overlap.QUEUE_ALL, line, 1, max_backlog=5).turns == [Turn.SKIP]
+    assert arrange(Overlap.QUEUE_ALL, EarlierPlans(), 3, max_backlog=1).turns == [Turn.START, Turn.WAIT, Turn.SKIP]
 
 
 def test_who_is_cancelled_is_waited_for():

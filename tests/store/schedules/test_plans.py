@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import State
@@ -27,7 +28,8 @@ MINUTE = timedelta(minutes=1)
 
 def due(store, *providers):
     """The due schedules by name."""
-    return {each.name: each for each in store.schedules.due(providers=providers, limit=100).schedules}
+    found = store.schedules.due(providers=providers, limit=100)
+    return {each.name: each for each in (*found.schedules, *found.scoped)}
 
 
 def fire(minutes, *, scope="global", name="five", **request):
@@ -258,6 +260,57 @@ def test_the_running_one_is_cancelled_and_waited_for(store, five):
     go_on(store, fire(5), overlap=Overlap.CANCEL_RUNNING)
     old, new = (store.plans.find(fire(minute).plan).job_id for minute in (0, 5))
     assert (str(store.views.get(old).requested), store.views.get(new).state) == ("cancel", State.WAITING)
+
+
+def test_with_several_due_plans_the_newest_waits_for_the_run_that_it_cancels(store, five):
+    """V3: only the newest of them fires, and it does not start beside the cancelled run."""
+    go_on(store, fire(0), fire(0, scope="other"), overlap=Overlap.CANCEL_RUNNING)
+    claim(store, limit=2)
+    times = [*(fire(minute, scope="other") for minute in (5, 10)), *(fire(minute) for minute in (5, 10, 15))]
+    decided = go_on(store, *times, overlap=Overlap.CANCEL_RUNNING)
+    assert (decided.fired, decided.skipped) == (2, {SkipReason.OVERLAP: 3})
+    for old, new in ((fire(0), fire(15)), (fire(0, scope="other"), fire(10, scope="other"))):
+        old_id, new_id = (store.plans.find(each.plan).job_id for each in (old, new))
+        assert str(store.views.get(old_id).requested) == "cancel"
+        assert store.views.get(new_id).state is State.WAITING
+        assert [each.dependency_id for each in store.views.dependencies(new_id)] == [old_id]
+    spans = sorted((skip.scope, skip.count) for skip in store.plans.skips("five"))
+    assert spans == [("global", 2), ("other", 1)]
+
+
+def test_a_line_has_a_maximum(store, five):
+    """V3: plans beyond max_backlog are skipped, as one span with its reason; the line goes on when there is room."""
+    fires = [fire(minute) for minute in range(0, 50, 5)]
+    decided = take(store, structs.replace(step(five, *fires, overlap=Overlap.QUEUE_ALL), max_backlog=3))
+    assert (decided.fired, decided.skipped) == (4, {SkipReason.BACKLOG: 6})
+    (skip,) = store.plans.skips("five")
+    assert (skip.first, skip.last, skip.count) == (START + 20 * MINUTE, START + 45 * MINUTE, 6)
+    settle(store, Done())
+    step_on = step(store.schedules.get("five"), fire(50), fire(55), overlap=Overlap.QUEUE_ALL)
+    assert take(store, structs.replace(step_on, max_backlog=3)).fired == 1
+
+
+def test_the_newest_plan_of_a_line_waits_for_the_one_before(store, five):
+    """V3: of a line only the newest plan is read, unless its job has left the line."""
+    go_on(store, *(fire(minute) for minute in (0, 5, 10)), overlap=Overlap.QUEUE_ALL)
+    go_on(store, fire(15), overlap=Overlap.QUEUE_ALL)
+    assert waits_for(store, 15) == [10]
+    store.control.hold(by_minute(store, 15), actor="ada")
+    go_on(store, fire(20), overlap=Overlap.QUEUE_ALL)
+    assert waits_for(store, 20) == [10]
+    store.control.cancel(by_minute(store, 20), actor="ada")
+    go_on(store, fire(25), overlap=Overlap.QUEUE_ALL)
+    assert waits_for(store, 25) == [10]
+    for _ in range(4):
+        settle(store, Done())
+    go_on(store, fire(30), overlap=Overlap.QUEUE_ALL)
+    assert states(store)[30] == "ready"
+
+
+def waits_for(store, minute):
+    """The minutes of the plans that a plan waits for."""
+    minutes = {plan.job_id: (plan.time - START) // MINUTE for plan in store.plans.history("five")}
+    return [minutes[each.dependency_id] for each in store.views.dependencies(by_minute(store, minute).ids[0])]
 
 
 def test_one_that_has_not_begun_is_cancelled_at_once(store, five):

@@ -11,6 +11,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.schedules.decision import RETRY_DELAYS
 from holdfast.domain.schedules.definition import CatchUp, Condition, Declaration, DeclarationResult, Definition
 from holdfast.errors import DuplicateSchedule, InvalidInput, NoSuchSchedule
+from holdfast.store.schedules.schedules import ScheduleFilter
 from tests.store.schedules.test_plans import MINUTE, due, fire, step, take
 from tests.support.backends import START
 
@@ -25,8 +26,7 @@ def make(store, name="five", definition=FIVE):
 
 def decided(store, name, until):
     """A schedule whose plans are decided up to *until*."""
-    make(store, name)
-    take(store, step(due(store)[name], cursor=until))
+    take(store, step(make(store, name), cursor=until))
     return store.schedules.get(name)
 
 
@@ -34,10 +34,21 @@ def skips(store, name="five"):
     return [(skip.count, str(skip.reason)) for skip in store.plans.skips(name)]
 
 
-def test_a_new_schedule_is_due_at_once(store):
+def test_a_new_schedule_starts_from_its_creation(store, clock):
+    """V4: a plan at the moment of its creation is due at once; an earlier one never is."""
     made = make(store)
-    assert (made.cursor, made.next_at, made.condition, made.actor) == (None, START, Condition.ACTIVE, "ada")
+    assert (made.next_at, made.condition, made.actor) == (START, Condition.ACTIVE, "ada")
     assert list(due(store)) == ["five"]
+    yearly = make(store, "yearly", Definition(kind="mail", cron="0 0 1 6 *"))
+    assert yearly.next_at == START.replace(month=6, hour=0)
+    clock.advance(minutes=1)
+    assert make(store, "later").next_at == START + 5 * MINUTE
+
+
+def test_a_start_in_the_past_asks_for_more(store):
+    """V4: the schedule begins there, and catch_up decides."""
+    past = structs.replace(FIVE, start=START - timedelta(hours=1))
+    assert make(store, definition=past).next_at == START - timedelta(hours=1)
 
 
 def test_a_name_is_unique(store):
@@ -75,8 +86,51 @@ def test_a_deleted_schedule_leaves_its_jobs_alone(store):
     make(store)
     take(store, step(due(store)["five"], fire(0)))
     store.schedules.delete("five")
-    assert store.plans.history("five") == []
     assert len(store.views.page(Selector()).jobs) == 1
+
+
+def test_a_schedule_that_is_created_again_repeats_no_plan(store):
+    """V3, V4: the record of fired plans outlives the schedule."""
+    take(store, step(make(store), fire(0)))
+    store.schedules.delete("five")
+    again = make(store, definition=structs.replace(EVERY, start=START - timedelta(hours=1)))
+    assert take(store, step(again, fire(-5), fire(0))).fired == 1
+    assert len(store.views.page(Selector()).jobs) == 2
+
+
+def test_a_decision_about_a_deleted_schedule_does_not_fit_its_successor(store):
+    """V3: a planner that has read the old schedule fires nothing of it."""
+    seen = make(store)
+    store.schedules.delete("five")
+    make(store, definition=SEVEN)
+    assert take(store, step(seen, fire(0))).moved == []
+    assert store.plans.history("five") == []
+
+
+# -- lists --------------------------------------------------------------------------------------
+
+
+def test_schedules_are_listed_by_condition_kind_and_name(store, clock):
+    """V3: page by page, after a name."""
+    for name in ("a1", "a2", "b1", "b2"):
+        make(store, name)
+    make(store, "other", structs.replace(FIVE, kind="post"))
+    make(store, "past", structs.replace(FIVE, start=START - 2 * MINUTE, end=START - MINUTE))
+    store.schedules.pause("a1", actor="ada")
+    store.schedules.record_failure(due(store)["b1"], "boom")
+
+    def names(limit=10, after="", **values):
+        return [each.name for each in store.schedules.page(ScheduleFilter(**values), limit=limit, after=after)]
+
+    assert names(condition=Condition.PAUSED) == ["a1"]
+    assert names(condition=Condition.FAILING) == ["b1"]
+    assert names(condition=Condition.OVER) == ["past"]
+    assert names(condition=Condition.ACTIVE) == ["a2", "b2", "other"]
+    assert (names(kind="post"), names(text="2")) == (["other"], ["a2", "b2"])
+    assert names(kind="mail", condition=Condition.ACTIVE, text="b") == ["b2"]
+    assert (names(limit=2), names(limit=2, after="a2")) == (["a1", "a2"], ["b1", "b2"])
+    for each in store.schedules.all():
+        assert each.name in names(condition=each.condition)
 
 
 # -- changes by people --------------------------------------------------------------------------
@@ -106,14 +160,40 @@ def test_a_change_beside_the_rule_leaves_the_cursor_alone(store, clock):
     assert (changed.cursor, changed.next_at, changed.defined) == (START, START + 5 * MINUTE, other)
 
 
-def test_another_rule_skips_plans_that_wait_for_their_delay(store, clock):
-    """For any delays, the old rule is recorded up to now, and the new one applies afterwards."""
-    late = Definition(kind="mail", cron="*/5 * * * *", delay=60 * MINUTE)
-    make(store, definition=late)
-    take(store, step(due(store)["five"], cursor=START))
+LATE = structs.replace(FIVE, delay=12 * MINUTE)
+
+
+def late(store, clock):
+    """A schedule with a delay of 12 minutes, decided up to minute 5, at minute 21: 10 and 15 wait for their delay."""
+    take(store, step(make(store, definition=LATE), cursor=START + 5 * MINUTE))
     clock.advance(minutes=21)
-    changed = store.schedules.update("five", lambda _: SEVEN, actor="bob")
-    assert (skips(store), changed.next_at) == ([(4, "edited")], START + 28 * MINUTE)
+
+
+def test_another_rule_keeps_plans_that_wait_for_their_delay(store, clock):
+    """V3: those that the new rule has as well. The others are recorded as skipped."""
+    late(store, clock)
+    ten = structs.replace(LATE, cron="*/10 * * * *")
+    changed = store.schedules.update("five", lambda _: ten, actor="bob")
+    assert (changed.cursor < START + 10 * MINUTE, changed.next_at) == (True, START + 22 * MINUTE)
+    assert [(skip.first, skip.count) for skip in store.plans.skips("five")] == [(START + 15 * MINUTE, 1)]
+
+
+def test_another_rule_without_such_plans_goes_on_from_now(store, clock):
+    late(store, clock)
+    other = structs.replace(LATE, cron="3 * * * *")
+    changed = store.schedules.update("five", lambda _: other, actor="bob")
+    assert (changed.cursor, changed.next_at) == (START + 21 * MINUTE, START + 75 * MINUTE)
+    assert skips(store) == [(3, "edited")]
+
+
+def test_a_pause_keeps_plans_that_wait_for_their_delay(store, clock):
+    """V3: a plan that became due in the pause is skipped; one that is not due yet fires in its time."""
+    late(store, clock)
+    store.schedules.pause("five", actor="ada")
+    clock.advance(minutes=2)
+    resumed = store.schedules.resume("five", actor="ada")
+    assert resumed.next_at == START + 27 * MINUTE
+    assert [(skip.first, skip.last) for skip in store.plans.skips("five")] == [(START + 10 * MINUTE,) * 2]
 
 
 def test_one_that_was_over_goes_on_from_now(store, clock):
@@ -205,7 +285,9 @@ def declare(store, definition=FIVE, version=1):
 
 def test_a_declaration_is_stored_once(store):
     assert [declare(store), declare(store)] == [DeclarationResult.MADE, DeclarationResult.SAME]
-    assert store.schedules.get("five").token == 0
+    before = store.schedules.get("five")
+    assert declare(store) is DeclarationResult.SAME
+    assert store.schedules.get("five") == before
 
 
 def test_other_code_changes_it(store):
@@ -252,6 +334,20 @@ def test_scopes_that_nobody_here_can_find_out_are_left_to_others(store):
     assert due(store) == {}
     assert store.schedules.due(providers=[], limit=10).next_in is None
     assert list(due(store, "tenants")) == ["tenants"]
+
+
+def test_schedules_that_wait_for_their_provider_hide_no_others(store):
+    """V2: each provider has its own window, and so have schedules without one; busy ones are left out."""
+    for n in range(4):
+        make(store, f"a{n}", structs.replace(FIVE, provider="slow"))
+    make(store, "b", structs.replace(FIVE, provider="quick"))
+    make(store, "c")
+    found = store.schedules.due(providers=["quick", "slow"], busy=["a0", "a1"], limit=1, provider_limit=1)
+    assert [each.name for each in found.schedules] == ["c"]
+    assert sorted(each.name for each in found.scoped) == ["a2", "b"]
+    take(store, step(store.schedules.get("c"), cursor=START))
+    waiting = ["a0", "a1", "a2", "a3", "b"]
+    assert store.schedules.due(providers=["quick", "slow"], busy=waiting, limit=1).next_in == 5 * MINUTE
 
 
 def test_a_schedule_that_cannot_be_planned_rests_longer_each_time(store, clock):

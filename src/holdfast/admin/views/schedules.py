@@ -13,7 +13,7 @@ from msgspec import Struct
 from holdfast.domain.access.masking import mask_text, mask_url, mask_value
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, Timing
-from holdfast.domain.schedules.description import explain, lint, upcoming
+from holdfast.domain.schedules.description import explain, lint, next_plans
 from holdfast.errors import HoldfastError
 from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
@@ -78,7 +78,7 @@ def schedule_view(
         blank |= {"words": "its definition cannot be read", "error": schedule.error or str(error)}
         return _view(schedule, condition=Condition.FAILING, **blank)
     idle = schedule.condition in (Condition.PAUSED, Condition.OVER)
-    times = [] if idle else upcoming(definition, max(now, schedule.cursor or now), plans)
+    times = [] if idle else next_plans(schedule, now, plans)
     return _view(
         schedule,
         condition=schedule.condition,

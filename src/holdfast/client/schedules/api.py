@@ -14,14 +14,21 @@ from holdfast.domain.jobs.kind_options import check_payload, plan_parameter
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_timestamp, format_duration
 from holdfast.domain.schedules.decision import SkipReason, backfilled
-from holdfast.domain.schedules.definition import Condition, Definition, Schedule, checked_scopes
-from holdfast.domain.schedules.description import upcoming
+from holdfast.domain.schedules.definition import (
+    Condition,
+    Definition,
+    Schedule,
+    checked_condition,
+    checked_scopes,
+)
+from holdfast.domain.schedules.description import next_plans
 from holdfast.domain.schedules.plan import GLOBAL, Origin, Plan
 from holdfast.domain.schedules.rule import MICROSECOND
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
+from holdfast.store.schedules.schedules import ScheduleFilter
 from holdfast.worker.schedules.planner import plan_to_fire
 from holdfast.worker.schedules.scopes import Provider, read_scopes
 
@@ -47,7 +54,9 @@ class Schedules:
         self._actor = actor
 
     def create(self, name: str, kind: str, expression: str, **options: Unpack[ScheduleOptions]) -> Schedule:
-        """Create a schedule that enqueues jobs of *kind*. The newest plan that is due fires at once.
+        """Create a schedule that enqueues jobs of *kind*. It starts from its creation, or from a *start* in the past.
+
+        With a *start* in the past, *catch_up* decides which of the plans since then fire.
 
         Raises:
             DuplicateSchedule: The name is taken.
@@ -85,30 +94,34 @@ class Schedules:
         return self._store().schedules.pause(name, actor=self._actor, note=note)
 
     def resume(self, name: str) -> Schedule:
-        """Continue a paused schedule from now. Plans that were due meanwhile are skipped; you can backfill them."""
+        """Continue a paused schedule from now. Plans that were due meanwhile are skipped; you can backfill them.
+
+        A plan that waits for its delay is not due yet, and is not skipped.
+        """
         return self._store().schedules.resume(name, actor=self._actor)
 
     def delete(self, name: str) -> None:
-        """Delete a schedule with its ledger; its jobs stay."""
+        """Delete a schedule; its jobs and the record of its plans stay, so that none of them is repeated."""
         self._store().schedules.delete(name)
 
     def get(self, name: str) -> Schedule:
         """Return a schedule by its name."""
         return self._store().schedules.get(name)
 
-    def all(self) -> Iterator[Schedule]:
-        """Yield all schedules, by name."""
-        return self._store().schedules.all()
+    def all(
+        self, *, condition: str | None = None, kind: str | None = None, text: str | None = None, after: str = ""
+    ) -> Iterator[Schedule]:
+        """Yield schedules by name: all, or those in a condition, of a kind, with a text in the name, after a name."""
+        chosen = None if condition is None else checked_condition(condition)
+        return self._store().schedules.all(ScheduleFilter(chosen, kind, text), after=after)
 
     def now(self) -> datetime:
         """Return the time of the store's clock, which decides when plans are due."""
         return self._store().schedules.now()
 
     def preview(self, name: str, count: int = 5) -> list[datetime]:
-        """Return up to *count* next plans, also of a paused schedule."""
-        schedule = self.get(name)
-        after = max(self.now(), schedule.cursor or datetime.min.replace(tzinfo=UTC))
-        return upcoming(schedule.defined, after, count)
+        """Return up to *count* next plans, also of a paused schedule, and no more than its runs allow."""
+        return next_plans(self.get(name), self.now(), count)
 
     def trigger(self, name: str, *, scopes: Sequence[str] | None = None) -> list[JobId]:
         """Fire it now, in all its scopes or in these, also while it is paused. Returns the jobs.
@@ -210,6 +223,7 @@ REASONS = {
     SkipReason.WINDOW: "it was older than the window of catch_up=every",
     SkipReason.LATE: "nobody planned when it was due, and catch_up is none",
     SkipReason.OVERLAP: "an earlier plan of its scope had not ended",
+    SkipReason.BACKLOG: "as many plans of its scope waited in line as max_backlog allows",
     SkipReason.PAUSED: "the schedule was paused",
     SkipReason.EDITED: "the schedule was changed, and its past is not replayed",
     SkipReason.SCOPE: "it had no scope, or one that cannot be a name",
@@ -228,8 +242,8 @@ def _explain_undecided(schedule: Schedule, plan: Plan, now: datetime) -> str:
         return f"the schedule ends before, at {_format(definition.end)}"
     if schedule.condition is Condition.PAUSED:
         return f"the schedule is paused{f': {schedule.note}' if schedule.note else ''}"
-    if schedule.cursor is not None and plan.time <= schedule.cursor:
-        return "it was decided before the ledger begins, or before the schedule was made"
+    if plan.time <= schedule.cursor:
+        return "its time came before the schedule was created, or before the ledger begins"
     if schedule.condition is Condition.FAILING:
         return f"the schedule cannot be planned: {schedule.error}"
     if schedule.condition is Condition.OVER:

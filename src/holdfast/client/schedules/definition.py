@@ -47,7 +47,8 @@ class ScheduleOptions(TypedDict, total=False):
     *tz* is the IANA zone of a cron expression, *phase* moves an interval. *catch_up* decides which missed plans fire
     (due while no planner ran): ``latest`` (default), ``none``, or ``every`` one within *window*. *overlap* decides what
     happens to a plan while an earlier one of its scope runs: ``skip`` (default), ``queue_one``, ``queue_all`` (default
-    with ``every``), ``cancel_running`` or ``allow``. *delay* lets data settle and *jitter* spreads the jobs; neither
+    with ``every``), ``cancel_running`` or ``allow``. With ``queue_all``, at most *max_backlog* plans of a scope wait in
+    line (10,000), and further ones are skipped. *delay* lets data settle and *jitter* spreads the jobs; neither
     changes a plan's time. *start*, *end* and *runs* limit the plans. *scopes* is a list, a function that returns one,
     or the name of such a function: each plan fires once in each scope. *payload* holds the other parameters of the
     handler; *ping* is a URL to call after each success.
@@ -58,6 +59,7 @@ class ScheduleOptions(TypedDict, total=False):
     catch_up: str
     window: Duration
     overlap: str | None
+    max_backlog: int
     delay: Duration
     jitter: Duration
     start: datetime | None
@@ -114,10 +116,13 @@ def _optional(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else convert(value)
 
 
-def _runs(value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(f"runs is a number, not {value!r}")
-    return value
+def _number(option: str) -> Callable[[int], int]:
+    def convert(value: int) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidInput(f"{option} is a number, not {value!r}")
+        return value
+
+    return convert
 
 
 def _scopes(value: Sequence[str] | str | Callable[[], Any] | None) -> tuple[str, ...] | str:
@@ -141,7 +146,8 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("start", "end"), _optional(checked_timestamp)),
     "catch_up": _choice(CatchUp, "catch_up"),
     "overlap": _optional(_choice(Overlap, "overlap")),
-    "runs": _optional(_runs),
+    "runs": _optional(_number("runs")),
+    "max_backlog": _number("max_backlog"),
     "payload": _payload,
     "scopes": _scopes,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import islice
+from itertools import dropwhile, groupby, islice
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ from holdfast.errors import InvalidInput
 MAX_TIMES = 100
 #: With ``catch_up=none``, a plan that is older than this does not fire.
 LATE_AFTER = timedelta(seconds=60)
-#: Counts of skipped plans stop here.
+#: Skipped plans are counted up to here. A larger count is stored as one more, and means "more than this".
 MAX_COUNTED = 10_000
 #: The delays before a schedule that failed is planned again; the last one repeats.
 RETRY_DELAYS = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 60, 300, 900))
@@ -30,6 +30,7 @@ class SkipReason(StrEnum):
     WINDOW = "window"
     LATE = "late"
     OVERLAP = "overlap"
+    BACKLOG = "backlog"
     PAUSED = "paused"
     EDITED = "edited"
     SCOPE = "scope"
@@ -54,23 +55,27 @@ class ScheduleDecision(Struct, frozen=True):
     next_at: datetime | None
 
 
+def first_cursor(timing: Timing, now: datetime) -> datetime:
+    """Return the cursor of a new schedule: its first plan is at its creation or later, or after a start in the past."""
+    return (now if timing.start is None else min(now, timing.start)) - MICROSECOND
+
+
 def decide(
-    timing: Timing, rule: Rule, cursor: datetime | None, now: datetime, *, fired: int = 0, cap: int = MAX_TIMES
+    timing: Timing, rule: Rule, cursor: datetime, now: datetime, *, fired: int = 0, cap: int = MAX_TIMES
 ) -> ScheduleDecision:
     """Decide on the plans after *cursor* that are due. Delay and jitter never change a plan's own time.
 
-    Without a cursor there is no history, and only the newest due plan counts. The cursor never moves back, so a clock
-    that is set back replays nothing. *fired* plans count towards the runs of the schedule.
+    The cursor never moves back, so a clock that is set back replays nothing. *fired* plans count towards the runs of
+    the schedule.
     """
     left = cap if timing.runs is None else min(cap, timing.runs - fired)
     if left <= 0:
-        return ScheduleDecision((), (), now if cursor is None else cursor, None)
+        return ScheduleDecision((), (), cursor, None)
     due = now - timing.delay
-    known = cursor if cursor is not None else rule.previous_before(due + MICROSECOND) - MICROSECOND
-    since = known if timing.start is None else max(known, timing.start - MICROSECOND)
+    since = cursor if timing.start is None else max(cursor, timing.start - MICROSECOND)
     until = due if timing.end is None else min(due, timing.end)
     if until <= since:
-        return ScheduleDecision((), (), known, next_after(timing, rule, known))
+        return ScheduleDecision((), (), cursor, next_after(timing, rule, cursor))
     fire, skip, reached = _choose(timing, rule, since, until, left)
     return ScheduleDecision(fire, skip, reached, next_after(timing, rule, reached))
 
@@ -112,7 +117,7 @@ def _skipped_span(rule: Rule, known: datetime, last: datetime, reason: SkipReaso
     if last <= known or (first := rule.next_after(known)) > last:
         return []
     last = rule.previous_before(last + MICROSECOND)
-    return [Skipped(first, last, sum(1 for _ in islice(between(rule, known, last), MAX_COUNTED)), reason)]
+    return [Skipped(first, last, sum(1 for _ in islice(between(rule, known, last), MAX_COUNTED + 1)), reason)]
 
 
 def backfilled(timing: Timing, first: datetime, last: datetime, *, limit: int = MAX_COUNTED) -> list[datetime]:
@@ -138,7 +143,7 @@ def _clip(timing: Timing, first: datetime, last: datetime) -> tuple[datetime, da
 class CursorMove(Struct, frozen=True):
     """Where a schedule continues after a person changed it, and the plans that this skips."""
 
-    cursor: datetime | None
+    cursor: datetime
     next_at: datetime | None
     skipped: Sequence[Skipped] = ()
 
@@ -152,7 +157,7 @@ def move_after_edit(schedule: Schedule, definition: Definition, now: datetime) -
     old = schedule.defined
     same = all(getattr(old, name) == getattr(definition, name) for name in _RULE_FIELDS)
     if same and schedule.condition is not Condition.OVER:
-        return CursorMove(schedule.cursor, _next_at(definition, schedule.cursor, schedule.fired, now))
+        return CursorMove(schedule.cursor, _next_at(definition, schedule.cursor, schedule.fired))
     return _move_to_now(schedule, definition, now, SkipReason.EDITED)
 
 
@@ -161,24 +166,45 @@ def move_after_resume(schedule: Schedule, now: datetime) -> CursorMove | None:
 
     A cursor that is ahead of the clock moves back to it.
     """
-    if not schedule.paused and (schedule.cursor is None or schedule.cursor <= now):
+    if not schedule.paused and schedule.cursor <= now:
         return None
     return _move_to_now(schedule, schedule.defined, now, SkipReason.PAUSED)
 
 
 def _move_to_now(schedule: Schedule, new: Timing, now: datetime, reason: SkipReason) -> CursorMove:
-    skipped: Sequence[Skipped] = ()
-    if schedule.cursor is not None:
-        old = schedule.defined
-        since, until = _clip(old, schedule.cursor + MICROSECOND, now)
-        skipped = _skipped_span(old.rule(), since - MICROSECOND, until, reason)
-    return CursorMove(now, _next_at(new, now, schedule.fired, now), skipped)
+    """Skip the plans that are due by now. A plan that waits for its delay stays, if the new rule has it as well."""
+    old = schedule.defined
+    if schedule.cursor > now:
+        return CursorMove(now, _next_at(new, now, schedule.fired))
+    rule = old.rule()
+    since, until = _clip(old, schedule.cursor + MICROSECOND, now)
+    begun = max(since, now - old.delay + MICROSECOND)
+    waiting = list(islice(between(rule, begun - MICROSECOND, until), MAX_COUNTED))
+    kept = list(dropwhile(lambda time: not _has_plan(new, time), waiting))
+    if not kept:
+        skipped = _skipped_span(rule, since - MICROSECOND, until, reason)
+        return CursorMove(now, _next_at(new, now, schedule.fired), skipped)
+    cursor = kept[0] - MICROSECOND
+    skipped = _skipped_span(rule, since - MICROSECOND, cursor, reason)
+    skipped += _gaps(kept, new, reason)
+    return CursorMove(cursor, _next_at(new, cursor, schedule.fired), skipped)
 
 
-def _next_at(timing: Timing, cursor: datetime | None, fired: int, now: datetime) -> datetime | None:
+def _has_plan(timing: Timing, time: datetime) -> bool:
+    first, last = _clip(timing, time, time)
+    return first <= last and timing.rule().next_after(time - MICROSECOND) == time
+
+
+def _gaps(times: Sequence[datetime], timing: Timing, reason: SkipReason) -> list[Skipped]:
+    """Return the spans of *times* that are not plans of *timing*."""
+    spans = [list(span) for has, span in groupby(times, lambda time: _has_plan(timing, time)) if not has]
+    return [Skipped(span[0], span[-1], len(span), reason) for span in spans]
+
+
+def _next_at(timing: Timing, cursor: datetime, fired: int) -> datetime | None:
     if timing.runs is not None and fired >= timing.runs:
         return None
-    return now if cursor is None else next_after(timing, timing.rule(), cursor)
+    return next_after(timing, timing.rule(), cursor)
 
 
 def retry_delay(failures: int) -> timedelta:

@@ -15,12 +15,14 @@ from msgspec import Struct
 
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_number, checked_timestamp, parse_duration
-from holdfast.domain.schedules.plan import GLOBAL, Overlap
+from holdfast.domain.schedules.plan import GLOBAL, MAX_BACKLOG, Overlap
 from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 #: The longest duration that each option accepts.
 LONGEST = {"window": timedelta(days=366), "delay": timedelta(days=31), "jitter": timedelta(days=1)}
+#: The largest backlog that a schedule may have.
+LARGEST_BACKLOG = 1_000_000
 #: The kind of the jobs that ping, and its secret fields: a URL lets its holder report a success.
 PING, PING_SECRETS = "holdfast.ping", ("url",)
 
@@ -36,7 +38,8 @@ class CatchUp(StrEnum):
 class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a schedule fires: a cron expression in a time zone, or an interval counted from the epoch.
 
-    The schedule is over after *runs* plans.
+    *max_backlog* limits the plans of a scope that wait in line with ``queue_all``. The schedule is over after *runs*
+    plans.
     """
 
     cron: str | None = None
@@ -46,6 +49,7 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     catch_up: CatchUp = CatchUp.LATEST
     window: timedelta = timedelta(hours=24)
     overlap: Overlap | None = None
+    max_backlog: int = MAX_BACKLOG
     delay: timedelta = timedelta(0)
     jitter: timedelta = timedelta(0)
     start: datetime | None = None
@@ -64,6 +68,8 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidInput("a schedule ends after it starts")
         if self.runs is not None and not 1 <= self.runs < 2**31:
             raise InvalidInput(f"a schedule runs at least once, not {self.runs} times")
+        if not 1 <= self.max_backlog <= LARGEST_BACKLOG:
+            raise InvalidInput(f"a backlog holds 1 to {LARGEST_BACKLOG:,} plans, not {self.max_backlog}")
 
     @classmethod
     def from_expression(cls, expression: str, **options: Any) -> Self:
@@ -210,6 +216,14 @@ class Condition(StrEnum):
     OVER = "over"
 
 
+def checked_condition(text: str) -> Condition:
+    """Return the condition of this name."""
+    try:
+        return Condition(text)
+    except ValueError:
+        raise InvalidInput(f"unknown condition {text[:40]!r}", hint=f"There are: {', '.join(Condition)}.") from None
+
+
 class Schedule(Struct, frozen=True):
     """A schedule in the store. *definition* is JSON; every plan up to *cursor* is decided."""
 
@@ -219,7 +233,7 @@ class Schedule(Struct, frozen=True):
     version: int
     paused: bool
     note: str | None
-    cursor: datetime | None
+    cursor: datetime
     next_at: datetime | None
     fired: int
     failures: int

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from holdfast.domain.quantities import LAST_YEAR, format_duration
 from holdfast.domain.schedules.cron import MACROS, Cron, Days
-from holdfast.domain.schedules.definition import Timing
+from holdfast.domain.schedules.definition import Schedule, Timing
 from holdfast.domain.schedules.rule import MICROSECOND, Calendar, next_change, utc_offset
 
 #: Up to this many times of a day are listed one by one.
@@ -38,17 +38,28 @@ def lint(timing: Timing, now: datetime) -> list[str]:
     return [*_uneven_steps(fields), *_suspicious_fields(fields, rule.cron), *_clock_changes(rule, now)]
 
 
-def upcoming(timing: Timing, after: datetime, count: int) -> list[datetime]:
-    """Return the next *count* plans, or fewer if the schedule ends before."""
+def upcoming(timing: Timing, after: datetime, count: int, *, fired: int = 0) -> list[datetime]:
+    """Return the next *count* plans, or fewer if the schedule ends before. *fired* plans count towards its runs."""
     rule = timing.rule()
     times: list[datetime] = []
     instant = after if timing.start is None else max(after, timing.start - MICROSECOND)
-    while len(times) < count and instant.year <= LAST_YEAR:
+    left = count if timing.runs is None else min(count, timing.runs - fired)
+    while len(times) < left and instant.year <= LAST_YEAR:
         instant = rule.next_after(instant)
         if timing.end is not None and instant > timing.end:
             break
         times.append(instant)
     return times
+
+
+def next_plans(schedule: Schedule, now: datetime, count: int) -> list[datetime]:
+    """Return the next *count* undecided plans of a schedule, or fewer if its end or its runs do not allow more.
+
+    A plan that waits for its delay is among them, although its time has passed.
+    """
+    definition = schedule.defined
+    after = max(schedule.cursor, now - definition.delay)
+    return upcoming(definition, after, count, fired=schedule.fired)
 
 
 def _times(cron: Cron) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
@@ -15,6 +15,8 @@ from holdfast.domain.jobs.job import JobId, State
 
 #: The scope of a schedule that names none.
 GLOBAL = "global"
+#: The most plans of a scope that wait in line, unless the schedule has another limit.
+MAX_BACKLOG = 10_000
 
 
 class Plan(Struct, frozen=True):
@@ -107,9 +109,20 @@ class Arrangement(Struct, frozen=True):
     cancel: Sequence[JobId] = ()
 
 
-def arrange(overlap: Overlap, earlier: Mapping[PlanStatus, Sequence[JobId]], count: int) -> Arrangement:
-    """Decide the turns of *count* new plans of one scope, given the jobs of *earlier* ones, oldest first."""
-    running, queued = earlier.get(PlanStatus.RUNNING, []), earlier.get(PlanStatus.QUEUED, [])
+class EarlierPlans(Struct):
+    """The unfinished jobs of earlier plans of one scope, oldest first.
+
+    *queued* may hold only the newest of the jobs that wait in line; *length* is their number.
+    """
+
+    running: list[JobId] = []
+    queued: list[JobId] = []
+    length: int = 0
+
+
+def arrange(overlap: Overlap, earlier: EarlierPlans, count: int, *, max_backlog: int = MAX_BACKLOG) -> Arrangement:
+    """Decide the turns of *count* new plans of one scope. With ``queue_all``, at most *max_backlog* wait in line."""
+    running, queued = earlier.running, earlier.queued
     tail = queued[-1:] or running
     match overlap:
         case Overlap.ALLOW:
@@ -120,8 +133,9 @@ def arrange(overlap: Overlap, earlier: Mapping[PlanStatus, Sequence[JobId]], cou
             free = [] if queued else [Turn.WAIT] if running else [Turn.START, Turn.WAIT]
             return Arrangement(_skip_rest(free, count), after=tail)
         case Overlap.QUEUE_ALL:
-            first = Turn.WAIT if tail else Turn.START
-            return Arrangement([first, *[Turn.WAIT] * (count - 1)], after=tail)
+            room = max(0, max_backlog - earlier.length)
+            line = [*([] if tail else [Turn.START]), *[Turn.WAIT] * min(room, count)]
+            return Arrangement(_skip_rest(line, count), after=tail)
         case Overlap.CANCEL_RUNNING:
             last = Turn.WAIT if running else Turn.START
             return Arrangement([*[Turn.SKIP] * (count - 1), last], after=running, cancel=[*running, *queued])

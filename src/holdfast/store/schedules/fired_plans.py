@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, assert_never
 
 from msgspec import Struct, structs
@@ -13,12 +15,13 @@ from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.domain.schedules.decision import Skipped, SkipReason
-from holdfast.domain.schedules.plan import Arrangement, Origin, Overlap, Plan, PlanStatus, Turn, arrange, plan_status
+from holdfast.domain.schedules.plan import MAX_BACKLOG, Arrangement, Origin, Overlap, Plan, Turn, arrange
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
 from holdfast.store.jobs.enqueue import check_requests, draw_ids, enqueue_operation, insert_jobs
 from holdfast.store.jobs.unique_keys import reserve_keys
+from holdfast.store.schedules.lines import OverlapRule, Scope, earlier_plans
 
 
 class PlanToFire(Struct, frozen=True):
@@ -43,6 +46,7 @@ class Advance(Struct, frozen=True):
     fire: Sequence[PlanToFire] = ()
     skip: Sequence[Skipped] = ()
     runs: int | None = None
+    max_backlog: int = MAX_BACKLOG
 
 
 class AdvanceResult(Struct, frozen=True):
@@ -66,16 +70,8 @@ class FiredPlan(Struct, frozen=True):
     state: State | None
 
 
-class _OpenPlan(Struct, frozen=True):
-    schedule: str
-    scope: str
-    job_id: JobId
-    state: State | None
-    attempts: int
-
-
 class _PlacedPlan(Struct, frozen=True):
-    """A plan that fires, and its turn in the arrangement of its scope. *oldest*: it is the first plan of its scope."""
+    """A plan that fires, and its turn in the arrangement of its scope. *oldest*: the first that fires in its scope."""
 
     fire: PlanToFire
     turn: Turn
@@ -91,11 +87,9 @@ def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation
     if not current:
         return AdvanceResult([], 0, {})
     fires = [fire for each in current for fire in each.fire]
-    overlaps = {each.name: each.overlap for each in current}
-    fired, overlapped = yield from fire_plans(fires, overlaps, drawn, Origin.DUE, Actor.SCHEDULER)
-    skips = {each.name: list(each.skip) for each in current}
-    for plan in overlapped:
-        skips[plan.schedule].append(Skipped(plan.time, plan.time, 1, SkipReason.OVERLAP, plan.scope))
+    rules = {each.name: OverlapRule(each.overlap, each.max_backlog) for each in current}
+    fired, overlapped = yield from fire_plans(fires, rules, drawn, Origin.DUE, Actor.SCHEDULER)
+    skips = {each.name: [*each.skip, *overlapped.get(each.name, ())] for each in current}
     skipped = yield from write_skips(skips)
     times = Counter(name for name, _ in {(each.schedule, each.time) for each in fired})
     totals = [fired_before[each.name] + times[each.name] for each in current]
@@ -146,52 +140,72 @@ def _columns(items: Sequence[Struct], *names: str) -> dict[str, list[Any]]:
 
 
 def fire_plans(
-    fires: Sequence[PlanToFire], overlaps: Mapping[str, Overlap], drawn: list[JobId] | None, origin: Origin, actor: str
-) -> Operation[tuple[list[FiredPlan], list[Plan]]]:
-    """Fire plans of locked schedules. Returns the fired plans, and the plans that overlap skipped.
+    fires: Sequence[PlanToFire], rules: Mapping[str, OverlapRule], drawn: list[JobId] | None, origin: Origin, actor: str
+) -> Operation[tuple[list[FiredPlan], dict[str, list[Skipped]]]]:
+    """Fire plans of locked schedules. Returns the fired plans, and the spans that overlap skipped, by schedule.
 
-    *overlaps* holds the overlap rule of each schedule. Plans that were fired before are left out.
+    *rules* holds the overlap rule of each schedule. Plans that were fired before are left out.
     """
     known = yield from known_plans([fire.plan for fire in fires])
-    by_scope: dict[tuple[str, str], list[PlanToFire]] = defaultdict(list)
+    by_scope: dict[Scope, list[PlanToFire]] = defaultdict(list)
     for fire in fires:
         if fire.plan not in known:
             by_scope[fire.plan.schedule, fire.plan.scope].append(fire)
-    names = {fire.plan.schedule: None for fire in fires if origin is Origin.DUE}
-    earlier = yield from _earlier_jobs([name for name in names if overlaps[name] is not Overlap.ALLOW])
+    meets = {name: origin is Origin.DUE and rule.overlap is not Overlap.ALLOW for name, rule in rules.items()}
+    new = {scope: len(scope_fires) for scope, scope_fires in by_scope.items() if meets[scope[0]]}
+    earlier = yield from earlier_plans(new, rules)
     placed: list[_PlacedPlan] = []
-    skipped: list[Plan] = []
+    skipped: dict[str, list[Skipped]] = defaultdict(list)
     for (schedule, scope), scope_fires in by_scope.items():
-        overlap = _overlap_by_origin(overlaps[schedule], origin)
-        arrangement = arrange(overlap, earlier[schedule, scope], len(scope_fires))
+        rule = _rule_by_origin(rules[schedule], origin, len(scope_fires))
+        plans = earlier[schedule, scope]
+        arrangement = arrange(rule.overlap, plans, len(scope_fires), max_backlog=rule.max_backlog)
         if arrangement.cancel:
             yield from cancel_jobs(list(arrangement.cancel), actor)
-        for index, (fire, turn) in enumerate(zip(scope_fires, arrangement.turns, strict=True)):
-            if turn is Turn.SKIP:
-                skipped.append(fire.plan)
-            else:
-                placed.append(_PlacedPlan(fire, turn, arrangement, oldest=index == 0))
+        placed += _place(scope_fires, arrangement)
+        times = [fire.plan.time for fire in scope_fires]
+        skipped[schedule] += _skipped_spans(times, arrangement.turns, rule.overlap, scope)
     if not placed:
         return [], skipped
     ids = drawn[: len(placed)] if drawn is not None else (yield from draw_ids(len(placed)))
-    return (yield from _write_plans(placed, overlaps, ids, origin, actor)), skipped
+    return (yield from _write_plans(placed, rules, ids, origin, actor)), skipped
 
 
-def _overlap_by_origin(overlap: Overlap, origin: Origin) -> Overlap:
+def _place(fires: Sequence[PlanToFire], arrangement: Arrangement) -> Iterator[_PlacedPlan]:
+    """Yield the plans of a scope that fire."""
+    oldest = True
+    for fire, turn in zip(fires, arrangement.turns, strict=True):
+        if turn is not Turn.SKIP:
+            yield _PlacedPlan(fire, turn, arrangement, oldest=oldest)
+            oldest = False
+
+
+def _skipped_spans(
+    times: Sequence[datetime], turns: Sequence[Turn], overlap: Overlap, scope: str
+) -> Iterator[Skipped]:
+    """Yield the skipped plans of a scope, as spans between those that fire."""
+    reason = SkipReason.BACKLOG if overlap is Overlap.QUEUE_ALL else SkipReason.OVERLAP
+    for turn, group in groupby(zip(turns, times, strict=True), key=itemgetter(0)):
+        span = [time for _, time in group]
+        if turn is Turn.SKIP:
+            yield Skipped(span[0], span[-1], len(span), reason, scope)
+
+
+def _rule_by_origin(rule: OverlapRule, origin: Origin, count: int) -> OverlapRule:
     """Adapt the overlap rule: a trigger starts at once, and backfilled plans run one after the other."""
     match origin:
         case Origin.DUE:
-            return overlap
+            return rule
         case Origin.TRIGGER:
-            return Overlap.ALLOW
+            return OverlapRule(Overlap.ALLOW)
         case Origin.BACKFILL:
-            return Overlap.ALLOW if overlap is Overlap.ALLOW else Overlap.QUEUE_ALL
+            return OverlapRule(Overlap.ALLOW if rule.overlap is Overlap.ALLOW else Overlap.QUEUE_ALL, count)
         case _:
             assert_never(origin)
 
 
 def _write_plans(
-    placed: Sequence[_PlacedPlan], overlaps: Mapping[str, Overlap], ids: list[JobId], origin: Origin, actor: str
+    placed: Sequence[_PlacedPlan], rules: Mapping[str, OverlapRule], ids: list[JobId], origin: Origin, actor: str
 ) -> Operation[list[FiredPlan]]:
     requests = [each.fire.request for each in placed]
     check_requests(requests)
@@ -214,7 +228,7 @@ def _write_plans(
     # Later due plans take an open plan into account. A job that existed before, by its unique key, blocks no plan.
     meets_later = origin is not Origin.BACKFILL
     opens = [
-        meets_later and overlaps[plan.schedule] is not Overlap.ALLOW and answer.created
+        meets_later and rules[plan.schedule].overlap is not Overlap.ALLOW and answer.created
         for plan, answer in zip(plans, answers, strict=True)
     ]
     yield BulkInsert("plan", {**columns, "open": opens, "queued": [bool(jobs) for jobs in waits_for]})
@@ -237,21 +251,3 @@ def _line_up(placed: Sequence[_PlacedPlan], answers: Sequence[Enqueued]) -> Iter
         yield before if each.turn is Turn.WAIT and answer.created else ()
         if answer.created:
             before = (answer.id,)
-
-
-def _earlier_jobs(schedules: list[str]) -> Operation[dict[tuple[str, str], dict[PlanStatus, list[JobId]]]]:
-    """Return the unfinished jobs of earlier plans, by schedule and scope. Closes plans that have finished."""
-    earlier: dict[tuple[str, str], dict[PlanStatus, list[JobId]]] = defaultdict(lambda: defaultdict(list))
-    if not schedules:
-        return earlier
-    rows: list[_OpenPlan] = yield query("list_open_plans", _OpenPlan, schedules=schedules)
-    finished = []
-    for row in rows:
-        status = plan_status(row.state, row.attempts)
-        if status is PlanStatus.FINISHED:
-            finished.append(row.job_id)
-        else:
-            earlier[row.schedule, row.scope][status].append(row.job_id)
-    if finished:
-        yield query("close_plans", schedules=schedules, ids=finished)
-    return earlier

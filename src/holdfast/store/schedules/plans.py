@@ -18,6 +18,7 @@ from holdfast.store.engine.operation import Noun, Operation, delegate, query
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules import fired_plans
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, FiredPlan, PlanToFire
+from holdfast.store.schedules.lines import OverlapRule
 
 
 class SkippedPlans(Struct, frozen=True):
@@ -88,9 +89,8 @@ def _fire(
     name: str, fires: Sequence[PlanToFire], drawn: list[JobId] | None, origin: Origin, actor: str
 ) -> Operation[list[FiredPlan]]:
     schedule = yield from locked_schedule(name)
-    fired, _ = yield from fired_plans.fire_plans(
-        fires, {name: schedule.defined.effective_overlap}, drawn, origin, actor
-    )
+    rules = {name: OverlapRule(schedule.defined.effective_overlap)}
+    fired, _ = yield from fired_plans.fire_plans(fires, rules, drawn, origin, actor)
     return fired
 
 

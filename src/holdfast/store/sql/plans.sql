@@ -18,8 +18,9 @@ ORDER BY name FOR UPDATE SKIP LOCKED
 
 -- name: close_plans
 -- Close plans whose jobs have finished.
-UPDATE holdfast.plan SET open = false, queued = false
-WHERE open AND schedule = ANY(:schedules::text[]) AND job_id = ANY(:ids::bigint[])
+UPDATE holdfast.plan AS plan SET open = false, queued = false
+FROM jsonb_to_recordset(:plan::jsonb) AS finished (schedule text, time timestamptz, scope text)
+WHERE plan.schedule = finished.schedule AND plan.time = finished.time AND plan.scope = finished.scope
 
 -- name: insert_skipped_plans
 -- Record plans that were not fired.

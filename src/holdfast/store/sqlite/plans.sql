@@ -1,8 +1,29 @@
 -- name: list_open_plans
--- List plans whose jobs were live at the last check, and the present state of those jobs.
+-- List plans outside any line whose jobs were live at the last check, and the present state of those jobs.
 -- planner: CROSS JOIN begins with the schedules; SQLite may otherwise read all open plans.
-SELECT plan.schedule, plan.scope, plan.job_id, live.state, coalesce(live.attempts, 0) AS attempts
+SELECT plan.schedule, plan.scope, plan.time, plan.job_id, live.state, coalesce(live.attempts, 0) AS attempts
 FROM json_each(:schedules) AS requested
-CROSS JOIN holdfast_plan AS plan ON plan.schedule = requested.value AND plan.open
+CROSS JOIN holdfast_plan AS plan ON plan.schedule = requested.value AND plan.open AND NOT plan.queued
+LEFT JOIN holdfast_live AS live ON live.id = plan.job_id
+ORDER BY plan.schedule, plan.scope, plan.time
+
+-- name: list_lines
+-- Measure the lines of scopes: the number of their plans, and the newest one.
+-- planner: CROSS JOIN as in list_open_plans; with max(), SQLite takes job_id from the row of the maximum.
+SELECT line.schedule, line.scope, line.length, line.job_id, live.state FROM (
+    SELECT plan.schedule, plan.scope, count(*) AS length, max(plan.time), plan.job_id
+    FROM json_each(:scopes) AS requested
+    CROSS JOIN holdfast_plan AS plan ON plan.schedule = requested.value->>'schedule'
+        AND plan.scope = requested.value->>'scope' AND plan.open AND plan.queued
+    GROUP BY plan.schedule, plan.scope) AS line
+LEFT JOIN holdfast_live AS live ON live.id = line.job_id
+
+-- name: list_queued_plans
+-- List all plans in the lines of scopes, and the present state of their jobs.
+-- planner: CROSS JOIN as in list_open_plans.
+SELECT plan.schedule, plan.scope, plan.time, plan.job_id, live.state, coalesce(live.attempts, 0) AS attempts
+FROM json_each(:scopes) AS requested
+CROSS JOIN holdfast_plan AS plan ON plan.schedule = requested.value->>'schedule'
+    AND plan.scope = requested.value->>'scope' AND plan.open AND plan.queued
 LEFT JOIN holdfast_live AS live ON live.id = plan.job_id
 ORDER BY plan.schedule, plan.scope, plan.time

@@ -22,7 +22,7 @@ from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, PlanToF
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
 from holdfast.worker.schedules.ping import ping_request
-from holdfast.worker.schedules.scopes import ScopeProviders
+from holdfast.worker.schedules.scopes import MAX_NEW_CALLS, ProviderCall, ScopeProviders
 from holdfast.worker.service import TickResult
 from holdfast.worker.stats import Stats
 
@@ -30,8 +30,8 @@ log = logging.getLogger("holdfast")
 
 #: The longest wait between ticks when nothing is due, and the wait when other planners or providers are busy.
 POLL_INTERVAL_S, RETRY_INTERVAL_S = 30.0, 0.2
-#: The time that one tick waits for scope providers.
-PROVIDER_WAIT_S = 0.2
+#: The time that a tick waits for the scope providers that it has called. A later answer wakes the planner.
+PROVIDER_WAIT_S = 0.05
 RELEASE_INTERVAL_S = 5.0
 #: The most schedules of one tick, and about the most plans of one transaction.
 BATCH_SIZE = 1000
@@ -64,24 +64,48 @@ class Planner:
         self._counts = counts
         self._clock_check = ClockCheck()
         self._release_at = 0.0
+        providers.on_answer = self.wake.set
 
     def tick(self) -> TickResult:
-        """Decide on one batch of schedules."""
+        """Decide on one batch of schedules. Those without a provider come first, and wait for nobody."""
         began = perf_counter()
         if clock.now() >= self._release_at:
             self._release_at = clock.now() + RELEASE_INTERVAL_S
             self._store.plans.release()
-        due = self._store.schedules.due(providers=self._providers.names, limit=BATCH_SIZE)
+        due = self._store.schedules.due(
+            providers=self._providers.free, busy=self._providers.busy, limit=BATCH_SIZE, provider_limit=MAX_NEW_CALLS
+        )
         if not self._clock_check.trusts(due.now, clock.now()):
             return TickResult(1.0)
-        tick = _Tick(due.now, clock.now() + self._provider_wait, {})
-        advances = [advance for each in due.schedules if (advance := self._try(each, tick)) is not None]
-        results = [self._apply(batch, due.schedules) for batch in _batches(advances)]
+        tick = _Tick(due.now, {})
+        plain = self._plan(due.schedules, tick)
+        answered, scoped = self._plan_scoped(due.scoped, tick)
         self._counts.planner.add((), [perf_counter() - began])
-        rest = POLL_INTERVAL_S if due.next_in is None else min(POLL_INTERVAL_S, max(0.0, due.next_in.total_seconds()))
-        if due.schedules:
-            rest = 0.0 if any(result.moved for result in results) else RETRY_INTERVAL_S
-        return TickResult(rest, considered=len(due.schedules), processed=sum(result.fired for result in results))
+        self._counts.scope_calls = self._providers.counts()
+        considered, results = len(due.schedules) + len(due.scoped) + answered, [*plain, *scoped]
+        moved = any(result.moved for result in results)
+        rest = self._rest(due.next_in) if not considered else 0.0 if moved else RETRY_INTERVAL_S
+        return TickResult(rest, considered=considered, processed=sum(result.fired for result in results))
+
+    def _rest(self, next_in: timedelta | None) -> float:
+        """Return the seconds until the next plan is due, or until a call of a provider has to be abandoned."""
+        waits = [POLL_INTERVAL_S, self._providers.next_timeout, None if next_in is None else next_in.total_seconds()]
+        return min(seconds for seconds in waits if seconds is not None)
+
+    def _plan(self, schedules: Sequence[DueSchedule], tick: _Tick) -> list[AdvanceResult]:
+        advances = [advance for each in schedules if (advance := self._try(each, tick)) is not None]
+        return [self._apply(batch, schedules) for batch in _batches(advances)]
+
+    def _plan_scoped(self, schedules: Sequence[DueSchedule], tick: _Tick) -> tuple[int, list[AdvanceResult]]:
+        """Call the providers of schedules, and decide on those whose calls have returned. Returns their number, too."""
+        begun_at = clock.now()
+        results = self._plan(schedules, tick)
+        calls = self._providers.take(new_since=begun_at, until=begun_at + self._provider_wait)
+        tick.answers.update((call.schedule.name, call) for call in calls)
+        results += self._plan([call.schedule for call in calls], tick)
+        for schedule, error in self._providers.abandon():
+            self._record_failure(schedule, error)
+        return len(calls), results
 
     def on_notify(self) -> None:
         """Tick at once: a schedule may have been created or changed."""
@@ -117,15 +141,20 @@ class Planner:
             cursor=decision.cursor,
             next_at=decision.next_at,
             overlap=definition.effective_overlap,
+            max_backlog=definition.max_backlog,
             fire=[plan_to_fire(plan, definition, tick.kinds[definition.kind]) for plan in plans],
             skip=[*decision.skip, *_skipped_scopes(decision, valid, invalid)],
             runs=definition.runs,
         )
 
     def _scopes(self, definition: Definition, schedule: DueSchedule, tick: _Tick) -> Sequence[str] | None:
+        """Return the scopes of a schedule; None: its provider is called, and has not answered yet."""
         if definition.provider is None:
             return definition.known_scopes
-        return self._providers.read(definition.provider, schedule.name, schedule.token, until=tick.provider_deadline)
+        if schedule.name in tick.answers:
+            return tick.answers[schedule.name].answer()
+        self._providers.call(definition.provider, schedule)
+        return None
 
     def _record_failure(self, schedule: DueSchedule, error: BaseException) -> None:
         unexpected = not isinstance(error, HoldfastError)
@@ -156,11 +185,11 @@ class Planner:
 
 
 class _Tick(Struct, frozen=True):
-    """The store's time, the deadline for scope providers, and the kinds that this tick has read."""
+    """The store's time, the kinds that this tick has read, and the answers of scope providers, by schedule."""
 
     now: datetime
-    provider_deadline: float
     kinds: dict[str, PublishedKind]
+    answers: dict[str, ProviderCall] = {}
 
 
 def plan_to_fire(

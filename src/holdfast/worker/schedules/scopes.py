@@ -4,62 +4,135 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
+
+log = logging.getLogger("holdfast")
 
 #: Returns the scopes of a schedule; it may be a coroutine function.
 Provider = Callable[[], Iterable[str] | Awaitable[Iterable[str]]]
 
 #: A provider that has not returned after this time counts as failed.
 TIMEOUT_S = 60.0
-MAX_CALLS = 32
+#: The most calls that have not returned, in this process and of one provider. Each of them occupies a thread.
+MAX_CALLS, MAX_CALLS_OF_PROVIDER = 500, 250
+#: At most this many calls are new at once, so that a provider is not flooded; a call is new for NEW_CALL_S.
+MAX_NEW_CALLS, NEW_CALL_S = 32, 1.0
+FULL = "%d calls of scope functions have not returned: no further ones are made until some of them do"
 
 
 class ScopeProviders:
-    """Calls each provider in a thread of its own, so that a slow one delays only its own schedules."""
+    """Calls each provider in a thread of its own, at most once at a time for each schedule.
+
+    A call that does not return hurts its own schedule only. Its thread is abandoned after *timeout* seconds, and ends
+    with the process.
+    """
 
     def __init__(self, functions: Mapping[str, Provider], *, timeout: float = TIMEOUT_S) -> None:
         self._functions = dict(functions)
-        self.names: Sequence[str] = sorted(functions)
         self._timeout = timeout
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, ProviderCall] = {}
+        self._is_full = False
+        #: Called by the thread of a call that has returned.
+        self.on_answer: Callable[[], object] = lambda: None
 
-    def read(self, name: str, schedule: str, token: int, *, until: float) -> list[str] | None:
-        """Return the scopes of a schedule under this token; None: they are not known *until* then.
+    @property
+    def busy(self) -> list[str]:
+        """The schedules whose calls have not been taken yet: no other call is made for them."""
+        return list(self._calls)
 
-        Exceptions of the provider are raised here. An answer for an older token is discarded: another planner has
-        decided that plan.
+    @property
+    def free(self) -> list[str]:
+        """The providers that may be called once more."""
+        if len(self._calls) >= MAX_CALLS:
+            if not self._is_full:
+                log.error(FULL, len(self._calls))
+            self._is_full = True
+            return []
+        self._is_full = False
+        calls = Counter(call.provider for call in self._calls.values())
+        return [name for name in self._functions if calls[name] < MAX_CALLS_OF_PROVIDER]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of calls that have not returned, by whether somebody still waits for them."""
+        states = Counter("abandoned" if call.abandoned else "waiting" for call in self._calls.values())
+        return {state: states[state] for state in ("waiting", "abandoned")}
+
+    def call(self, provider: str, schedule: DueSchedule) -> bool:
+        """Begin to read the scopes of a schedule. False: there are too many calls."""
+        since = clock.now() - NEW_CALL_S
+        new = sum(call.begun_at > since and not call.finished.is_set() for call in self._calls.values())
+        if new >= MAX_NEW_CALLS or provider not in self.free:
+            return False
+        self._calls[schedule.name] = ProviderCall(schedule, provider, self._functions[provider], self._answered)
+        return True
+
+    def take(self, *, new_since: float, until: float) -> list[ProviderCall]:
+        """Return the calls that have returned, each of them once.
+
+        Waits *until* then for those that were made after *new_since*.
         """
-        call = self._calls.get(schedule)
-        if call is None or (call.token != token and call.finished.is_set()):
-            if len(self._calls) >= MAX_CALLS and call is None:
-                # Finished calls occupy slots if their schedules are no longer planned here.
-                self._calls = {name: each for name, each in self._calls.items() if not each.finished.is_set()}
-                return None
-            call = self._calls[schedule] = _Call(token, self._functions[name])
-        if not call.finished.wait(max(0.0, until - clock.now())):
-            if clock.now() - call.begun_at > self._timeout:
-                raise HoldfastError(f"the provider {name!r} has not answered for {self._timeout:.0f} s")
-            return None
-        if call.token != token:
-            return None  # the next tick calls it again
-        del self._calls[schedule]
-        return call.answer()
+        for call in self._calls.values():
+            if call.begun_at >= new_since:
+                call.finished.wait(max(0.0, until - clock.now()))
+        returned = [call for call in self._calls.values() if call.finished.is_set()]
+        for call in returned:
+            del self._calls[call.schedule.name]
+        return returned
+
+    def abandon(self) -> Iterator[tuple[DueSchedule, HoldfastError]]:
+        """Yield the schedules whose calls have passed the timeout, with an error. Each is yielded until it is handled."""
+        for call in self._calls.values():
+            if not call.abandoned and call.age >= self._timeout:
+                text = f"the provider {call.provider!r} has not answered for {self._timeout:.0f} s"
+                yield call.schedule, HoldfastError(f"{text}; it is called again when that call returns")
+                call.abandoned = True
+
+    @property
+    def next_timeout(self) -> float | None:
+        """Seconds until a call passes the timeout; None: no call is waited for."""
+        ages = [call.age for call in self._calls.values() if not call.abandoned]
+        return max(0.0, self._timeout - max(ages)) if ages else None
+
+    def _answered(self) -> None:
+        self.on_answer()
+
+
+class ProviderCall:
+    """One call of a provider for a schedule, running or finished."""
+
+    def __init__(
+        self, schedule: DueSchedule, provider: str, function: Provider, on_answer: Callable[[], object]
+    ) -> None:
+        self.schedule = schedule
+        self.provider = provider
+        self.begun_at = clock.now()
+        self.abandoned = False
+        self._call = _Call(function, on_answer)
+        self.finished = self._call.finished
+        self.answer = self._call.answer
+
+    @property
+    def age(self) -> float:
+        """Seconds since it began."""
+        return clock.now() - self.begun_at
 
 
 class _Call:
-    """One call of a provider, running or finished."""
+    """A call of a provider in a thread, which does not keep the process from exiting."""
 
-    def __init__(self, token: int, function: Provider) -> None:
-        self.token = token
-        self.begun_at = clock.now()
+    def __init__(self, function: Provider, on_answer: Callable[[], object] = lambda: None) -> None:
         self.finished = threading.Event()
         self._scopes: list[Any] = []
         self._error: BaseException | None = None
+        self._on_answer = on_answer
         threading.Thread(target=self._run, args=(function,), name="holdfast-scopes", daemon=True).start()
 
     def answer(self) -> list[str]:
@@ -77,6 +150,7 @@ class _Call:
             self._error = error
         finally:
             self.finished.set()
+            self._on_answer()
 
 
 async def _await(answer: Awaitable[Iterable[str]]) -> Iterable[str]:
@@ -89,9 +163,17 @@ def _scope_list(scopes: Any) -> list[Any]:
     return list(scopes)
 
 
+#: The calls of read_scopes that have not returned.
+_unfinished: list[_Call] = []
+
+
 def read_scopes(function: Provider, *, timeout: float = TIMEOUT_S) -> list[str]:
     """Call a provider and wait for its scopes."""
-    call = _Call(0, function)
+    _unfinished[:] = [call for call in _unfinished if not call.finished.is_set()]
+    if len(_unfinished) >= MAX_NEW_CALLS:
+        raise HoldfastError(f"{len(_unfinished)} calls of scope functions have not returned")
+    call = _Call(function)
+    _unfinished.append(call)
     if not call.finished.wait(timeout):
         raise HoldfastError(f"the function for scopes has not answered for {timeout:.0f} s")
     return call.answer()

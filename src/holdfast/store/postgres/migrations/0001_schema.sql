@@ -625,24 +625,31 @@ CREATE TABLE holdfast.schedule (
     provider text,                             -- the function that lists the scopes
     paused boolean NOT NULL DEFAULT false,
     note text,
-    cursor timestamptz,                        -- all plans up to here are decided
+    cursor timestamptz NOT NULL,               -- all plans up to here are decided
     next_at timestamptz,                       -- the next plan to decide; null: there is none
     check_at timestamptz,                      -- when a planner checks it: after a failure, later than next_at
     fired bigint NOT NULL DEFAULT 0,
     failures integer NOT NULL DEFAULT 0,       -- failures to plan since the last success
     error text,
-    token bigint NOT NULL DEFAULT 0,           -- rises with every change: earlier decisions are void
+    token bigint NOT NULL DEFAULT 0,           -- rises with every change: earlier decisions are void; begins at a random number
     actor text NOT NULL,
     created_at timestamptz NOT NULL,
     changed_at timestamptz NOT NULL,
     CHECK (NOT paused OR (next_at IS NULL AND check_at IS NULL))
 ) WITH (fillfactor = 70);
--- The planner's tick reads only this index, however many schedules are idle.
-CREATE INDEX schedule_check ON holdfast.schedule (check_at, name) WHERE check_at IS NOT NULL;
+-- The planner's tick reads only the first two indexes, however many schedules are idle. Schedules that wait for their
+-- provider are in the second one, so that they never hide the others. The third one finds the oldest of them.
+CREATE INDEX schedule_check ON holdfast.schedule (check_at, name) WHERE check_at IS NOT NULL AND provider IS NULL;
+CREATE INDEX schedule_provider ON holdfast.schedule (provider, check_at, name)
+    WHERE check_at IS NOT NULL AND provider IS NOT NULL;
+CREATE INDEX schedule_scoped ON holdfast.schedule (check_at, name) WHERE check_at IS NOT NULL AND provider IS NOT NULL;
 CREATE INDEX schedule_failing ON holdfast.schedule (next_at) WHERE failures > 0;
 CREATE INDEX schedule_paused ON holdfast.schedule (name) WHERE paused;
+CREATE INDEX schedule_over ON holdfast.schedule (name) WHERE next_at IS NULL AND NOT paused AND failures = 0;
+CREATE INDEX schedule_kind ON holdfast.schedule ((definition->>'kind'), name);
 
--- Plans that were fired: each time of a schedule once per scope.
+-- Plans that were fired: each time of a schedule once per scope. The rows outlive their schedule, so that a schedule that
+-- is deleted and created again repeats no plan.
 CREATE TABLE holdfast.plan (
     schedule text NOT NULL,
     time timestamptz NOT NULL,
@@ -655,7 +662,8 @@ CREATE TABLE holdfast.plan (
     decided_at timestamptz NOT NULL,
     PRIMARY KEY (schedule, time, scope)
 ) WITH (fillfactor = 90);
-CREATE INDEX plan_open ON holdfast.plan (schedule, scope, time) WHERE open;
+CREATE INDEX plan_open ON holdfast.plan (schedule, scope, time) WHERE open AND NOT queued;
+CREATE INDEX plan_line ON holdfast.plan (schedule, scope, time) WHERE open AND queued;
 CREATE INDEX plan_queued ON holdfast.plan (job_id) WHERE queued;
 -- Rows arrive in the order of their time, so retention needs only page ranges.
 CREATE INDEX plan_decided ON holdfast.plan USING brin (decided_at);
@@ -667,7 +675,7 @@ CREATE TABLE holdfast.skipped_plan (
     first timestamptz NOT NULL,
     scope text NOT NULL,
     reason text NOT NULL
-        CHECK (reason IN ('catch_up', 'window', 'late', 'overlap', 'paused', 'edited', 'scope')),
+        CHECK (reason IN ('catch_up', 'window', 'late', 'overlap', 'backlog', 'paused', 'edited', 'scope')),
     count bigint NOT NULL,
     decided_at timestamptz NOT NULL,
     PRIMARY KEY (schedule, last, first, scope, reason)

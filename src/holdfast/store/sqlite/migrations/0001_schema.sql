@@ -394,24 +394,31 @@ CREATE TABLE holdfast_schedule (
     provider TEXT,                             -- the function that lists the scopes
     paused INTEGER NOT NULL DEFAULT 0,
     note TEXT,
-    cursor INTEGER,                            -- all plans up to here are decided
+    cursor INTEGER NOT NULL,                   -- all plans up to here are decided
     next_at INTEGER,                           -- the next plan to decide; null: there is none
     check_at INTEGER,                          -- when a planner checks it: after a failure, later than next_at
     fired INTEGER NOT NULL DEFAULT 0,
     failures INTEGER NOT NULL DEFAULT 0,       -- failures to plan since the last success
     error TEXT,
-    token INTEGER NOT NULL DEFAULT 0,          -- rises with every change: earlier decisions are void
+    token INTEGER NOT NULL DEFAULT 0,          -- rises with every change: earlier decisions are void; begins at a random number
     actor TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL,
     CHECK (NOT paused OR (next_at IS NULL AND check_at IS NULL))
 ) STRICT, WITHOUT ROWID;
--- The planner's tick reads only this index, however many schedules are idle.
-CREATE INDEX holdfast_schedule_check ON holdfast_schedule (check_at, name) WHERE check_at IS NOT NULL;
+-- The planner's tick reads only the first two indexes, however many schedules are idle. Schedules that wait for their
+-- provider are in the second one, so that they never hide the others. The third one finds the oldest of them.
+CREATE INDEX holdfast_schedule_check ON holdfast_schedule (check_at, name) WHERE check_at IS NOT NULL AND provider IS NULL;
+CREATE INDEX holdfast_schedule_provider ON holdfast_schedule (provider, check_at, name)
+    WHERE check_at IS NOT NULL AND provider IS NOT NULL;
+CREATE INDEX holdfast_schedule_scoped ON holdfast_schedule (check_at, name) WHERE check_at IS NOT NULL AND provider IS NOT NULL;
 CREATE INDEX holdfast_schedule_failing ON holdfast_schedule (next_at) WHERE failures > 0;
 CREATE INDEX holdfast_schedule_paused ON holdfast_schedule (name) WHERE paused;
+CREATE INDEX holdfast_schedule_over ON holdfast_schedule (name) WHERE next_at IS NULL AND NOT paused AND failures = 0;
+CREATE INDEX holdfast_schedule_kind ON holdfast_schedule ((definition->>'kind'), name);
 
--- Plans that were fired: each time of a schedule once per scope.
+-- Plans that were fired: each time of a schedule once per scope. The rows outlive their schedule, so that a schedule that
+-- is deleted and created again repeats no plan.
 CREATE TABLE holdfast_plan (
     schedule TEXT NOT NULL,
     time INTEGER NOT NULL,
@@ -424,7 +431,8 @@ CREATE TABLE holdfast_plan (
     decided_at INTEGER NOT NULL,
     PRIMARY KEY (schedule, time, scope)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX holdfast_plan_open ON holdfast_plan (schedule, scope, time) WHERE open;
+CREATE INDEX holdfast_plan_open ON holdfast_plan (schedule, scope, time) WHERE open AND NOT queued;
+CREATE INDEX holdfast_plan_line ON holdfast_plan (schedule, scope, time) WHERE open AND queued;
 CREATE INDEX holdfast_plan_queued ON holdfast_plan (job_id) WHERE queued;
 CREATE INDEX holdfast_plan_decided ON holdfast_plan (decided_at);
 
@@ -435,7 +443,7 @@ CREATE TABLE holdfast_skipped_plan (
     first INTEGER NOT NULL,
     scope TEXT NOT NULL,
     reason TEXT NOT NULL
-        CHECK (reason IN ('catch_up', 'window', 'late', 'overlap', 'paused', 'edited', 'scope')),
+        CHECK (reason IN ('catch_up', 'window', 'late', 'overlap', 'backlog', 'paused', 'edited', 'scope')),
     count INTEGER NOT NULL,
     decided_at INTEGER NOT NULL,
     PRIMARY KEY (schedule, last, first, scope, reason)
