@@ -44,7 +44,7 @@ class RetentionRule(Struct, frozen=True):
     state: State | None = None
 
 
-#: What is pruned. A key is as old as its own date says.
+#: What is pruned. Keys and sessions are as old as their own date says.
 RULES = (
     RetentionRule("done", "job", lambda retention: retention.done, state=State.DONE),
     RetentionRule("cancelled", "job", lambda retention: retention.cancelled, state=State.CANCELLED),
@@ -56,6 +56,7 @@ RULES = (
     RetentionRule("decisions", "decision", lambda retention: retention.done, "prune_decisions"),
     RetentionRule("memory profiles", "decision", lambda retention: retention.done, "prune_memory_profiles"),
     RetentionRule("audit entries", "audit", lambda retention: retention.audit, "prune_audit_entries"),
+    RetentionRule("sessions", "audit", lambda _: timedelta(microseconds=1), "prune_sessions"),
     RetentionRule("responses", "audit", lambda _: RESPONSE_RETENTION, "prune_idempotency_keys"),
 )
 
