@@ -34,7 +34,7 @@ from holdfast.web import asgi
 #: What was promised: statements and milliseconds for a page, seconds until the first page of a new server.
 STATEMENTS, PAGE_MS, FIRST_S = 5, 300.0, 1.5
 #: One statement of each request looks who is at the door.
-DOOR = "get_access_state"
+DOOR = "get_valid_credential"
 
 #: Finished jobs have ended over a day, the last ones now; every fiftieth is dead.
 _FILL = """

@@ -11,7 +11,6 @@ import pytest
 
 import holdfast
 from holdfast.cli.main import COMMANDS
-from holdfast.domain.access import tokens as access_tokens
 from holdfast.domain.access.roles import Role
 from holdfast.errors.table import EXIT_CODES, error_classes
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
@@ -122,8 +121,7 @@ STORELESS = {
 
 
 @pytest.fixture
-def populated(app, monkeypatch):
-    monkeypatch.setitem(access_tokens._SCRYPT_COST, "n", 2)  # a hash of a token takes long on purpose
+def populated(app):
     app.enqueue("mail", {"to": 1})
     app.enqueue("broken", hold=True)
     done = app.enqueue("mail", {"to": 3}, hold=True)

@@ -106,11 +106,10 @@ def _fix_host(patch: pytest.MonkeyPatch) -> None:
 
 
 def _fix_chance(patch: pytest.MonkeyPatch) -> None:
-    """Random numbers; and cheap hashes, since a hash of a token takes long on purpose."""
+    """Random numbers."""
     chance = Chance()
     patch.setattr(secrets, "token_hex", chance.token_hex)
     patch.setattr(secrets, "token_urlsafe", chance.token_urlsafe)
-    patch.setattr(hashlib, "scrypt", lambda secret, *, salt, **_: hashlib.sha256(secret + salt).digest())
     random.seed(7)
 
 

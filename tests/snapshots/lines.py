@@ -243,6 +243,8 @@ LINES: dict[str, tuple[str, ...]] = {
     "token": ("",),
     "token add": ("ci", "ci --role operator", "viewer", "ci --role king"),
     "token ls": ("",),
+    "token link": ("", "--role viewer", "--role king"),
+    "token sign-out": ("ada", "nobody"),
     "token rm": ("viewer", "old", "nowhere"),
     "top": ("", "-n 1 --url sqlite:///empty.db"),
     "unhold": ("37", "37 18", "--state held --dry-run", "15", "999", ""),

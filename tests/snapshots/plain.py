@@ -23,6 +23,7 @@ SUBSTITUTIONS = (
     # What opens the door to a person.
     (r'(name="form_token" value=")[^"]+', r"\g<1>FORM-TOKEN"),
     (r"(holdfast_session=)[\w.-]+", r"\g<1>SESSION"),
+    (r'(name="link" value=")[\w-]{20,}|(sign-in\?link=)[\w-]+', r"\g<1>\g<2>LINK"),
     (r"expires=[^;]+GMT", "expires=THEN"),
     # Where in a test file a handler failed.
     (r'File (\\?"|&#34;).+?\1, line \d+', r"File \1FILE\1, line N"),

@@ -231,6 +231,7 @@ PAGES: dict[str, tuple[Ask, ...]] = {
     ),
     "GET /live": (Ask("/live", role=None),),
     "GET /login": (Ask("/login", role=None), Ask("/login?next=/jobs", role=None)),
+    "GET /sign-in": (Ask("/sign-in?link=something", role=None), Ask("/sign-in", role=None)),
     "GET /metrics": (Ask("/metrics"), Ask("/metrics", role=None)),
     "GET /queues": (Ask("/queues"), Ask("/queues?name=builds"), Ask("/queues", role="viewer")),
     "GET /readyz": (Ask("/readyz", role=None),),
@@ -290,6 +291,12 @@ PAGES: dict[str, tuple[Ask, ...]] = {
         Ask("/login", {"token": "{admin}", "next": "/jobs"}, None),
         Ask("/login", {"token": "wrong"}, None),
         Ask("/login", {"token": "{admin}", "next": "//elsewhere.example"}, None),
+    ),
+    "POST /sign-in": (
+        Ask("/sign-in", {"link": "{link}", "name": "ada"}, None),
+        Ask("/sign-in", {"link": "{link}", "name": ""}, None),
+        Ask("/sign-in", {"link": "{link}", "name": "admin"}, None),
+        Ask("/sign-in", {"link": "wrong", "name": "ada"}, None),
     ),
     "POST /logout": (Ask("/logout", {}, "session"), Ask("/logout", {}), Ask("/logout", {"form_token": "wrong"})),
     "POST /queues/action": (

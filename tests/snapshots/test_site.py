@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import holdfast
+from holdfast.domain.access.roles import Role
 from holdfast.web import asgi
 from holdfast.web.pages.routes import ACTIONS
 from holdfast.web.pages.routes import PAGES as LOOKS
@@ -30,7 +32,7 @@ HEADERS = ("content-type", "location", "set-cookie", "retry-after", "idempotent-
 #: Pages that are no part of the table of pages: health, and the way in and out.
 OTHERS = {
     *("GET /healthz", "GET /readyz", "GET /metrics", "GET /live"),
-    *("GET /login", "POST /login", "POST /logout"),
+    *("GET /login", "POST /login", "GET /sign-in", "POST /sign-in", "POST /logout"),
 }
 
 
@@ -38,7 +40,9 @@ class Site:
     """The site on one copy of the store."""
 
     def __init__(self, site: Any, scenery: Scenery) -> None:
-        self.client = TestClient(site, base_url="http://localhost", follow_redirects=False)
+        address = ("127.0.0.1", 50000)
+        self.client = TestClient(site, base_url="http://localhost", follow_redirects=False, client=address)
+        self._site = site
         self._tokens = scenery.tokens
         self._words = {f"{{{role}}}": token for role, token in scenery.tokens.items()}
 
@@ -79,6 +83,8 @@ class Site:
             path = "/errors" if text == "{errors}" else "/batches/1"
             answer = self.client.get(f"{BASE}{path}", headers=self._door("admin"))
             return str(answer.json()["data"]["clusters"][0]["key"])
+        if text == "{link}":
+            return str(self._site.app.store.sessions.add_link(Role.ADMIN, lifetime=timedelta(hours=1)))
         return self._words.get(text, text)
 
 

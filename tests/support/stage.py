@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import uvicorn
@@ -16,6 +17,7 @@ from starlette.routing import Mount
 import holdfast
 from holdfast.domain.access.roles import Role
 from holdfast.web import asgi
+from holdfast.web.security.sessions import COOKIE
 from tests.support.scene import Scene
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -32,6 +34,8 @@ class Stage:
         self.scene = Scene(self.app).build()
         self.hostile = Scene(self.other, hostile).build()
         self.url = ""
+        #: Of a person who is signed in at both.
+        self.cookies: list[dict[str, str]] = []
 
     def _units(self) -> holdfast.client.batches.function.UnitFunction:
         steps, blocked = self.steps, self.blocked
@@ -45,16 +49,25 @@ class Stage:
 
         return crawl
 
+    @staticmethod
+    def _session(app: holdfast.Holdfast) -> str:
+        return app.store.sessions.open("ada", Role.ADMIN, lifetime=timedelta(hours=1))
+
     @contextmanager
     def served(self) -> Iterator[Stage]:
-        sites = [asgi(app, anyone=Role.ADMIN) for app in (self.app, self.other)]
+        sites = [asgi(app) for app in (self.app, self.other)]
         routes = [Mount("/hostile", sites[1]), Mount("/", sites[0])]
         config = uvicorn.Config(
             Starlette(routes=routes), log_level="error", lifespan="off", timeout_graceful_shutdown=1, access_log=False
         )
         server = uvicorn.Server(config)
         listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        port = listening.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.cookies = [
+            {"name": f"{COOKIE}-{port}{suffix}", "value": self._session(app), "url": self.url}
+            for app, suffix in ((self.app, ""), (self.other, "-hostile"))
+        ]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

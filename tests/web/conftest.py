@@ -7,7 +7,6 @@ from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
 import holdfast
-from holdfast.domain.access import tokens as access_tokens
 from holdfast.domain.access.roles import Role
 from holdfast.web import asgi
 from holdfast.web.server import Server
@@ -40,17 +39,6 @@ def all_routes(site):
             yield route.path.replace("{id:int}", "1"), route.methods
         else:
             assert isinstance(route, Mount)
-
-
-#: The servers of these tests are separate processes, with real hashes.
-ALONE = ("test_browser", "test_server")
-
-
-@pytest.fixture(autouse=True)
-def cheap_hashes(request, monkeypatch):
-    """Tests create hundreds of tokens, and the hash of a token is slow on purpose."""
-    if request.path.stem not in ALONE:
-        monkeypatch.setitem(access_tokens._SCRYPT_COST, "n", 2)
 
 
 @pytest.fixture

@@ -15,8 +15,13 @@ from holdfast.store.engine.operation import query
 pytestmark = pytest.mark.one_backend
 
 
-def get(url):
-    with urllib.request.urlopen(url, timeout=60) as answer:
+def ask(url, token=None):
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60)
+
+
+def get(url, token=None):
+    with ask(url, token) as answer:
         return answer.read()
 
 
@@ -26,7 +31,8 @@ def test_it_serves_until_it_is_stopped(app, make_server):
     server.start()
     try:
         assert get(f"{server.url}/healthz") == b"ok\n"
-        assert json.loads(get(f"{server.url}/api/v1/me"))["data"]["role"] == Role.ADMIN
+        token = app.store.credentials.add("ci", Role.VIEWER, actor="ada")
+        assert json.loads(get(f"{server.url}/api/v1/me", token))["data"]["role"] == Role.VIEWER
     finally:
         server.stop()
     assert not server._thread.is_alive()
@@ -66,7 +72,7 @@ def test_a_page_that_is_open_does_not_keep_it(app, make_server):
     """Its stream ends in order; it is not cut off after the grace time."""
     server = make_server("127.0.0.1:0")
     server.start()
-    with urllib.request.urlopen(f"{server.url}/live", timeout=60) as stream:
+    with ask(f"{server.url}/live", app.store.credentials.add("ci", Role.VIEWER, actor="ada")) as stream:
         assert stream.readline().startswith(b"retry:")
         server._server.should_exit = True  # as a signal does
         stream.read()  # http.client.IncompleteRead: it was cut off

@@ -57,7 +57,7 @@ class Unauthenticated(HttpError):
     """Nobody is known to ask."""
 
     code, http_status = "E_UNAUTHENTICATED", 401
-    hint = "Send Authorization: Bearer TOKEN; holdfast token add makes one."
+    hint = "Send Authorization: Bearer TOKEN; holdfast token add makes one. A browser: holdfast token link."
 
 
 class Forbidden(HttpError):
@@ -99,9 +99,17 @@ class WrongHost(HttpError):
 
 
 class SlowDown(HttpError):
-    """Too many wrong tokens, or too many streams, from one place."""
+    """Too many wrong tokens, or too many streams of one caller."""
 
     code, http_status = "E_SLOW_DOWN", 429
+    hint = "Try again in a while."
+    retryable = True
+
+
+class Unavailable(HttpError):
+    """The store does not answer, and the caller is not known yet. The server's log says more."""
+
+    code, http_status = "E_UNAVAILABLE", 503
     hint = "Try again in a while."
     retryable = True
 

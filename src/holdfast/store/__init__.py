@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.store.access.audit import AuditedAction, AuditLog
     from holdfast.store.access.credentials import Credentials, IdempotencyKeys
     from holdfast.store.access.saved_filters import SavedFilters
+    from holdfast.store.access.sessions import Sessions
     from holdfast.store.batches.batches import Batches
     from holdfast.store.batches.inbox import InboxStore
     from holdfast.store.batches.queries import LedgerQueries
@@ -85,6 +86,7 @@ class Store:
     plans: Plans = noun("schedules.plans:Plans")
     audit_log: AuditLog = noun("access.audit:AuditLog")
     credentials: Credentials = noun("access.credentials:Credentials")
+    sessions: Sessions = noun("access.sessions:Sessions")
     saved_filters: SavedFilters = noun("access.saved_filters:SavedFilters")
     idempotency_keys: IdempotencyKeys = noun("access.credentials:IdempotencyKeys")
     database: Database = noun("engine.database:Database")

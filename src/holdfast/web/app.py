@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -51,7 +50,7 @@ class Site:
     def __init__(self, app: Holdfast, options: WebOptions) -> None:
         self.app = app
         self.options = options
-        self.authenticator = Authenticator(options, local_user=_local_user())
+        self.authenticator = Authenticator(options)
         self.live = LiveUpdates(self.read_changes)
         #: The URL of the store without its password.
         self.location = mask_store_url(app.url)
@@ -139,10 +138,3 @@ class Site:
                 self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
-
-
-def _local_user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "somebody"

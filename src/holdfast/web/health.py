@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -80,6 +79,5 @@ def routes(site: Site) -> list[BaseRoute]:
 def _check_access(site: Site, request: Request) -> None:
     """Accept the metrics token, which workers accept too, or any caller that the site knows."""
     expected = os.environ.get(TOKEN)
-    token = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if not (expected and hmac.compare_digest(token.encode(), expected.encode())):
-        site.authenticator.identify(site.store, request)
+    if not (expected and site.authenticator.check_metrics_token(expected, request)):
+        site.authenticator.identify(request, lambda: site.store)

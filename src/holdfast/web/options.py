@@ -19,14 +19,12 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 class WebOptions(Struct, frozen=True, kw_only=True):
     """The options of a site.
 
-    *hosts* are the names that it answers to, in addition to those of this machine. *anyone* is the role of callers
-    without a token, until the first token is created; None refuses them. *secure* restricts cookies to HTTPS.
+    *hosts* are the names that it answers to, in addition to those of this machine. *secure* restricts cookies to HTTPS.
     *proxy_header* names the person in requests from *proxy_from*; such people have *proxy_role*. *patience* is the
     timeout of reads. *session* is the lifetime of a session.
     """
 
     hosts: tuple[str, ...] = ()
-    anyone: Role | None = None
     secure: bool = False
     proxy_header: str | None = None
     proxy_from: tuple[str, ...] = ()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from holdfast.domain.access.roles import Role
 from holdfast.errors import ConfigurationError
 from holdfast.web.app import Site
 from holdfast.web.options import make_options
@@ -38,20 +37,19 @@ class _UvicornServer(uvicorn.Server):
 class Server:
     """A site on one address."""
 
-    def __init__(
-        self, app: Holdfast, address: str, *, hosts: list[str] | None = None, keyed: bool = False, **options: Any
-    ) -> None:
-        """Listen on *address*. If changes need a key (*keyed*), callers without a token may only read."""
+    def __init__(self, app: Holdfast, address: str, *, hosts: list[str] | None = None, **options: Any) -> None:
+        """Listen on *address*; port 0 takes any that is free.
+
+        Raises:
+            ConfigurationError: The address cannot be used, or nobody could sign in there.
+        """
         host, port = parse_address(address)
-        local = is_loopback(host)
-        if not local and not options.get("proxy_header") and not app.store.credentials.access_state(None).locked:
+        self.is_local = is_loopback(host)
+        if not self.is_local and not options.get("proxy_header") and not app.store.credentials.exist():
             hint = "Make a token first: holdfast token add NAME --role admin. Or listen on 127.0.0.1."
-            raise ConfigurationError(f"the dashboard on {host} would be open to everyone", hint=hint)
+            raise ConfigurationError(f"nobody could sign in on {host}: the store has no token", hint=hint)
         names = [*(hosts or []), *([] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host])]  # noqa: S104
-        # Under a name beyond this machine, callers without a token are refused.
-        only_local = local and not hosts and not options.get("proxy_header")
-        anyone = (Role.VIEWER if keyed else Role.ADMIN) if only_local else None
-        self.site = Site(app, make_options(hosts=names, anyone=anyone, **options))
+        self.site = Site(app, make_options(hosts=names, **options))
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"

@@ -74,8 +74,9 @@ def act(store):
 
 def serve(store):
     """What the dashboard does with each request, and an answer under an idempotency key."""
-    store.credentials.session_secret("drawn")
-    store.credentials.access_state("none")
+    store.credentials.form_secret("drawn")
+    store.credentials.find("none")
+    store.sessions.find(store.sessions.open("ada", Role.VIEWER, lifetime=timedelta(hours=1)))
     assert store.idempotency_keys.claim("ci", secrets.token_hex(4), "digest") is None
 
 

@@ -59,6 +59,7 @@ class Visitor:
         self.stage = stage
         self.context = browser.new_context(viewport={"width": 1200, "height": 760}, **options)
         self.context.set_default_timeout(PATIENCE)
+        self.context.add_cookies(stage.cookies)
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from holdfast.domain.access.roles import Role
-from holdfast.errors import ConfigurationError
+from holdfast.domain.jobs.selector import Selector
+from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.web.api.openapi import BASE
 from holdfast.web.api.router import ENDPOINTS
 from holdfast.web.security.authentication import PUBLIC_PATHS
@@ -56,31 +57,52 @@ def test_a_site_that_is_mounted_is_never_open(site):
     assert Client(site).get("/api/v1/me").status_code == 401
 
 
-def test_on_this_machine_anyone_is_let_in_until_the_first_token(app, make_server):
-    """But not through a proxy, and not under another name."""
-    client = Client(make_server("127.0.0.1:0").site)
-    assert client.get("/api/v1/me").json()["data"]["role"] == "admin"
-    assert client.get("/api/v1/me", headers={"x-forwarded-for": "10.0.0.1"}).status_code == 401
-    assert client.get("/api/v1/me", headers={"host": "evil.example"}).status_code == 421
-    app.store.credentials.add("ci", Role.VIEWER, actor="ada")
-    assert client.get("/api/v1/me").status_code == 401
-    app.store.credentials.revoke("ci")
-    assert client.get("/api/v1/me").status_code == 401
+def test_nobody_is_let_in_on_this_machine_either(app, make_server):
+    """E6.1: neither another user of the machine nor a stranger behind a proxy that sends no header of its own."""
+    site = make_server("127.0.0.1:0").site
+    local = Client(site, client=("127.0.0.1", 50000))
+    nginx = {"host": "127.0.0.1:8320", "connection": "close"}  # what `proxy_pass http://127.0.0.1:8320` sends
+    for headers in ({}, nginx, {"x-forwarded-for": "10.0.0.1"}):
+        assert local.get("/api/v1/me", headers=headers).status_code == 401
+        assert local.get("/", headers=headers).headers["location"].startswith("/login")
+        body = {"kind": "command", "payload": {"argv": ["id"], "cwd": "/"}}
+        assert local.post("/api/v1/jobs", json=body, headers=headers).status_code == 401
+    assert app.views.count(Selector()).count == 0
+    assert app.store.audit_log.page() == []
 
 
-def test_where_changes_need_a_key_anyone_may_only_read(make_server):
-    """HTTP is no way around the key of the command line."""
-    client = Client(make_server("127.0.0.1:0", keyed=True).site)
-    assert client.get("/api/v1/me").json()["data"]["role"] == "viewer"
-    client.change("/queues/action", 403, queue="q", paused=True)
+def test_a_command_needs_a_person_who_is_signed_in(admin, operator, viewer, app):
+    """E6.1: its audit entry names them."""
+    body = {"kind": "command", "payload": {"argv": ["id"], "cwd": "/"}}
+    assert viewer.post("/api/v1/jobs", json=body).status_code == 403
+    assert operator.post("/api/v1/jobs", json=body).status_code == 403
+    assert admin.post("/api/v1/jobs", json=body).status_code == 201
+    assert [entry.actor for entry in app.store.audit_log.page()] == ["admin"]
 
 
 def test_another_address_is_refused_without_tokens(app, make_server):
-    with pytest.raises(ConfigurationError, match="would be open to everyone") as caught:
+    with pytest.raises(ConfigurationError, match="nobody could sign in") as caught:
         make_server("0.0.0.0:0")
     assert "holdfast token add" in caught.value.hint
     app.store.credentials.add("ci", Role.VIEWER, actor="ada")
     assert Client(make_server("0.0.0.0:0").site).get("/api/v1/me").status_code == 401
+
+
+def test_strangers_learn_nothing_about_a_store_that_is_down(site, tokens, monkeypatch):
+    """E6.5: an error of the store names its host and user; it goes to the log."""
+
+    def down():
+        raise StoreUnavailable("connection to server at db.internal, user shop, failed")
+
+    monkeypatch.setattr(site.authenticator, "_uses", None)
+    monkeypatch.setattr(type(site), "store", property(lambda _: down()))
+    for client, status in ((Client(site), 401), (Client(site, tokens[Role.ADMIN]), 503)):
+        answer = client.get("/api/v1/me")
+        assert (answer.status_code, "db.internal" in answer.text) == (status, False)
+    for path, form in (("/login", {"token": tokens[Role.ADMIN]}), ("/metrics", None)):
+        headers = {"authorization": f"Bearer {tokens[Role.ADMIN]}"}
+        answer = Client(site).post(path, data=form) if form else Client(site).get(path, headers=headers)
+        assert (answer.status_code, "db.internal" in answer.text) == (503, False), path
 
 
 def test_a_proxy_is_trusted_from_named_addresses_alone(make_site):
@@ -114,7 +136,7 @@ def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
     """Access is checked before each event."""
 
     site.live = type(site.live)(site.read_changes, interval_s=0.05, keep_alive_s=0.05)
-    caller = site.authenticator.by_token(site.store, tokens[Role.VIEWER], None)
+    caller = site.authenticator.by_token(site.store, tokens[Role.VIEWER])
 
     async def listen():
         lines = []
@@ -131,7 +153,7 @@ def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
 
 def test_filters_that_pages_save_are_written_down(admin, site, app, tokens):
     """The audit log has the same entries as for the API."""
-    caller = site.authenticator.by_token(site.store, tokens[Role.ADMIN], None)
+    caller = site.authenticator.by_token(site.store, tokens[Role.ADMIN])
     form = {"form_token": site.authenticator.form_token(site.store, caller)}
     assert admin.post("/filters", data={**form, "name": "mine", "filter": "state=dead"}).status_code == 303
     assert admin.post("/filters/drop?name=mine", data=form).status_code == 303

@@ -1,17 +1,18 @@
-"""Tokens: verification, revocation, and the limit on failed logins."""
+"""Tokens: verification, revocation, and the limit on wrong secrets."""
 
 from __future__ import annotations
 
 import sqlite3
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
 from holdfast.domain.access.roles import Role
-from holdfast.errors.http import HttpError, SlowDown
-from holdfast.web.security.authentication import FREE_FAILURES, FailedLogins
+from holdfast.web.security import authentication
+from holdfast.web.security.authentication import MAX_FAILURES_PER_S
+from holdfast.web.security.sessions import COOKIE
+from holdfast.worker.metrics import TOKEN as METRICS_TOKEN
 from tests.support.processes import wait_until
 from tests.web.conftest import Client
 
@@ -27,43 +28,43 @@ def test_a_revoked_token_opens_nothing_at_once(viewer, app):
     assert viewer.get("/api/v1/me").status_code == 401
 
 
-def test_who_guesses_is_slowed_down_and_nobody_else(site, tokens):
-    """By address; a token that was verified before is not delayed."""
-    client = Client(site, tokens[Role.VIEWER])
-    assert client.get("/api/v1/me").status_code == 200
-    wrong = {"authorization": "Bearer hf_00000000_" + "a" * 43}
-    statuses = [Client(site).get("/api/v1/me", headers=wrong).status_code for _ in range(FREE_FAILURES + 1)]
-    assert statuses == [401] * FREE_FAILURES + [429]
-    assert client.get("/api/v1/me").status_code == 200
+WRONG = "hf_00000000_" + "a" * 43
 
 
-def test_other_addresses_do_not_wait():
-    failed = FailedLogins()
-    for _ in range(FREE_FAILURES):
-        failed.add("10.0.0.1")
-    with pytest.raises(SlowDown):
-        failed.check("10.0.0.1")
-    failed.check("10.0.0.2")
-    failed.clear("10.0.0.1")
-    failed.check("10.0.0.1")
+def test_wrong_secrets_are_limited_per_server(site, tokens, monkeypatch):
+    """E6.5: a flat limit for tokens, cookies, links and the metrics token. Right ones are never delayed."""
+    monkeypatch.setenv(METRICS_TOKEN, "short")
+    stand_still(monkeypatch)
+    stranger = Client(site, client=("127.0.0.1", 50000))
+    tries = (
+        lambda: stranger.get("/api/v1/me", headers={"authorization": f"Bearer {WRONG}"}),
+        lambda: stranger.get("/api/v1/me", headers={"cookie": f"{COOKIE}=wrong"}),
+        lambda: stranger.post("/login", data={"token": WRONG}),
+        lambda: stranger.get("/metrics", headers={"authorization": "Bearer wrong"}),
+        lambda: stranger.post("/sign-in", data={"link": "wrong", "name": "eve"}),
+    )
+    statuses = [tries[number % len(tries)]().status_code for number in range(MAX_FAILURES_PER_S)]
+    assert set(statuses) == {401, 404}
+    assert {attempt().status_code for attempt in tries} == {429}
+    assert stranger.get("/metrics", headers={"authorization": "Bearer short"}).status_code == 429
+    assert Client(site, tokens[Role.VIEWER]).get("/api/v1/me").status_code == 200
+    assert stranger.post("/login", data={"token": tokens[Role.VIEWER]}).status_code == 303
 
 
-def test_guesses_that_come_at_once_are_counted_too(site, tokens):
-    """Parallel attempts are limited like sequential ones."""
-    wrong = "hf_00000000_" + "a" * 43
-    begin = threading.Barrier(4 * FREE_FAILURES)
+def test_the_limit_ends_after_a_second(site, tokens, monkeypatch):
+    clock = stand_still(monkeypatch)
+    for _ in range(MAX_FAILURES_PER_S):
+        assert Client(site, WRONG).get("/api/v1/me").status_code == 401
+    assert Client(site, WRONG).get("/api/v1/me").headers["retry-after"] == "1"
+    clock[0] += 1.1
+    assert Client(site, WRONG).get("/api/v1/me").status_code == 401
 
-    def guess(_):
-        begin.wait(60)
-        try:
-            site.authenticator.by_token(site.store, wrong, "10.0.0.9")
-        except HttpError as problem:
-            return problem.http_status
 
-    with ThreadPoolExecutor(4 * FREE_FAILURES) as pool:
-        statuses = list(pool.map(guess, range(4 * FREE_FAILURES)))
-    assert statuses.count(429) >= FREE_FAILURES
-    assert set(statuses) == {401, 429}
+def stand_still(monkeypatch):
+    """The clock of the limit, which the test moves."""
+    clock = [1000.0]
+    monkeypatch.setattr(authentication, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    return clock
 
 
 def test_a_read_waits_for_no_writer(site, make_site, tokens, app, real_database):

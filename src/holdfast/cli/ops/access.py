@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
@@ -14,8 +16,14 @@ from holdfast.cli.text import age, stamp, table
 from holdfast.domain.access.roles import AuditEntry, Role
 from holdfast.domain.access.tokens import Credential
 from holdfast.output.printer import Line
+from holdfast.worker.metrics import parse_address
 
-_ROLES = "viewer looks, operator acts, admin adds programs and removes."
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+#: How long a sign-in link can be used.
+LINK_LIFETIME = timedelta(minutes=10)
+_ROLES = "viewer reads, operator acts, admin adds commands and deletes."
 
 
 class TokenView(Struct, frozen=True):
@@ -38,9 +46,24 @@ class TokenAddAnswer(Struct, frozen=True):
     token: str
 
 
+class LinkAnswer(Struct, frozen=True):
+    """A link that signs one person in, once, before *expires_at*."""
+
+    link: str
+    role: Role
+    expires_at: datetime
+
+
+class SignedOut(Struct, frozen=True):
+    """The sessions of a person that were ended."""
+
+    name: str
+    sessions: int
+
+
 @click.group("token", cls=CommandGroup)
 def token() -> None:
-    """Make, list and revoke tokens for the dashboard and the API. The first one locks the door for good."""
+    """Make, list and revoke tokens and sign-in links for the dashboard and the API."""
 
 
 @command("add", group=token, answers=TokenAddAnswer, changes=True)
@@ -63,10 +86,41 @@ def ls(session: CliSession) -> None:
 @command("rm", group=token, answers=TokenView, changes=True)
 @click.argument("name")
 def rm(session: CliSession, *, name: str) -> None:
-    """Revoke a token, by its name or prefix: from the next request on it opens nothing. The last one locks all out."""
+    """Revoke a token, by its name or prefix: it and its sessions fail from the next request on."""
     target = lambda revoked: f"token={revoked[0].name}"  # noqa: E731 - NAME may be a prefix
     view = _token_view(session.actions.audited("token rm", target).credentials.revoke(name))
     session.output.value(view, lambda: [f"{view.name} ({view.prefix}) is revoked"])
+
+
+@command("link", group=token, answers=LinkAnswer, changes=True)
+@click.option("--role", type=click.Choice([*map(str, Role)]), default="admin", show_default=True, help=_ROLES)
+@click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
+def link(session: CliSession, *, role: str, opens: bool) -> None:
+    """Print a link that signs one person in to the dashboard on this machine, once, within 10 minutes.
+
+    The dashboard must run (holdfast web, or holdfast up --web) where the setting web says.
+    """
+    store = session.actions.audited("token link", f"link={role}", changes=bool)
+    host, port = parse_address(session.setting("web"))
+    base = f"http://{host if host == 'localhost' else '127.0.0.1'}:{port}"
+    address = sign_in_link(store, base, Role(role))
+    if opens:
+        webbrowser.open(address)
+    answer = LinkAnswer(address, Role(role), datetime.now(UTC) + LINK_LIFETIME)
+    session.output.value(answer, lambda: [address])
+
+
+def sign_in_link(store: Store, base: str, role: Role) -> str:
+    """A new sign-in link for the server at *base*."""
+    return f"{base}/sign-in?link={store.sessions.add_link(role, lifetime=LINK_LIFETIME)}"
+
+
+@command("sign-out", group=token, answers=SignedOut, changes=True)
+@click.argument("name")
+def sign_out(session: CliSession, *, name: str) -> None:
+    """End all sessions of a person, on every server. A token of that name stays valid."""
+    ended = session.actions.audited("token sign-out", f"person={name}").sessions.close_all(name)
+    session.output.value(SignedOut(name, ended), lambda: [f"sessions of {name} that were ended: {ended}"])
 
 
 def _token_view(each: Credential) -> TokenView:

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.cli.command import Items, command
-from holdfast.cli.ops.web import build_server
+from holdfast.cli.ops.web import build_server, print_link
 from holdfast.cli.ops.worker import build_worker, print_notice, run_worker, start_log, worker_options
 from holdfast.cli.session import CliSession, load_app
 from holdfast.cli.text import age, table
@@ -160,6 +160,7 @@ def up(session: CliSession, *, detach: bool, with_web: bool, **flags: Any) -> No
         server = build_server(session, app, session.setting("web"))
         server.start()
         print_notice(f"the dashboard is at {server.url}")
+        print_link(session, server)
     print_notice("up; leave with Ctrl-C, look with holdfast top")
     worker = build_worker(session, app, settings)
     run_worker(session, app, worker, settings, on_start=lambda: pid_file.write(_status(pid_file, worker, app.url)))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import webbrowser
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 
 from holdfast.cli.command import command, with_options
-from holdfast.cli.ops.worker import APP, LOG, print_notice, start_log
+from holdfast.cli.ops.access import sign_in_link
+from holdfast.cli.ops.worker import APP, LOG, logs_json, print_notice, start_log
 from holdfast.cli.session import CliSession, load_app
-from holdfast.errors import ConfigurationError
+from holdfast.domain.access.roles import Role
+from holdfast.errors import ConfigurationError, Refused
 from holdfast.store import open_store
 
 if TYPE_CHECKING:
@@ -26,16 +30,18 @@ class WebAnswer(Struct, frozen=True):
 @command("web", answers=WebAnswer)
 @APP
 @click.option("--listen", "web", metavar="HOST:PORT", help="Where to listen. [127.0.0.1:8320]")
+@click.option("--open", "opens", is_flag=True, help="Open the sign-in link in a browser.")
 @with_options(*LOG)
-def web(session: CliSession, **flags: Any) -> None:
-    """Serve the dashboard and the HTTP API until told to stop.
+def web(session: CliSession, *, opens: bool, **flags: Any) -> None:
+    """Serve the dashboard and the HTTP API until a signal arrives.
 
-    It listens on this machine alone, where anybody may look and act until the first token is made (holdfast token add).
-    Another address is refused while nobody would be asked for a token, and so is a named store that is not there.
+    It listens on this machine and prints a link that signs you in: it works once, within 10 minutes. Nobody else may
+    look or act. For more people make tokens (holdfast token add); another address needs one first. A later link comes
+    from holdfast token link. A named store that does not exist is refused.
 
     \b
     Examples:
-      holdfast web
+      holdfast web --open
       holdfast web --listen 0.0.0.0:8320
     """
     settings = start_log(session, flags)
@@ -45,12 +51,38 @@ def web(session: CliSession, **flags: Any) -> None:
     app = load_app(settings["app"], url=session.url_flag)
     server = build_server(session, app, settings["web"])
     print_notice(f"the dashboard of {server.site.location} is at {server.url}")
+    link = print_link(session, server)
+    if opens and link is not None:
+        webbrowser.open(link)
     server.run()
     session.output.value(WebAnswer(server.url), lambda: ())
 
 
+def print_link(session: CliSession, server: Server) -> str | None:
+    """Print a link that signs in, for a server on this machine. A log that others may read does not get it."""
+    if not server.is_local:
+        return None
+    if logs_json() or _is_journal(2):
+        print_notice("for a sign-in link: holdfast token link")
+        return None
+    try:
+        session.check_key()
+        role = Role.ADMIN
+    except Refused:  # HTTP is no way around the key of the command line
+        role = Role.VIEWER
+    link = sign_in_link(server.site.app.store, server.url, role)
+    print_notice(f"sign in once within 10 minutes: {link}")
+    return link
+
+
+def _is_journal(descriptor: int) -> bool:
+    """Whether systemd's journal reads this stream."""
+    status = os.fstat(descriptor)
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
 def build_server(session: CliSession, app: Any, address: str) -> Server:
-    """Build the configured server; it already listens. Raises ConfigurationError for an open, unprotected address."""
+    """Build the configured server; it already listens. Raises ConfigurationError where nobody could sign in."""
     try:
         from holdfast.web.server import Server
     except ImportError as error:
@@ -60,7 +92,6 @@ def build_server(session: CliSession, app: Any, address: str) -> Server:
         app,
         address,
         hosts=session.setting("web_hosts"),
-        keyed=session.setting("api_key_sha256") is not None,
         secure=session.setting("web_secure") == "on",
         proxy_header=session.setting("web_proxy_header"),
         proxy_from=session.setting("web_proxy_from"),

@@ -1,4 +1,7 @@
-"""Access tokens: how they are drawn, and how their secrets are checked."""
+"""Access tokens, and the other secrets of the dashboard: how they are drawn, and how they are checked.
+
+Every secret here is 256 random bits, which nobody can guess. A plain SHA-256 is enough to store them.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,11 @@ from holdfast.domain.access.roles import Role
 
 
 class Credential(Struct, frozen=True):
-    """A token as the store keeps it: its public prefix, and the hash of its secret."""
+    """A token as the store keeps it: its public prefix, and its hash."""
 
     prefix: str
     name: str
     role: Role
-    salt: str
     hash: str
     actor: str
     created_at: datetime
@@ -28,9 +30,7 @@ class Credential(Struct, frozen=True):
 
 
 #: ``hf_`` and the public prefix, then the secret.
-_TOKEN = re.compile(r"(hf_[a-z0-9]{8})_([A-Za-z0-9_-]{32,64})")
-#: The cost of one guess: 16 MiB and about 40 ms. Tokens are random, so a higher cost adds no protection.
-_SCRYPT_COST = {"n": 2**14, "r": 8, "p": 1, "maxmem": 64 * 2**20, "dklen": 32}
+_TOKEN = re.compile(r"(hf_[a-z0-9]{8})_[A-Za-z0-9_-]{32,64}")
 
 
 class NewToken(Struct, frozen=True):
@@ -38,28 +38,32 @@ class NewToken(Struct, frozen=True):
 
     text: str
     prefix: str
-    salt: str
     hash: str
 
 
 def draw_token() -> NewToken:
-    """A random token: 256 bits behind a public prefix."""
+    """A random token behind a public prefix."""
     prefix = f"hf_{secrets.token_hex(4)}"
-    secret, salt = secrets.token_urlsafe(32), secrets.token_hex(16)
-    return NewToken(f"{prefix}_{secret}", prefix, salt, hash_secret(secret, salt))
+    text = f"{prefix}_{draw_secret()}"
+    return NewToken(text, prefix, hash_secret(text))
 
 
-def split_token(text: str) -> tuple[str, str] | None:
-    """The public prefix and the secret of a token; None if the text is not a token."""
+def draw_secret() -> str:
+    """A random text of 256 bits: the cookie of a session, or a sign-in link."""
+    return secrets.token_urlsafe(32)
+
+
+def prefix_of(text: str) -> str | None:
+    """The public prefix of a token; None if the text is not a token."""
     match = _TOKEN.fullmatch(text)
-    return None if match is None else (match[1], match[2])
+    return None if match is None else match[1]
 
 
-def hash_secret(secret: str, salt: str) -> str:
-    """The stored hash of a secret."""
-    return hashlib.scrypt(secret.encode(), salt=bytes.fromhex(salt), **_SCRYPT_COST).hex()
+def hash_secret(secret: str) -> str:
+    """The stored hash of a token, a cookie or a link."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
-def is_secret_of(secret: str, *, salt: str, expected: str) -> bool:
-    """Whether the secret matches; takes the same time for a wrong one."""
-    return hmac.compare_digest(hash_secret(secret, salt), expected)
+def is_secret_of(secret: str, expected: str) -> bool:
+    """Whether the secret has this hash; takes the same time for a wrong one."""
+    return hmac.compare_digest(hash_secret(secret), expected)

@@ -1,8 +1,6 @@
-"""Credentials: tokens of people and programs, the secret that signs sessions, idempotency keys of requests."""
+"""Credentials: tokens of people and programs, the secret that signs forms, idempotency keys of requests."""
 
 from __future__ import annotations
-
-from datetime import datetime
 
 from msgspec import Struct
 
@@ -12,20 +10,16 @@ from holdfast.domain.names import checked_actor, checked_name
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.engine.operation import Noun, query
 
-SESSION_SECRET = "session"  # noqa: S105 - the name of a secret
+FORM_SECRET = "form"  # noqa: S105 - the name of a secret
 
 
-class AccessState(Struct, frozen=True):
-    """The data that authenticates a request. *locked*: a credential was created once, even if it is revoked now."""
+class ValidCredential(Struct, frozen=True):
+    """A token that is not revoked."""
 
-    locked: bool
-    secret: str | None
-    prefix: str | None
-    name: str | None
-    role: Role | None
-    salt: str | None
-    hash: str | None
-    revoked_at: datetime | None
+    prefix: str
+    name: str
+    role: Role
+    hash: str
 
 
 class Credentials(Noun):
@@ -40,7 +34,7 @@ class Credentials(Noun):
         checked_name(name, label="the name")
         checked_actor(name)
         drawn = draw_token()
-        values = {"prefix": drawn.prefix, "salt": drawn.salt, "hash": drawn.hash}
+        values = {"prefix": drawn.prefix, "hash": drawn.hash}
         if not self._backend.run(
             query("insert_credential", name=name, role=role, actor=checked_actor(actor), **values)
         ):
@@ -66,17 +60,21 @@ class Credentials(Noun):
         """Record when a token was used, to the minute."""
         self._backend.run(query("touch_credential", prefix=prefix), repeatable=True)
 
-    def access_state(self, prefix: str | None) -> AccessState:
-        """The data that authenticates a request with a token of this prefix, or without a token."""
-        rows: list[AccessState] = self._fetch("get_access_state", AccessState, prefix=prefix)
-        return rows[0]
+    def find(self, prefix: str) -> ValidCredential | None:
+        """The valid token with this prefix."""
+        rows: list[ValidCredential] = self._fetch("get_valid_credential", ValidCredential, prefix=prefix)
+        return rows[0] if rows else None
 
-    def session_secret(self, draw: str) -> str:
-        """The secret that signs sessions on all servers of this store: *draw*, unless one was stored before."""
-        rows = self._fetch("get_secret", name=SESSION_SECRET)
+    def exist(self) -> bool:
+        """Whether anybody has a valid token."""
+        return bool(self._fetch("has_valid_credential")[0][0])
+
+    def form_secret(self, draw: str) -> str:
+        """The secret that signs forms on all servers of this store: *draw*, unless one was stored before."""
+        rows = self._fetch("get_secret", name=FORM_SECRET)
         if not rows:
-            self._backend.run(query("insert_secret", name=SESSION_SECRET, value=draw), repeatable=True)
-            rows = self._fetch("get_secret", name=SESSION_SECRET)
+            self._backend.run(query("insert_secret", name=FORM_SECRET, value=draw), repeatable=True)
+            rows = self._fetch("get_secret", name=FORM_SECRET)
         return str(rows[0][0])
 
 

@@ -1,7 +1,7 @@
--- Access: audit log, tokens, secrets, saved filters and idempotency keys.
+-- Access: audit log, tokens, sessions, secrets, saved filters and idempotency keys.
 
 -- fragment: credential_columns
-prefix, name, role, salt, hash, actor, created_at, last_used_at, revoked_at
+prefix, name, role, hash, actor, created_at, last_used_at, revoked_at
 
 -- name: insert_audit_entry
 -- Record an action.
@@ -24,8 +24,8 @@ LIMIT :limit::bigint
 
 -- name: insert_credential
 -- Create a token, unless its name or prefix is taken.
-INSERT INTO holdfast.credential (prefix, name, role, salt, hash, actor, created_at)
-VALUES (:prefix, :name, :role, :salt, :hash, :actor, (SELECT holdfast.now()))
+INSERT INTO holdfast.credential (prefix, name, role, hash, actor, created_at)
+VALUES (:prefix, :name, :role, :hash, :actor, (SELECT holdfast.now()))
 ON CONFLICT DO NOTHING
 RETURNING prefix
 
@@ -45,12 +45,43 @@ RETURNING {credential_columns}
 UPDATE holdfast.credential SET last_used_at = (SELECT holdfast.now())
 WHERE prefix = :prefix AND (last_used_at IS NULL OR last_used_at < (SELECT holdfast.now()) - {one_minute})
 
--- name: get_access_state
--- Read all that a request needs: whether tokens exist, the session secret, and the token it names.
-SELECT EXISTS (SELECT FROM holdfast.credential AS credential) AS locked,
-    (SELECT value FROM holdfast.secret WHERE name = 'session') AS secret,
-    credential.prefix, credential.name, credential.role, credential.salt, credential.hash, credential.revoked_at
-FROM (SELECT 1) AS single_row LEFT JOIN holdfast.credential AS credential ON credential.prefix = :prefix
+-- name: get_valid_credential
+-- Find a valid token by its public prefix.
+SELECT prefix, name, role, hash FROM holdfast.credential WHERE prefix = :prefix AND revoked_at IS NULL
+
+-- name: has_valid_credential
+-- Say whether anybody has a valid token.
+SELECT EXISTS (SELECT FROM holdfast.credential WHERE revoked_at IS NULL)
+
+-- name: get_credential_named
+-- Find the valid token of this name.
+SELECT prefix FROM holdfast.credential WHERE name = :name AND revoked_at IS NULL
+
+-- name: insert_session
+-- Keep a session, or a link that opens one.
+INSERT INTO holdfast.session (hash, is_link, name, role, prefix, created_at, expires_at)
+VALUES (:hash, :is_link, :name, :role, :prefix, (SELECT holdfast.now()), (SELECT holdfast.now()) + :lifetime::interval)
+RETURNING hash
+
+-- name: get_session
+-- Find a valid session by the hash of its cookie. The session of a token ends with the token.
+SELECT session.hash, session.name, session.role, session.prefix FROM holdfast.session AS session
+WHERE session.hash = :hash AND NOT session.is_link AND session.expires_at > (SELECT holdfast.now())
+    AND (session.prefix IS NULL OR EXISTS (SELECT FROM holdfast.credential AS credential
+        WHERE credential.prefix = session.prefix AND credential.revoked_at IS NULL))
+
+-- name: use_link
+-- Take a link that opens a session. Of several requests with one link, one gets its row.
+DELETE FROM holdfast.session WHERE hash = :hash AND is_link AND expires_at > (SELECT holdfast.now())
+RETURNING role
+
+-- name: delete_session
+-- Sign out of one session.
+DELETE FROM holdfast.session WHERE hash = :hash RETURNING hash
+
+-- name: delete_sessions_of
+-- Sign a person out of all sessions.
+DELETE FROM holdfast.session WHERE name = :name AND NOT is_link RETURNING hash
 
 -- name: insert_secret
 -- Store a secret. The first value stays.

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
-from typing import TYPE_CHECKING
+import secrets
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
 from holdfast.errors.http import Forbidden
-from holdfast.web.security.sessions import signature
-
-if TYPE_CHECKING:
-    from holdfast.web.security.authentication import Caller
+from holdfast.store import Store
 
 MAX_FIELDS = 2000
 FORM_TYPE = "application/x-www-form-urlencoded"
@@ -36,9 +34,17 @@ def _host_of(origin: str) -> str | None:
         return None
 
 
-def form_token(secret: str, caller: Caller) -> str:
-    """The token for the forms of one caller and session; other sites cannot know it."""
-    return signature(secret, "form", f"{caller.prefix or caller.name}.{caller.nonce}")
+class FormTokens:
+    """Makes the tokens of forms. The signing secret is in the store, so that all its servers share it."""
+
+    def __init__(self) -> None:
+        self._secret: str | None = None
+
+    def token(self, store: Store, owner: str) -> str:
+        """The token for the forms of one session, token or person; other sites cannot know it."""
+        if self._secret is None:  # it never changes, so one read is enough
+            self._secret = store.credentials.form_secret(secrets.token_hex(32))
+        return hmac.new(self._secret.encode(), f"form:{owner}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
 def check_form_token(expected: str, content_type: str, body: bytes) -> None:

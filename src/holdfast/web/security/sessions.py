@@ -1,95 +1,41 @@
-"""Sessions: login and logout, and the signed cookies that stand for a token which was shown once."""
+"""Signing in and out: with a token, or with a link that works once. A cookie stands for the session in the store."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import secrets
-import threading
-import time
-from collections import OrderedDict
-from datetime import timedelta
+import ipaddress
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Via
-from holdfast.errors.http import HttpError, Unauthenticated
-from holdfast.store import Store
-from holdfast.store.access.credentials import AccessState
+from holdfast.errors import Conflict, InvalidInput, NotFound
+from holdfast.errors.http import Forbidden, HttpError
 from holdfast.web.request import address_of, caller_of, error_answer, render
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site
 
 COOKIE = "holdfast_session"
-#: Sessions whose logout this server remembers.
-MAX_CLOSED_SESSIONS = 10_000
-#: The header of every 401 answer.
-CHALLENGE = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
+#: The path of sign-in links.
+LINK_PATH = "/sign-in"
 
 
-class Sessions:
-    """Creates, verifies and closes sessions. The signing secret is in the store, so that all its servers share it.
+def cookie_name(connection: HTTPConnection, *, secure: bool) -> str:
+    """The name of the session's cookie.
 
-    A logout is known to this server alone, while it runs. Other servers of the store accept the cookie until it
-    expires, or until its token is revoked.
+    It holds the port and the mount path: browsers share cookies between all ports of a host, and would mix up two
+    dashboards. With the prefix ``__Host-`` a browser takes the cookie by HTTPS and from this host alone.
     """
-
-    def __init__(self, lifetime: timedelta) -> None:
-        self._lifetime = lifetime
-        self._secret: str | None = None
-        self._closed: OrderedDict[str, None] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def secret(self, store: Store) -> str:
-        """The key that signs cookies and forms; it never changes, so one read is enough."""
-        if self._secret is None:
-            self._secret = store.credentials.session_secret(secrets.token_hex(32))
-        return self._secret
-
-    def create(self, store: Store, prefix: str | None) -> str:
-        expires = int(time.time() + self._lifetime.total_seconds())
-        body = f"{prefix}.{expires}.{secrets.token_hex(8)}"
-        return f"{body}.{signature(self.secret(store), 'session', body)}"
-
-    def verify(self, store: Store, cookie: str) -> tuple[AccessState, str]:
-        """The credential and the nonce of a session."""
-        body, _, signed = cookie.rpartition(".")
-        fields = body.split(".")
-        if len(fields) != 3 or len(cookie) > 300:
-            raise Unauthenticated("this session is none of ours", headers=CHALLENGE)
-        prefix, expires, nonce = fields
-        credential = store.credentials.access_state(prefix)
-        expected = "" if credential.secret is None else signature(credential.secret, "session", body)
-        if not expected or not hmac.compare_digest(expected.encode(), signed.encode("utf-8", "replace")):
-            raise Unauthenticated("this session is none of ours", headers=CHALLENGE)
-        if int(expires) < time.time():
-            raise Unauthenticated("this session is over", headers=CHALLENGE)
-        if self.is_closed(nonce):
-            raise Unauthenticated("this session was signed out of", headers=CHALLENGE)
-        return credential, nonce
-
-    def close(self, nonce: str) -> None:
-        """Refuse the cookie of a session from now on, and all copies of it."""
-        with self._lock:
-            self._closed[nonce] = None
-            while len(self._closed) > MAX_CLOSED_SESSIONS:
-                self._closed.popitem(last=False)
-
-    def is_closed(self, nonce: str) -> bool:
-        with self._lock:
-            return nonce in self._closed
-
-
-def signature(secret: str, purpose: str, text: str) -> str:
-    """An HMAC that is valid for one purpose only."""
-    return hmac.new(secret.encode(), f"{purpose}:{text}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+    _, _, port = connection.headers.get("host", "").rpartition(":")
+    place = f"{port if port.isascii() and port.isdigit() else ''}{connection.scope.get('root_path', '')}"
+    suffix = re.sub(r"[^A-Za-z0-9]+", "-", place).strip("-")
+    return ("__Host-" if secure else "") + COOKIE + (f"-{suffix}" if suffix else "")
 
 
 def login_url(root: str, path: str, query: bytes) -> str:
@@ -99,40 +45,92 @@ def login_url(root: str, path: str, query: bytes) -> str:
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    async def show(request: Request) -> Response:
-        return _page(request, request.query_params.get("next", ""))
+    async def show_login(request: Request) -> Response:
+        return _page(request, "login.html", next=_local_path(request.query_params.get("next", "")))
+
+    async def show_link(request: Request) -> Response:
+        return _page(request, "sign_in.html", link=request.query_params.get("link", ""))
 
     async def login(request: Request) -> Response:
-        try:
-            form = dict(parse_qsl((await request.body()).decode("latin-1"), max_num_fields=20))
-        except ValueError:
-            raise HttpError("the form cannot be read", hint="Load the page again.") from None
-        return await run_in_threadpool(_login, site, request, form)
+        return await run_in_threadpool(_login, site, request, await _form(request))
+
+    async def use_link(request: Request) -> Response:
+        return await run_in_threadpool(_use_link, site, request, await _form(request))
 
     async def logout(request: Request) -> Response:
         caller = caller_of(request.scope)
-        if caller.nonce:
-            site.authenticator.sessions.close(caller.nonce)
+        if caller.session:
+            await run_in_threadpool(site.app.store.sessions.close, caller.session)
         answer = RedirectResponse(f"{_root(request)}/login", 303)
-        answer.delete_cookie(COOKIE, path=_root(request) or "/")
+        secure = site.options.secure
+        answer.delete_cookie(cookie_name(request, secure=secure), path=_cookie_path(request, secure), secure=secure)
         return answer
 
     post = ["POST"]
-    return [Route("/login", show), Route("/login", login, methods=post), Route("/logout", logout, methods=post)]
+    return [
+        Route("/login", show_login),
+        Route("/login", login, methods=post),
+        Route(LINK_PATH, show_link),
+        Route(LINK_PATH, use_link, methods=post),
+        Route("/logout", logout, methods=post),
+    ]
 
 
 def _login(site: Site, request: Request, form: dict[str, str]) -> Response:
+    target = _local_path(form.get("next", ""))
     try:
-        caller = site.authenticator.by_token(site.store, form.get("token", ""), address_of(request))
+        caller = site.authenticator.by_token(site.store, form.get("token", "").strip())
     except HttpError as error:
-        status, failure, headers = error_answer(error)
-        return _page(request, form.get("next", ""), failure.message, status, headers)
+        return _refusal(request, "login.html", error, next=target)
     Actions(site.app.store, actor=caller.name, via=Via.WEB).record("sign in", f"token={caller.name}")
-    answer = RedirectResponse(_root(request) + _local_path(form.get("next", "")), 303)
-    cookie, path = site.authenticator.sessions.create(site.store, caller.prefix), _root(request) or "/"
+    lifetime = site.options.session
+    cookie = site.app.store.sessions.open(caller.name, caller.role, lifetime=lifetime, prefix=caller.prefix)
+    return _signed_in(site, request, cookie, target)
+
+
+def _use_link(site: Site, request: Request, form: dict[str, str]) -> Response:
+    link, name = form.get("link", ""), form.get("name", "").strip()
+    try:
+        _check_loopback(address_of(request))
+        with site.authenticator.failed_tries.counted(NotFound):
+            cookie, role = site.app.store.sessions.use_link(link, name, lifetime=site.options.session)
+    except (HttpError, NotFound, Conflict, InvalidInput) as error:
+        return _refusal(request, "sign_in.html", error, link=link)
+    Actions(site.app.store, actor=name, via=Via.WEB).record("sign in", f"link={role}")
+    return _signed_in(site, request, cookie, "/")
+
+
+def _check_loopback(address: str | None) -> None:
+    """Links are for the machine of the server: elsewhere they would cross a network in clear text."""
+    try:
+        local = address is not None and ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        local = False
+    if not local:
+        hint = "Sign in with a token: holdfast token add NAME --role admin."
+        raise Forbidden("a sign-in link works on the server's own machine alone", hint=hint)
+
+
+def _signed_in(site: Site, request: Request, cookie: str, target: str) -> Response:
+    answer = RedirectResponse(_root(request) + target, 303)
     age, secure = int(site.options.session.total_seconds()), site.options.secure
-    answer.set_cookie(COOKIE, cookie, max_age=age, path=path, httponly=True, secure=secure, samesite="strict")
+    answer.set_cookie(
+        cookie_name(request, secure=secure),
+        cookie,
+        max_age=age,
+        path=_cookie_path(request, secure),
+        httponly=True,
+        secure=secure,
+        samesite="strict",
+    )
     return answer
+
+
+async def _form(request: Request) -> dict[str, str]:
+    try:
+        return dict(parse_qsl((await request.body()).decode("ascii"), max_num_fields=20))
+    except ValueError:
+        raise HttpError("the form cannot be read", hint="Load the page again.") from None
 
 
 def _local_path(target: str) -> str:
@@ -145,8 +143,20 @@ def _root(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
+def _cookie_path(request: Request, secure: bool) -> str:  # noqa: FBT001
+    """Browsers take a ``__Host-`` cookie only for the path ``/``."""
+    return "/" if secure else _root(request) or "/"
+
+
+def _refusal(request: Request, template: str, error: Exception, **values: str) -> Response:
+    status, failure, headers = error_answer(error)
+    answer = _page(request, template, failure.message, failure.hint, status, **values)
+    answer.headers.update(headers)
+    return answer
+
+
 def _page(
-    request: Request, target: str, message: str = "", status: int = 200, headers: dict[str, str] | None = None
+    request: Request, template: str, message: str = "", hint: str | None = None, status: int = 200, **values: str
 ) -> Response:
-    values = {"base": _root(request), "title": "Sign in", "message": message, "next": _local_path(target)}
-    return HTMLResponse(render("login.html", values), status, headers)
+    shown = {"base": _root(request), "title": "Sign in", "message": message, "hint": hint, **values}
+    return HTMLResponse(render(template, shown), status)

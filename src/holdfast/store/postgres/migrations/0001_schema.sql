@@ -697,14 +697,12 @@ CREATE TABLE holdfast.audit_entry (
 );
 CREATE INDEX audit_entry_time ON holdfast.audit_entry (at);
 
--- Tokens. Only a hash of the secret is stored; the prefix is public and finds it. Revoked tokens stay: audit entries
--- name them, and a store that ever had tokens does not become open when the last one is revoked.
+-- Tokens. Only a hash is stored; the prefix is public and finds it. Revoked tokens stay: audit entries name them.
 CREATE TABLE holdfast.credential (
     prefix text PRIMARY KEY,
     name text NOT NULL,
     role text NOT NULL CHECK (role IN ('viewer', 'operator', 'admin')),
-    salt text NOT NULL,
-    hash text NOT NULL,
+    hash text NOT NULL,                        -- SHA-256 of the token, which is 256 random bits
     actor text NOT NULL,
     created_at timestamptz NOT NULL,
     last_used_at timestamptz,
@@ -712,7 +710,19 @@ CREATE TABLE holdfast.credential (
 );
 CREATE UNIQUE INDEX credential_name ON holdfast.credential (name) WHERE revoked_at IS NULL;
 
--- Secrets that all web servers of a store share, such as the key that signs sessions.
+-- Sessions of people in browsers, and links that open one session each. A session that was signed out of has no row.
+CREATE TABLE holdfast.session (
+    hash text PRIMARY KEY,                     -- SHA-256 of the cookie, or of the link
+    is_link boolean NOT NULL,
+    name text NOT NULL,                        -- the person; empty for a link
+    role text NOT NULL CHECK (role IN ('viewer', 'operator', 'admin')),
+    prefix text,                               -- of the token that opened it; null: a link did
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL
+);
+CREATE INDEX session_expires ON holdfast.session (expires_at);
+
+-- Secrets that all web servers of a store share, such as the key that signs forms.
 CREATE TABLE holdfast.secret (
     name text PRIMARY KEY,
     value text NOT NULL,

@@ -465,14 +465,12 @@ CREATE TABLE holdfast_audit_entry (
 ) STRICT;
 CREATE INDEX holdfast_audit_entry_time ON holdfast_audit_entry (at);
 
--- Tokens. Only a hash of the secret is stored; the prefix is public and finds it. Revoked tokens stay: audit entries
--- name them, and a store that ever had tokens does not become open when the last one is revoked.
+-- Tokens. Only a hash is stored; the prefix is public and finds it. Revoked tokens stay: audit entries name them.
 CREATE TABLE holdfast_credential (
     prefix TEXT PRIMARY KEY,
     name TEXT NOT NULL,
     role TEXT NOT NULL CHECK (role = 'viewer' OR role = 'operator' OR role = 'admin'),
-    salt TEXT NOT NULL,
-    hash TEXT NOT NULL,
+    hash TEXT NOT NULL,                        -- SHA-256 of the token, which is 256 random bits
     actor TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     last_used_at INTEGER,
@@ -480,7 +478,19 @@ CREATE TABLE holdfast_credential (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX holdfast_credential_name ON holdfast_credential (name) WHERE revoked_at IS NULL;
 
--- Secrets that all web servers of a store share, such as the key that signs sessions.
+-- Sessions of people in browsers, and links that open one session each. A session that was signed out of has no row.
+CREATE TABLE holdfast_session (
+    hash TEXT PRIMARY KEY,                     -- SHA-256 of the cookie, or of the link
+    is_link INTEGER NOT NULL,
+    name TEXT NOT NULL,                        -- the person; empty for a link
+    role TEXT NOT NULL CHECK (role = 'viewer' OR role = 'operator' OR role = 'admin'),
+    prefix TEXT,                               -- of the token that opened it; null: a link did
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_session_expires ON holdfast_session (expires_at);
+
+-- Secrets that all web servers of a store share, such as the key that signs forms.
 CREATE TABLE holdfast_secret (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL,
