@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -42,8 +42,9 @@ from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches.conflicts import this_process
-from holdfast.worker.batches.driver import Driver, RunPlan
+from holdfast.worker.batches.driver import Driver
 from holdfast.worker.batches.source import PendingUnits, numbered
+from holdfast.worker.batches.writer import RunPlan
 from holdfast.worker.context import RunContext
 from holdfast.worker.service import ServiceThread, TickResult
 
@@ -163,7 +164,7 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
 SLICE_S = 10.0
 #: Pause between two checks for other ready jobs, once the slice is used up.
 READY_CHECK_INTERVAL_S = 1.0
-#: Pause between two checks for a stop of the worker and for the deadline.
+#: Pause between two checks for a stop of the worker.
 WATCH_INTERVAL_S = 0.2
 
 
@@ -198,8 +199,10 @@ class _Shard:
         runner = unit_runner(self._store, BoundFunction(self._function, arguments), opened)
         self._context.on_renewal(runner.renewed)
         source = PendingUnits(sharding.shards)
+        until = sharding.until
         plan = RunPlan(
             limits=sharding.limits,
+            deadline=None if until is None else max(timedelta(0), until - datetime.now(UTC)),
             in_doubt_if_lost=sharding.in_doubt_if_lost,
             rate=None if sharding.rate is None else sharding.rate / sharding.shards,
         )
@@ -231,7 +234,7 @@ class _Shard:
 
 
 class _ShardWatch:
-    """Stops a shard on a stop of its worker and at its deadline, and lets it make room for other ready jobs."""
+    """Stops a shard on a stop of its worker, and lets it make room for other ready jobs."""
 
     name = "minder"
 
@@ -248,8 +251,6 @@ class _ShardWatch:
             self._driver.stop(None)
         elif self._context.leaving.is_set() or self._others_are_ready():
             self._driver.stop_taking()
-        elif self._sharding.until is not None and datetime.now(UTC) >= self._sharding.until:
-            self._driver.stop(AbortedBy.DEADLINE)
         return TickResult(WATCH_INTERVAL_S)
 
     def _others_are_ready(self) -> bool:
