@@ -76,6 +76,7 @@ class ChildAttempts:
         self._arguments = arguments
         self._supervised = SupervisorClient()
         self._renewed_at = clock.now()
+        self._runs: set[Run] = set()
 
     def open(self, runner: UnitRunner) -> tuple[Perform, Callable[[], None]]:
         hello = child_setup({self._kind.name: self._kind}, worker=f"batch-{self._opened.batch.id}")
@@ -84,7 +85,8 @@ class ChildAttempts:
 
     def renewed(self, timestamp: float) -> None:
         self._renewed_at = timestamp
-        self._timeouts.each(lambda unit: unit.run.date(timestamp))  # type: ignore[attr-defined]
+        for run in list(self._runs):
+            run.renewed(timestamp)
 
     def close(self) -> None:
         """End the supervisor, which kills the children that are left."""
@@ -95,6 +97,7 @@ class ChildAttempts:
         lease = msgspec.structs.replace(self._opened.lease, kind=self._kind.name, payload=payload)
         run = Run(lease, self._kind, renewed_at=self._renewed_at, lease_duration=DEFAULT_LEASE)
         unit = _ChildUnit(run, self._timeouts.timeout_s)
+        self._runs.add(run)
         self._timeouts.begin(unit)
         if runner.stopping.is_set():
             unit.stop()
@@ -103,6 +106,7 @@ class ChildAttempts:
             outcome = child.perform(run)
         finally:
             self._timeouts.end(unit)
+            self._runs.discard(run)
         result = self._result(outcome, row, clock.now() - began, late=unit.timed_out)
         if not isinstance(outcome, Done):
             runner.unknown_commits.setdefault(row.key)  # the child may have been killed after its transaction
