@@ -177,7 +177,6 @@ def _run(world: World, store: Store, run: BatchRun, request: NextUnits) -> int:
                 key=unit.key,
                 position=unit.position,
                 state=UnitState.DONE,
-                before=unit.state,
                 attempts=unit.attempts + 1,
             )
         )
@@ -293,7 +292,7 @@ def _out_of_order(world: World, store: Store) -> None:
     run = begin(world, store)
     *hand, last = store.batches.flush(run, next_units=NextUnits(candidates=keys(KEYS), limit=9)).taken
     world.effects[f"{run.batch.id}:{last.key}"] += 1
-    end = UnitOutcome(key=last.key, position=last.position, state=UnitState.DONE, before=last.state)
+    end = UnitOutcome(key=last.key, position=last.position, state=UnitState.DONE)
     store.batches.flush(run, [end], NextUnits(in_hand=[(unit.key, unit.position) for unit in hand]))
 
 
@@ -339,9 +338,7 @@ def _inbox(world: World, store: Store) -> None:
     for unit in store.batches.flush(run, next_units=NextUnits(candidates=keys(KEYS), limit=9)).taken:
         world.effects[f"{run.batch.id}:{unit.key}"] += 1
         handed = HandedResult(BOX, "{}")
-        end = UnitOutcome(
-            key=unit.key, position=unit.position, state=UnitState.RUNNING, before=unit.state, handed=handed
-        )
+        end = UnitOutcome(key=unit.key, position=unit.position, state=UnitState.RUNNING, handed=handed)
         store.batches.flush(run, [end])
     store.batches.end(run, None, len(KEYS), complete=True)
     store.leases.settle(run.lease, Done())

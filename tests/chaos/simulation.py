@@ -325,7 +325,7 @@ class Simulation:
             state = states[(c + place) % 4]
             if state is UnitState.DONE:
                 self.referee.effects[run.batch.id, unit.key] += 1
-            ends.append(UnitOutcome(key=unit.key, position=unit.position, state=state, before=unit.state, attempts=1))
+            ends.append(UnitOutcome(key=unit.key, position=unit.position, state=state, attempts=1))
         keys = [(unit_key(n), n) for n in range(UNITS)]
         try:
             flushed = self.store.batches.flush(run, ends, NextUnits(candidates=keys, limit=b % 4))

@@ -25,7 +25,7 @@ from holdfast.domain.batches.batch import (
 from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
 from holdfast.store.batches.batches import Batches
-from holdfast.worker.batches import driver
+from holdfast.worker.batches import writer
 from tests.support.processes import wait_until
 
 
@@ -212,7 +212,7 @@ def test_a_run_in_another_thread_gets_no_signals(app):
 
 def test_a_cancel_after_the_last_unit_was_taken_is_exit_12(app, monkeypatch):
     """The run learns of it only at its end: its exit code is that of the store (I14), not 0."""
-    monkeypatch.setattr(driver, "FLUSH_INTERVAL_S", 3600.0)  # no flush between the cancel and the end
+    monkeypatch.setattr(writer, "FLUSH_INTERVAL_S", 3600.0)  # no flush between the cancel and the end
 
     @app.unit()
     def work(key: int) -> None:

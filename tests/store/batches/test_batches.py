@@ -44,9 +44,7 @@ def taken(flushed):
 
 
 def done(unit, state=UnitState.DONE, **facts):
-    return UnitOutcome(
-        key=unit.key, position=unit.position, state=state, before=unit.state, attempts=unit.attempts + 1, **facts
-    )
+    return UnitOutcome(key=unit.key, position=unit.position, state=state, attempts=unit.attempts + 1, **facts)
 
 
 def finish(store, run, *values, state=UnitState.DONE, **facts):

@@ -114,7 +114,7 @@ def test_a_look_into_a_ledger_reads_no_more_than_it_shows(big, real_database):
     batch = {"batch_id": run.batch.id}
     seen = [
         Query("list_units_by_state", {**batch, "state": "failed", "after": "", "limit": 50}),
-        Query("list_pending_units", {**batch, "after": -1, "limit": 50}),
+        Query("list_pending_units", {**batch, "last_run": 0, "position": -1, "limit": 50}),
         Query("list_units_window", {**batch, "after": "", "limit": 50}),
         Query("list_unit_errors", {**batch, "after": "", "limit": 50}),
         Query("list_batch_details", {"ids": [run.batch.id]}),

@@ -56,6 +56,23 @@ def outcomes(key: str, unit: holdfast.Unit) -> str:
     return key
 
 
+@app.unit(executor="process", max_failures=0)
+def transacted(key: int, unit: holdfast.Unit) -> None:
+    """A unit that ends in its own transaction; afterwards some of them raise, or are killed."""
+    with unit.transaction() as connection:
+        connection.execute(f"INSERT INTO effect VALUES ({key})")
+    if key == 1:
+        raise ValueError("too late")
+    if key == 2:
+        os.kill(os.getpid(), 9)
+
+
+@app.unit(executor="process", max_failures=0)
+async def awaited(key: int) -> int:
+    """A coroutine in a child."""
+    return key + 1
+
+
 @app.unit(executor="process")
 def fatal(key: int) -> None:
     raise holdfast.Fatal("no disk")

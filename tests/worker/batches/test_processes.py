@@ -11,7 +11,9 @@ import pytest
 
 import holdfast
 from holdfast.domain.batches.batch import BatchState
-from tests.support.processes import PATIENCE, wait_until
+from holdfast.worker.active_runs import Run
+from holdfast.worker.batches import driver
+from tests.support.processes import PATIENCE, connect, wait_until
 from tests.support.program import programs
 from tests.support.programs import child_units
 
@@ -44,6 +46,39 @@ def test_units_run_in_children(app, tmp_path):
     pids = {unit.data for unit in units.values()}
     assert len(pids) <= 2
     assert str(os.getpid()) not in pids
+
+
+def test_coroutines_run_in_children(app):
+    """U3."""
+    result, units = run(app, child_units.awaited, [1, 2])
+    assert (result.exit_code, [unit.data for unit in units.values()]) == (0, ["2", "3"])
+
+
+def test_children_learn_that_the_lease_of_their_run_was_renewed(app, tmp_path, monkeypatch):
+    """Otherwise their supervisor would end them when the first lease is over."""
+    renewals = []
+    monkeypatch.setattr(driver, "HEARTBEAT_INTERVAL_S", 0.01)
+    monkeypatch.setattr(Run, "renewed", lambda _, sent_at: renewals.append(sent_at))
+    result, _ = run(app, child_units.child.bind(path=str(tmp_path / "unit"), nap=0.1), [1])
+    assert result.exit_code == 0
+    assert renewals
+
+
+def test_units_with_a_transaction_of_their_own_in_children(app, real_database):
+    """K75: errors after the block become warnings, and a child that is killed after it has done its unit, once."""
+    with connect(real_database.url, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS effect")
+        connection.execute("CREATE TABLE effect (key INTEGER)")
+    told = []
+    child_units.transacted.on_unit(lambda unit: told.append((unit.key, unit.status)))
+    result, units = run(app, child_units.transacted, range(4))
+    assert (result.exit_code, result.summary.succeeded, result.summary.warned) == (0, 4, 1)
+    assert units["1"].warning.startswith("after its transaction: ValueError: too late")
+    assert {key for key, status in told if status == "done"} >= {0, 1, 3}
+    with connect(real_database.url, autocommit=True) as connection:
+        effects = sorted(key for (key,) in connection.execute("SELECT key FROM effect").fetchall())
+        connection.execute("DROP TABLE effect")
+    assert effects == [0, 1, 2, 3]
 
 
 def test_a_run_leaves_no_process_behind(app, tmp_path):

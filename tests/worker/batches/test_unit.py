@@ -74,7 +74,7 @@ def test_an_interrupted_unit_keeps_its_attempts(app):
     assert (result.exit_code, result.batch.state, seen) == (11, BatchState.PAUSED, [(1, 1)])
     app.store.batches.resume(result.batch.id)
     assert run(app, work, [1, 2]).exit_code == 0
-    assert seen == [(1, 1), (1, 1), (2, 1)]
+    assert seen == [(1, 1), (2, 1), (1, 1)], "a unit that no run has begun comes first"
 
 
 def test_a_timeout_without_a_unit_parameter_is_refused(app):
@@ -202,7 +202,7 @@ def test_units_of_a_lost_run_are_verified(app):
 
     lose(app, work, 1, 2, 3)
     result = run(app, work, [1, 2, 3, 4])
-    assert (made, result.exit_code, result.summary.labels) == ([2, 4], 6, {"verified": 1})
+    assert (made, result.exit_code, result.summary.labels) == ([4, 2], 6, {"verified": 1})
     assert "does not answer" in unit_of(app, result, "3").error
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from holdfast.admin.views.masking import values_of
 from holdfast.client.batches.report import UnitLine, unit_line
 from holdfast.domain.access.masking import mask_cut, mask_json, mask_text
-from holdfast.domain.batches.batch import Batch, Summary, summarise
+from holdfast.domain.batches.batch import Batch, FailureGroup, Summary, failure_groups, summarise
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
 from holdfast.store.batches.queries import BatchStatus, UnitError
@@ -38,6 +38,8 @@ class BatchView(Struct, frozen=True):
     requested: str | None = None
     started_at: datetime | None = None
     actor: str | None = None
+    #: The failures for which a breaker stopped the last run, grouped.
+    failures: list[FailureGroup] = []
 
 
 def batch_view(batch: Batch, status: BatchStatus) -> BatchView:
@@ -46,6 +48,7 @@ def batch_view(batch: Batch, status: BatchStatus) -> BatchView:
     fields = {name: getattr(batch, name) for name in BatchView.__struct_fields__ if hasattr(batch, name)}
     fields["arguments"] = mask_json(batch.arguments)
     summary = _masked(summarise(counters, total, batch.aborted_by), batch_secrets(batch))
+    fields["failures"] = _masked_failures(batch)
     holders = [holder.owner for holder in status.holders]
     return BatchView(**fields, runs=batch.run_number, summary=summary, holders=holders)
 
@@ -61,6 +64,12 @@ def _masked(summary: Summary, secrets: Sequence[str]) -> Summary:
     for label, count in summary.labels.items():
         labels[mask_text(label, secrets)] += count
     return msgspec.structs.replace(summary, labels=dict(labels))
+
+
+def _masked_failures(batch: Batch) -> list[FailureGroup]:
+    secrets = batch_secrets(batch)
+    groups = failure_groups(batch)
+    return [msgspec.structs.replace(group, error=mask_cut(group.error, secrets)) for group in groups]
 
 
 def unit_view(unit: UnitRow, secrets: Sequence[str] = ()) -> UnitLine:

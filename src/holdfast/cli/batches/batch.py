@@ -22,7 +22,7 @@ from holdfast.cli.text import age, table
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import UnitOptions, run_options
 from holdfast.client.batches.remote import run_anywhere
-from holdfast.client.batches.report import RunAnswer, UnitLine, unit_line
+from holdfast.client.batches.report import RunAnswer, UnitLine, failure_lines, unit_line
 from holdfast.domain.access.roles import Via
 from holdfast.domain.batches.batch import Batch, BatchId, BatchState, exit_code, sharding_of
 from holdfast.domain.batches.unit import UnitState
@@ -240,6 +240,7 @@ def _batch_lines(view: BatchView) -> Iterator[str]:
         if value and name != "labels":
             yield f"  {name.replace('_', ' '):9} {value}"
     yield from (f"  {label:9} {count}" for label, count in view.summary.labels.items())
+    yield from (f"  stopped by {line}" for line in failure_lines(view.failures))
     yield from (f"  held by   {describe_owner(holder)}" for holder in view.holders)
 
 

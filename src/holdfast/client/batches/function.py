@@ -83,13 +83,19 @@ class UnitFunction(Generic[P, R]):
         self.function = function
         #: Opens the store of its application; None for a function without an application.
         self.store = store
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            hint = "Return a value, or a list; a coroutine function (async def without yield) is fine."
+            raise InvalidKind(f"unit {options.name!r}: a generator cannot be a unit function", hint=hint)
+        #: Whether the function is a coroutine function.
+        self.is_async = inspect.iscoroutinefunction(function)
         self._signature = inspect.signature(function)
         self._hints = typing.get_type_hints(function)
         self._names = [name for name in self._signature.parameters if self._hints.get(name) is not Unit]
         if not self._names:
             raise InvalidKind(f"{options.name!r} takes no key", hint="Its first parameter is the key of the unit.")
         self._unit_parameter = next((name for name, hint in self._hints.items() if hint is Unit), None)
-        if options.kind.timeout is not None and not options.in_process and self._unit_parameter is None:
+        cannot_stop = self._unit_parameter is None and not self.is_async
+        if options.kind.timeout is not None and not options.in_process and cannot_stop:
             raise InvalidKind(
                 f"{options.name!r} cannot be told that its time is up",
                 hint='Give it a parameter unit: holdfast.Unit and call unit.check(), or add executor="process".',

@@ -27,10 +27,12 @@ from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
-from holdfast.worker.batches.driver import Driver, DriverHeartbeat, RunPlan
-from holdfast.worker.batches.processes import ChildAnswer, ChildUnitRunner
-from holdfast.worker.batches.runner import UnitRunner
+from holdfast.worker.batches.attempts import ThreadAttempts
+from holdfast.worker.batches.driver import Driver, DriverHeartbeat
+from holdfast.worker.batches.processes import ChildAttempts, child_answer
+from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
 from holdfast.worker.batches.source import InputKeys
+from holdfast.worker.batches.writer import RunPlan
 from holdfast.worker.service import ServiceThread
 from holdfast.worker.signals import Signals
 
@@ -59,6 +61,7 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
         only=only,
         finished=finished_keys(store, run.opened, keys),
         first=run.opened.created,
+        resumed=run.opened.batch.run_number > 1,
     )
     hooks = bound.function.hooks
 
@@ -66,7 +69,7 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
         run.report.units(outcomes)
         hooks.units(outcomes)
 
-    driver = Driver(store, run.opened, run.runner, _plan(bound, options), source, on_written=on_written)
+    driver = Driver(store, run.opened, run.runner, run_plan(bound, options), source, on_written=on_written)
     try:
         with run.report:
             aborted_by = _drive(store, run, driver, lambda: hooks.begin(run.opened.batch))
@@ -142,7 +145,8 @@ def _finish(store: Store, opened: BatchRun, source: InputKeys, aborted_by: Abort
     return BatchResult.after(batch, counters, AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted_by)
 
 
-def _plan(bound: BoundFunction, options: RunOptions) -> RunPlan:
+def run_plan(bound: BoundFunction, options: RunOptions) -> RunPlan:
+    """The limits and policies of a run."""
     function, limits = bound.function.options, options.limits
     return RunPlan(
         jobs=options.jobs,
@@ -157,14 +161,13 @@ def _plan(bound: BoundFunction, options: RunOptions) -> RunPlan:
 
 def unit_runner(store: Store, bound: BoundFunction, opened: BatchRun) -> UnitRunner:
     """The runner for the units of one run."""
-    function, options = bound.function, bound.function.options
+    options = bound.function.options
     if not options.in_process:
         return _thread_runner(store, bound, opened, retries=options.retries, timeout_s=options.timeout_s)
-    retries, curve = options.retries, options.kind.retry
-    timeout_s = math.inf if options.timeout_s is None else options.timeout_s
-    return ChildUnitRunner(
-        opened, unit_kind(function), bound.arguments, retries=retries, curve=curve, timeout_s=timeout_s
-    )
+    timeouts = UnitTimeouts(math.inf if options.timeout_s is None else options.timeout_s)
+    attempts = ChildAttempts(opened, unit_kind(bound.function), bound.arguments, timeouts)
+    curve = options.kind.retry
+    return UnitRunner(batch=opened.batch, attempts=attempts, retries=options.retries, curve=curve, timeouts=timeouts)
 
 
 def unit_kind(function: UnitFunction[..., Any]) -> Kind:
@@ -175,9 +178,10 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
         bound = BoundFunction(function, arguments)
         runner = _thread_runner(function.store(), bound, opened, retries=0, timeout_s=None)
         runner.stopping = context.stopping
-        result = runner.run(row)
-        outcome, written = (result, False) if isinstance(result, UnitOutcome) else (result.outcome, result.written)
-        return Done(msgspec.json.encode(ChildAnswer(outcome, written, runner.fatal.is_set())).decode())
+        perform, close = runner.performer()
+        result = perform(row)
+        close()
+        return Done(msgspec.json.encode(child_answer(result)).decode())
 
     # A child process imports the module of the kind's function.
     attempt.__module__, attempt.__qualname__ = function.function.__module__, function.function.__qualname__
@@ -189,14 +193,18 @@ def _thread_runner(
     store: Store, bound: BoundFunction, opened: BatchRun, *, retries: int, timeout_s: float | None
 ) -> UnitRunner:
     function = bound.function
-    return UnitRunner(
-        batch=opened.batch,
+    attempts = ThreadAttempts(
         function=function.caller(bound.arguments),
         key_function=function.key_caller(bound.arguments),
         decode=function.decoder(),
+        verify=function.required_verifier(),
+        is_async=function.is_async,
+    )
+    return UnitRunner(
+        batch=opened.batch,
+        attempts=attempts,
         retries=retries,
         curve=function.options.kind.retry,
-        timeout_s=timeout_s,
-        verify=function.required_verifier(),
+        timeouts=None if timeout_s is None else UnitTimeouts(timeout_s),
         transaction=lambda outcome: store.batches.unit_transaction(opened, outcome),
     )

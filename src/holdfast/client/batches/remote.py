@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -43,8 +43,9 @@ from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches.conflicts import this_process
-from holdfast.worker.batches.driver import Driver, RunPlan
+from holdfast.worker.batches.driver import Driver
 from holdfast.worker.batches.source import PendingUnits, numbered
+from holdfast.worker.batches.writer import RunPlan
 from holdfast.worker.context import RunContext
 from holdfast.worker.service import ServiceThread, TickResult
 
@@ -195,8 +196,10 @@ class _Shard:
         runner = unit_runner(self._store, BoundFunction(self._function, arguments), opened)
         self._context.on_renewal(runner.renewed)
         source = PendingUnits(sharding.shards)
+        until = sharding.until
         plan = RunPlan(
             limits=sharding.limits,
+            deadline=None if until is None else max(timedelta(0), until - datetime.now(UTC)),
             in_doubt_if_lost=sharding.in_doubt_if_lost,
             rate=None if sharding.rate is None else sharding.rate / sharding.shards,
         )

@@ -11,7 +11,15 @@ from typing import Any, NoReturn, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import AbortedBy, Batch, Summary, exit_code, summarise
+from holdfast.domain.batches.batch import (
+    AbortedBy,
+    Batch,
+    FailureGroup,
+    Summary,
+    exit_code,
+    failure_groups,
+    summarise,
+)
 from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.quantities import format_rate, format_short_duration
 from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, ServiceRunning, StoreStopped
@@ -21,6 +29,9 @@ from holdfast.output.printer import Format, Output, ProgressCallback, has_bar, p
 from holdfast.worker.batches.conflicts import command_line
 
 T = TypeVar("T")
+
+#: Groups of failures that a message names.
+MAX_FAILURE_LINES = 3
 
 
 class BatchResult(Struct, frozen=True):
@@ -66,6 +77,8 @@ class RunAnswer(Struct, frozen=True):
     generation: int
     summary: Summary
     dry_run: bool = False
+    #: The failures for which a breaker stopped the run, grouped.
+    failures: list[FailureGroup] = []
 
 
 class UnitLine(Struct, frozen=True, omit_defaults=True):
@@ -171,7 +184,8 @@ class RunReport:
         """Print the result of the run."""
         batch, summary, exit_code = self._batch, result.summary, result.exit_code
         assert summary is not None
-        answer = RunAnswer(batch.id, batch.generation, summary)
+        failures = [] if result.batch is None else failure_groups(result.batch)
+        answer = RunAnswer(batch.id, batch.generation, summary, failures=failures)
         if exit_code == 0:
             self._output.value(answer, lambda: [_summary_line(batch, summary)], ndjson_summary=True)
             return
@@ -180,13 +194,20 @@ class RunReport:
         message = fatal if summary.aborted_by is AbortedBy.FATAL else end.meaning
         failure = Failure(
             code=end.code,
-            message=f"{message}: {_summary_line(batch, summary)}",
+            message="; ".join([f"{message}: {_summary_line(batch, summary)}", *failure_lines(failures)]),
             hint=end.hint.format(batch=batch.id, command=command_line()),
             retryable=end.resumable,
             retry_after_s=end.retry_after_s,
             next=command_line() if end.resumable else None,
         )
         self._output.error(failure, data=answer, status="partial_failure" if exit_code == 6 else "error")
+
+
+def failure_lines(failures: Sequence[FailureGroup]) -> list[str]:
+    """The largest groups of the failures that stopped a run, for people."""
+    lines = [f"{each.count:,} times {each.error} (unit {each.key})" for each in failures[:MAX_FAILURE_LINES]]
+    more = len(failures) - MAX_FAILURE_LINES
+    return [*lines, f"{more:,} other errors"] if more > 0 else lines
 
 
 def unit_line(unit: UnitOutcome | UnitRow) -> UnitLine:

@@ -5,27 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import islice
 from typing import Any, NoReturn, Self
 
 import msgspec
 
+from holdfast.client.batches.batch_claim import length_of
 from holdfast.client.batches.function import BoundFunction
-from holdfast.client.batches.local import LocalRun, signal_handlers
+from holdfast.client.batches.local import LocalRun, run_plan, signal_handlers
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult
-from holdfast.domain.batches.batch import AbortedBy, Breaker, Summary
-from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState, unit_key
-from holdfast.domain.jobs.context import AlreadyFinished, Cancelled, Fatal, Skip
+from holdfast.domain.batches.batch import AbortedBy, Summary
+from holdfast.domain.batches.unit import UnitKey, UnitRow, unit_key
 from holdfast.domain.jobs.verdict import Done
+from holdfast.errors import InvalidInput
 from holdfast.store import Store
-from holdfast.store.batches.ledger import NextUnits
-from holdfast.store.batches.state import UnitInFlight
-from holdfast.worker import clock
-from holdfast.worker.batches.driver import FLUSH_INTERVAL_S
-from holdfast.worker.batches.threads import MAX_UNWRITTEN, OutcomeBuffer
+from holdfast.worker.batches.source import InputKeys
 from holdfast.worker.batches.unit import Unit
-from holdfast.worker.handler import describe_error
+from holdfast.worker.batches.writer import LedgerWriter
 
 
 class BatchSession:
@@ -48,14 +44,15 @@ class BatchSession:
         self._run = LocalRun.begin(store, bound, (), options)
         self._opened = self._run.opened
         self._stopping = self._run.runner.stopping
-        self._breaker = Breaker(options.limits.failure_limits(bound.function.options))
-        self._retry_failed = options.retry_failed
-        self._aborted_by: AbortedBy | None = None
-        self._outcomes = OutcomeBuffer()
-        self._in_hand: dict[UnitKey, UnitRow] = {}
-        self._keys_considered = 0
-        self._complete = False
-        self._flushed_at = clock.now()
+        plan = run_plan(bound, options)
+        self._source = InputKeys(())
+        self._writer = LedgerWriter(
+            store, self._opened, self._run.runner, plan, self._source, on_written=self._run.report.units
+        )
+        #: Units that were taken and have not begun.
+        self._offered: dict[UnitKey, UnitRow] = {}
+        self._total = 0
+        self._incomplete = True
         self._stack = ExitStack()
         self.summary: Summary | None = None
         self.exit_code: int | None = None
@@ -73,84 +70,72 @@ class BatchSession:
         with self._stack:
             if kind is not None:
                 self.stop(AbortedBy.FATAL)
-            self._flush()
-            batch, counters = self._store.batches.end(
-                self._opened, self._aborted_by, self._keys_considered, complete=self._complete
-            )
+            self._writer.finish()
+            aborted_by, complete = self._writer.aborted_by, not self._incomplete
+            aborted_by = None if aborted_by is AbortedBy.LIMIT and complete else aborted_by
+            batch, counters = self._store.batches.end(self._opened, aborted_by, self._total, complete=complete)
             self._store.leases.settle(self._opened.lease, Done())
-        result = BatchResult.after(batch, counters, self._aborted_by)
+        result = BatchResult.after(batch, counters, aborted_by)
         self.summary, self.exit_code = result.summary, result.exit_code
         self._run.report.finish(result)
 
     def stop(self, reason: AbortedBy = AbortedBy.SIGNAL) -> None:
         """Stop the loop before its next unit. Only the first reason counts."""
-        self._aborted_by = self._aborted_by or reason
-        self._run.runner.stop()
+        self._writer.stop(reason)
 
     def pending(self, keys: Iterable[Any]) -> Iterator[Any]:
-        """The keys that are left to run, in their order, until the run stops."""
-        numbered = ((unit_key(value), place) for place, value in enumerate(keys))
-        candidates: list[UnitInFlight] = []
-        while not self._stopping.is_set():
-            candidates += islice(numbered, MAX_UNWRITTEN - len(candidates))
-            if not candidates:
-                self._complete = True
-                return
-            considered = self._flush(candidates)
-            self._keys_considered += considered
-            candidates = candidates[considered:]
-            for row in list(self._in_hand.values()):
+        """The keys that are left to run, in their order, until the run stops; each key comes once.
+
+        Units that an earlier run began come last. A key whose unit the loop does not begin stays pending.
+        """
+        first, self._incomplete = not self._total and self._opened.created, True
+        source = InputKeys(keys, first=first, resumed=self._opened.batch.run_number > 1)
+        self._source = self._writer.source = source
+        before, left_out = self._total, False
+        self._total += length_of(keys) or 0
+        while not source.exhausted and not self._stopping.is_set():
+            self._writer.collect()
+            self._writer.stop_if_due()
+            self._writer.flush(on_taken=self._offer)
+            self._total = max(self._total, before + source.keys_read)
+            if self._writer.input_error is not None:
+                raise self._writer.input_error
+            for row in list(self._offered.values()):
                 if self._stopping.is_set():
                     return
                 yield msgspec.json.decode(row.key)
+                if self._offered.pop(row.key, None) is not None:
+                    left_out = True
+                    self._writer.leave_out(row.key)
+        self._incomplete = left_out or not source.complete
 
     @contextmanager
     def unit(self, key: Any) -> Iterator[Unit]:
-        """Run one unit. An exception within the block is recorded as its failure, and the loop goes on."""
-        row = self._in_hand[unit_key(key)]
+        """Run one unit. An exception within the block is recorded as its failure, and the loop goes on.
+
+        Raises:
+            InvalidInput: The loop over :meth:`pending` is not at this key, or its unit has begun already.
+        """
+        row = self._offered.pop(unit_key(key), None)
+        if row is None:
+            hint = "Call run.unit(key) once for each key, in the loop over run.pending(keys)."
+            raise InvalidInput(f"{key!r} is not the key that the loop is at", hint=hint)
         unit = Unit(self._run.runner, row, key)
         began = time.monotonic()
         try:
             yield unit
-        except (Cancelled, AlreadyFinished):
-            self._in_hand.pop(row.key)
-            return
-        except Skip as skip:
-            unit.warn(str(skip))
-            outcome = unit.outcome(UnitState.SKIPPED, None, time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - the failure of one unit
-            outcome = unit.outcome(UnitState.FAILED, describe_error(error), time.monotonic() - began)
-            if isinstance(error, Fatal):
-                self.stop(AbortedBy.FATAL)
+            result = unit.result(time.monotonic() - began, error=error)
         else:
-            outcome = unit.settled or unit.outcome(UnitState.DONE, None, time.monotonic() - began)
-        self._in_hand.pop(row.key)
-        self._add(outcome, written=unit.settled is not None)
+            result = unit.result(time.monotonic() - began)
+        self._writer.add(result)
+        self._writer.collect()
+        if self._writer.is_due(waiting=len(self._offered) + 1):
+            self._writer.flush()
 
     def exit(self) -> NoReturn:
         """End the process with the exit code of the run; call it after the ``with``."""
         raise SystemExit(self.exit_code)
 
-    def _add(self, outcome: UnitOutcome, *, written: bool) -> None:
-        failed = outcome.state is UnitState.FAILED
-        self._outcomes.add(outcome, failed=failed, written=written)
-        if self._breaker.count(failed=failed) and failed:
-            self._outcomes.release_streak()
-            assert self._breaker.tripped is not None
-            self.stop(self._breaker.tripped)
-        if len(self._outcomes.unwritten) >= MAX_UNWRITTEN or clock.now() - self._flushed_at >= FLUSH_INTERVAL_S:
-            self._flush()
-
-    def _flush(self, candidates: list[UnitInFlight] | None = None) -> int:
-        """Write the outcomes, and take units from *candidates*. Returns how many candidates were considered."""
-        outcomes = self._outcomes.take()
-        in_hand = [] if self._stopping.is_set() else [(row.key, row.position) for row in self._in_hand.values()]
-        limit = 0 if candidates is None else MAX_UNWRITTEN
-        request = NextUnits(in_hand=in_hand, candidates=candidates, limit=limit, retry_failed=self._retry_failed)
-        flushed = self._store.batches.flush(self._opened, outcomes, request)
-        self._flushed_at = clock.now()
-        self._in_hand.update((row.key, row) for row in flushed.taken)
-        self._run.report.units([outcome for outcome in outcomes if outcome.state is not UnitState.PENDING])
-        if flushed.stop is not None:
-            self.stop(flushed.stop)
-        return flushed.examined
+    def _offer(self, rows: list[UnitRow]) -> None:
+        self._offered = {row.key: row for row in rows}

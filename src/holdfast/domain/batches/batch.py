@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NewType
@@ -11,8 +11,9 @@ from typing import Any, NewType
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.unit import Counters
+from holdfast.domain.batches.unit import Counters, UnitOutcome
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
+from holdfast.domain.jobs.error_clusters import SeenError, cluster_errors
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.retry_curve import Curve
@@ -75,7 +76,10 @@ _EXIT_CODES: dict[AbortedBy | None, int] = {
 
 
 class Batch(Struct, frozen=True):
-    """A batch as the store keeps it. *run_number* counts its runs; *version* and *inputs* are checked for drift."""
+    """A batch as the store keeps it. *run_number* counts its runs; *version* and *inputs* are checked for drift.
+
+    *failures* is JSON: the failures for which a breaker stopped the last run, grouped (:class:`FailureGroup`).
+    """
 
     id: BatchId
     identity: str
@@ -97,6 +101,26 @@ class Batch(Struct, frozen=True):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    failures: str | None = None
+
+
+class FailureGroup(Struct, frozen=True):
+    """Failures of units whose errors differ only in numbers and names. *key* and *error* are those of one of them."""
+
+    count: int
+    error: str
+    key: str
+
+
+def group_failures(kind: str, outcomes: Iterable[UnitOutcome]) -> list[FailureGroup]:
+    """Group the failures of units; the largest group is the first."""
+    clusters = cluster_errors(SeenError(each.key, kind, each.error or "") for each in outcomes)
+    return [FailureGroup(each.count, each.sample, each.newest) for each in clusters]
+
+
+def failure_groups(batch: Batch) -> list[FailureGroup]:
+    """The failures that stopped the last run of a batch."""
+    return [] if batch.failures is None else msgspec.json.decode(batch.failures, type=list[FailureGroup])
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -190,22 +214,31 @@ class FailureLimits(Struct, frozen=True, kw_only=True):
 
 
 class Breaker:
-    """Counts outcomes of units in their order."""
+    """Counts outcomes of units in their order.
+
+    Units that failed in an earlier run come last, without successes between them. Their failures count for *in_a_row*
+    and *rate* only after one of them has succeeded.
+    """
 
     def __init__(self, limits: FailureLimits) -> None:
         self._limits = limits
         self.streak = 0
         self._failed = 0
-        self._finished = 0
+        #: Outcomes that count for the rate, and the failures among them.
+        self._rated = self._rated_failed = 0
+        self._retry_succeeded = False
         self.tripped: AbortedBy | None = None
         #: Whether counting a success would change nothing.
         self.ignores_success = limits.rate is None
 
-    def count(self, *, failed: bool) -> AbortedBy | None:
-        """Count one outcome; return the cause to stop, if any."""
-        self._finished += 1
+    def count(self, *, failed: bool, retried: bool = False) -> AbortedBy | None:
+        """Count one outcome; return the cause to stop, if any. *retried*: the unit failed in an earlier run."""
         self._failed += failed
-        self.streak = self.streak + 1 if failed else 0
+        self._retry_succeeded |= retried and not failed
+        if not retried or self._retry_succeeded:
+            self._rated += 1
+            self._rated_failed += failed
+            self.streak = self.streak + 1 if failed else 0
         self.ignores_success = not self.streak and self._limits.rate is None
         if self.tripped is None and failed:
             self.tripped = self._exceeded()
@@ -217,8 +250,8 @@ class Breaker:
             return AbortedBy.MAX_FAILURES
         if limits.total and self._failed >= limits.total:
             return AbortedBy.MAX_TOTAL_FAILURES
-        if limits.rate is not None and limits.rate > 0 and self._finished >= MIN_UNITS_FOR_RATE:
-            return AbortedBy.MAX_FAILURE_RATE if self._failed / self._finished > limits.rate else None
+        if limits.rate is not None and limits.rate > 0 and self._rated >= MIN_UNITS_FOR_RATE:
+            return AbortedBy.MAX_FAILURE_RATE if self._rated_failed / self._rated > limits.rate else None
         return None
 
 

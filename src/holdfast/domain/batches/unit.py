@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NewType
 
@@ -55,6 +55,13 @@ class UnitRow(Struct, frozen=True, gc=False):
     error: str | None = None
     data: str | None = None
     duration_ms: int | None = None
+    #: The run of the batch that last began the unit; 0 if none has, or if its first run finished it.
+    last_run: int = 0
+
+    @property
+    def failed_before(self) -> bool:
+        """Whether the unit failed in an earlier run; a unit that a breaker returned is pending and has its error."""
+        return self.state is UnitState.FAILED or self.error is not None
 
 
 class HandedResult(Struct, frozen=True, gc=False):
@@ -65,15 +72,11 @@ class HandedResult(Struct, frozen=True, gc=False):
 
 
 class UnitOutcome(Struct, frozen=True, kw_only=True, gc=False):
-    """How one run of a unit ended. *before* is its state in the ledger until now, for the counters.
-
-    A unit with a *handed* result stays running until the result is accepted.
-    """
+    """How one run of a unit ended. A unit with a *handed* result stays running until the result is accepted."""
 
     key: UnitKey
     position: int
     state: UnitState
-    before: UnitState = UnitState.PENDING
     attempts: int = 1
     crashes: int = 0
     label: str | None = None
@@ -125,8 +128,6 @@ class Counters(Struct, frozen=True, kw_only=True):
 
 
 LABEL = "label:"
-#: Counter names of states that differ from the state.
-_COUNTED = {UnitState.PENDING: "returned", UnitState.RUNNING: "in_inbox"}
 
 
 def sum_counters(rows: Mapping[str, int]) -> Counters:
@@ -137,32 +138,44 @@ def sum_counters(rows: Mapping[str, int]) -> Counters:
 
 
 def _is_plain(outcome: UnitOutcome) -> bool:
-    """Whether the outcome only adds one to ``done``."""
-    is_first_done = outcome.state is UnitState.DONE and outcome.before is UnitState.PENDING
-    return is_first_done and outcome.label is None and outcome.warning is None
+    """Whether the outcome of a pending unit only adds one to ``done``."""
+    return outcome.state is UnitState.DONE and outcome.label is None and outcome.warning is None
+
+
+def note_deltas(results: Iterable[tuple[str | None, str | None]], sign: int) -> Counter[str]:
+    """The change of the counters of labels and warnings; each result is a label and a warning."""
+    changed: Counter[str] = Counter()
+    for label, warning in results:
+        if label is not None:
+            changed[f"{LABEL}{label}"] += sign
+        if warning is not None:
+            changed["warned"] += sign
+    return changed
 
 
 def withdrawal_deltas(results: Iterable[tuple[str | None, str | None]]) -> dict[str, int]:
     """The change of the counters when results leave an inbox unaccepted; each is a label and a warning."""
-    changed: defaultdict[str, int] = defaultdict(int)
-    for label, warning in results:
-        changed["in_inbox"] -= 1
-        if label is not None:
-            changed[f"{LABEL}{label}"] -= 1
-        if warning is not None:
-            changed["warned"] -= 1
+    results = list(results)
+    changed = note_deltas(results, -1)
+    changed["in_inbox"] -= len(results)
     return dict(changed)
 
 
-def counter_deltas(outcomes: list[UnitOutcome]) -> dict[str, int]:
-    """The change of the counters by these outcomes."""
-    if all(map(_is_plain, outcomes)):
+def counter_deltas(outcomes: Sequence[UnitOutcome], before: Mapping[UnitKey, UnitState]) -> dict[str, int]:
+    """The change of the counters by these outcomes; *before* are the states that the ledger had until now.
+
+    A unit without a row was pending.
+    """
+    if all(map(_is_plain, outcomes)) and UnitState.FAILED not in before.values():
         return {"done": len(outcomes)} if outcomes else {}
-    changed: defaultdict[str, int] = defaultdict(int)
+    changed: Counter[str] = Counter()
     for outcome in outcomes:
-        if outcome.before is not UnitState.PENDING:
-            changed[outcome.before] -= 1
-        changed[_COUNTED.get(outcome.state, outcome.state)] += 1
+        if before.get(outcome.key) is UnitState.FAILED:
+            changed["failed"] -= 1
+        if outcome.state is not UnitState.PENDING:
+            changed["in_inbox" if outcome.state is UnitState.RUNNING else outcome.state] += 1
+        elif outcome.error is not None:  # a breaker returned it; an interrupted unit has no error
+            changed["returned"] += 1
         if outcome.warning is not None and (outcome.state is UnitState.DONE or outcome.handed):
             changed["warned"] += 1
         if outcome.label is not None and (outcome.state in FINISHED_UNITS or outcome.handed):

@@ -12,7 +12,7 @@ from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, Sharding
 from holdfast.domain.batches.turns import WaitingJob
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.job import JobId, WorkerId
-from holdfast.errors import NoSuchBatch
+from holdfast.errors import NoSuchBatch, NoTransaction
 from holdfast.store.batches import ledger, runs
 from holdfast.store.batches.control import BatchControl
 from holdfast.store.batches.runs import RunRequest, check_lease, open_batch
@@ -64,13 +64,29 @@ class Batches(BatchControl):
     def unit_transaction(self, run: BatchRun, end: Callable[[], UnitOutcome]) -> Iterator[Any]:
         """A connection to the store's database, in a transaction that closes with the unit's row and a commit.
 
+        Errors of the caller's block are raised as they are.
+
         Raises:
             LeaseLost: The run's job was taken over; nothing was written.
             AlreadyFinished: Another holder has finished the unit; nothing was written.
+            NoTransaction: The caller's code has ended the transaction, or tried to.
         """
-        with self._backend.transaction() as connection:
-            yield connection
-            self.end_on(connection, run, end())
+        raised: BaseException | None = None
+        try:
+            with self._backend.transaction() as connection:
+                with self._backend.guard(connection):
+                    try:
+                        yield connection
+                    except BaseException as error:
+                        raised = error
+                        raise
+                self.end_on(connection, run, end())
+        except NoTransaction:
+            raise
+        except BaseException:
+            if raised is not None:
+                raise raised from raised.__cause__  # not in the words of the store
+            raise
 
     def plan(self, run: BatchRun, units: Sequence[UnitInFlight], *, retry_failed: bool = False) -> None:
         """Add pending units to the ledger; known units stay as they are, except failed ones with *retry_failed*.

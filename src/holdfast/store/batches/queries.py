@@ -82,9 +82,11 @@ class LedgerQueries(Noun):
         """
         filtered = label is not None or text is not None
         if state is UnitState.PENDING and not filtered:
-            place = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else -1
-            units = self._units("list_pending_units", batch_id, after=place, limit=limit)
-            return UnitPage(units, str(units[-1].position) if len(units) == limit else None)
+            last_run, _, place = after.rpartition(".")
+            values = {"last_run": _number(last_run, 0), "position": _number(place, -1)}
+            units = self._units("list_pending_units", batch_id, limit=limit, **values)
+            full = len(units) == limit
+            return UnitPage(units, f"{units[-1].last_run}.{units[-1].position}" if full else None)
         if state in (None, UnitState.DONE, UnitState.PENDING):
             size = WINDOW_SIZE if filtered or state is not None else limit
             units = self._units("list_units_window", batch_id, after=after, limit=size)
@@ -124,6 +126,10 @@ class LedgerQueries(Noun):
             chunk = list(keys[start : start + CHUNK_SIZE])
             total += self._wake(self._backend.write(change_units, batch_id, chunk, state, label))
         return total
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
 
 
 def _status(rows: list[_Part]) -> BatchStatus:

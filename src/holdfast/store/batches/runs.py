@@ -25,7 +25,7 @@ from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost
-from holdfast.store.batches.ledger import write_ends
+from holdfast.store.batches.ledger import lock_run
 from holdfast.store.batches.state import BatchRun, conclude, counted, hold, holders_of, locked
 from holdfast.store.engine.operation import Operation, query
 from holdfast.store.fleet.stop_switch import refuse_if_stopped
@@ -159,7 +159,7 @@ def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
     Raises:
         LeaseLost: The run's job was taken over; nothing was written.
     """
-    yield from write_ends(run, [])
+    yield from lock_run(run)
     yield query("delete_in_flight", ids=[run.lease.job_id])
     ((pending,),) = yield query("count_pending_units", batch_id=run.batch.id)
     now = yield from counted(run.batch.id)
@@ -214,10 +214,10 @@ def leave(run: BatchRun, aborted_by: AbortedBy | None) -> Operation[Batch]:
     Raises:
         LeaseLost: The shard's job was taken over; nothing was written.
     """
-    yield from write_ends(run, [])
+    yield from lock_run(run)
     yield query("delete_in_flight", ids=[run.lease.job_id])
     if aborted_by not in (None, AbortedBy.PAUSE, AbortedBy.CANCEL, AbortedBy.STOP_SWITCH):
-        yield query("abort_batch", id=run.batch.id, aborted_by=aborted_by)
+        yield query("abort_batch", id=run.batch.id, aborted_by=aborted_by, failures=None)
     yield from conclude((yield from locked(run.batch.id)))
     return (yield from locked(run.batch.id))
 
@@ -225,7 +225,7 @@ def leave(run: BatchRun, aborted_by: AbortedBy | None) -> Operation[Batch]:
 def abort(batch_id: BatchId, why: AbortedBy) -> Operation[None]:
     """Stop a batch from outside: running units may finish, and the batch can be resumed."""
     yield from locked(batch_id)
-    yield query("abort_batch", id=batch_id, aborted_by=why)
+    yield query("abort_batch", id=batch_id, aborted_by=why, failures=None)
     yield from conclude((yield from locked(batch_id)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -188,14 +188,19 @@ def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
     state = UnitState.IN_DOUBT if holding.in_doubt_if_lost else UnitState.PENDING
     values = {"state": state, "run_number": holding.run_number, "crashes": int(holding.isolated)}
     table = Rows(key=[key for key, _ in in_hand], position=[place for _, place in in_hand])
+    known: list[UnitRow] = yield query(
+        "get_units", UnitRow, batch_id=holding.batch_id, keys=[key for key, _ in in_hand]
+    )
+    failed = {unit.key for unit in known if unit.state is UnitState.FAILED}
     units: list[UnitRow] = yield query("return_lost_units", UnitRow, batch_id=holding.batch_id, unit=table, **values)
+    doubtful = [unit for unit in units if unit.state is UnitState.IN_DOUBT]
     killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
     if killers:
         yield query(
             "write_units", batch_id=holding.batch_id, run_number=holding.run_number, unit=_failed_columns(killers)
         )
-    doubtful = sum(unit.state is UnitState.IN_DOUBT for unit in units)
-    yield from count(holding.batch_id, holding.job_id, {"failed": len(killers), "in_doubt": doubtful})
+    changed = {"failed": len(killers) - sum(unit.key in failed for unit in doubtful), "in_doubt": len(doubtful)}
+    yield from count(holding.batch_id, holding.job_id, changed)
     # A counter of its own shows other holders that units have rows which they did not write: check_batch_shared.
     mark = Rows(name=["done"], count=[0])
     yield query("add_unit_counts", batch_id=holding.batch_id, job_id=holding.job_id, delta=mark)
@@ -228,7 +233,7 @@ def hold(
     yield query("put_in_flight", units=msgspec.json.encode(list(units)).decode(), **place, **values)
 
 
-def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Operation[None]:
+def count(batch_id: BatchId, job_id: JobId, changed: Mapping[str, int]) -> Operation[None]:
     """Add to the counters of one holder."""
     deltas = {name: n for name, n in changed.items() if n}
     if deltas:

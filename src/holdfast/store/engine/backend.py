@@ -89,6 +89,13 @@ class Backend(Protocol):
         *limit*: the server ends a statement, and a client that sends none, after this time.
         """
 
+    def guard(self, connection: Any) -> AbstractContextManager[None]:
+        """Keep code of the user from ending the transaction of *connection*, which :meth:`transaction` has opened.
+
+        Raises:
+            NoTransaction: The code tried to commit or to roll back, or did.
+        """
+
     def notify(self, changes: Changes) -> None:
         """Notify workers that listen; a hint that may get lost. It neither waits nor fails."""
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ from holdfast.store.engine.operation import (
     single,
 )
 from holdfast.store.postgres.abandoned import Abandoned
-from holdfast.store.postgres.callers import ainstallation_of, installation_of, refuse_autocommit
+from holdfast.store.postgres.callers import ainstallation_of, installation_of, keep_transaction, refuse_autocommit
 from holdfast.store.postgres.commits import Commits
 from holdfast.store.postgres.connections import (
     Connection,
@@ -185,6 +185,9 @@ class PostgresBackend(ForkSafe):
                 connection.execute(time_limits(limit).encode())
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
+
+    def guard(self, connection: Connection) -> AbstractContextManager[None]:
+        return keep_transaction(connection)
 
     def notify(self, changes: Changes) -> None:
         self._notifier.notify(changes)

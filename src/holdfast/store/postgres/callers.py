@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -9,7 +11,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.errors import NoTransaction
-from holdfast.store.engine.operation import Query
+from holdfast.store.engine.operation import ENDED, ENDED_HINT, Query
 from holdfast.store.postgres.connections import Connection
 from holdfast.store.postgres.statements import Statements
 
@@ -39,3 +41,36 @@ def refuse_autocommit(connection: Connection | psycopg.AsyncConnection[Any]) -> 
     idle = connection.info.transaction_status == TransactionStatus.IDLE
     if connection.autocommit and idle:
         raise NoTransaction("the connection is in autocommit mode and no transaction is open")
+
+
+#: Exists as long as the transaction in which it was set.
+_SAVEPOINT = "holdfast_unit"
+
+
+@contextmanager
+def keep_transaction(connection: Connection) -> Iterator[None]:
+    """Refuse a commit and a rollback of the open transaction; detect those that are sent as SQL. Savepoints are fine.
+
+    Raises:
+        NoTransaction: The transaction has ended, or a failed statement has spoiled it.
+    """
+
+    def refuse() -> None:
+        raise NoTransaction(ENDED, hint=ENDED_HINT)
+
+    connection.execute(f"SAVEPOINT {_SAVEPOINT}")
+    connection.commit = connection.rollback = refuse  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del connection.commit, connection.rollback
+    if connection.closed:
+        raise NoTransaction("the connection was closed within its transaction", hint=ENDED_HINT)
+    if connection.info.transaction_status == TransactionStatus.INERROR:
+        hint = "PostgreSQL keeps nothing of a transaction after an error; use a savepoint for a part that may fail."
+        raise NoTransaction("a statement failed within the transaction", hint=hint)
+    try:
+        connection.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+    except (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction) as error:
+        text = "your code has ended this transaction; what it wrote may be kept"
+        raise NoTransaction(text, hint=ENDED_HINT) from error

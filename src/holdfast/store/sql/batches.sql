@@ -2,7 +2,7 @@
 
 -- fragment: batch_columns
 id, identity, generation, kind, arguments::text, source, name, state, requested, aborted_by, total, run_number,
-    version, inputs::text, code, options::text, actor, created_at, started_at, finished_at
+    version, inputs::text, code, options::text, actor, created_at, started_at, finished_at, failures::text
 
 -- name: lock_latest_batch
 -- Lock the newest generation of a batch.
@@ -33,7 +33,8 @@ RETURNING id
 
 -- name: start_batch_run
 -- Start a run of a batch.
-UPDATE holdfast.batch SET state = 'running', run_number = run_number + 1, aborted_by = NULL, finished_at = NULL,
+UPDATE holdfast.batch SET state = 'running', run_number = run_number + 1, aborted_by = NULL, failures = NULL,
+    finished_at = NULL,
     started_at = coalesce(started_at, (SELECT holdfast.now())), total = coalesce(:total::bigint, total),
     version = :version, inputs = :inputs::json, code = :code, options = '{}'
 WHERE id = :id
@@ -57,11 +58,13 @@ UPDATE holdfast.batch SET state = :state, requested = NULL, finished_at = (SELEC
 
 -- name: reopen_batch
 -- Make a batch running again.
-UPDATE holdfast.batch SET state = 'running', requested = NULL, aborted_by = NULL, finished_at = NULL WHERE id = :id
+UPDATE holdfast.batch SET state = 'running', requested = NULL, aborted_by = NULL, failures = NULL, finished_at = NULL
+WHERE id = :id
 
 -- name: abort_batch
--- Request all holders to stop. The first reason stays.
-UPDATE holdfast.batch SET aborted_by = :aborted_by WHERE id = :id AND state = 'running' AND aborted_by IS NULL
+-- Request all holders to stop, and record the failures that are the reason. The first reason stays.
+UPDATE holdfast.batch SET aborted_by = :aborted_by, failures = :failures::json
+WHERE id = :id AND state = 'running' AND aborted_by IS NULL
 
 -- name: start_batch_shards
 -- Record that the workers run the batch, and how.

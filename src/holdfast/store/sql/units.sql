@@ -1,35 +1,78 @@
 -- Units: the ledger of a batch and its counters.
 
 -- fragment: unit_columns
-key, position, state, run_number, attempts, crashes, poison_suspect, label, warning, error, data::text, duration_ms
+key, position, state, run_number, attempts, crashes, poison_suspect, label, warning, error, data::text, duration_ms,
+    last_run
 
 -- fragment: unit_state_columns
-key, position, state, run_number, attempts, crashes, poison_suspect, NULL AS label, NULL AS warning, NULL AS error,
-    NULL AS data, NULL::bigint AS duration_ms
+-- Of the error only whether there is one.
+key, position, state, run_number, attempts, crashes, poison_suspect, NULL AS label, NULL AS warning,
+    CASE WHEN error IS NOT NULL THEN '' END AS error, NULL AS data, NULL::bigint AS duration_ms, last_run
+
+-- fragment: upsert_units
+INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number, attempts, crashes, poison_suspect,
+    label, warning, error, data, duration_ms, last_run)
+SELECT :batch_id, key, position, state, :run_number, attempts, crashes, poison_suspect, label, warning, error,
+    data::json, duration_ms, :run_number
+FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, position bigint, state text, attempts integer, crashes integer,
+    poison_suspect boolean, label text, warning text, error text, data text, duration_ms bigint) WHERE true
+ON CONFLICT (batch_id, key) DO UPDATE SET position = excluded.position, state = excluded.state,
+    run_number = excluded.run_number, attempts = excluded.attempts, crashes = excluded.crashes,
+    poison_suspect = excluded.poison_suspect, label = excluded.label, warning = excluded.warning,
+    error = excluded.error, data = excluded.data, duration_ms = excluded.duration_ms, last_run = excluded.last_run
+    WHERE existing.state = 'pending' OR existing.state = 'failed'
 
 -- name: get_units
 -- Read the state of units by key.
 SELECT {unit_state_columns} FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
 
 -- name: read_pending_units
--- Read the first pending units, in input order. Units in flight are among them.
+-- Read the first pending units: those that no run has begun, in input order, then the others, the longest ago first.
+-- Units in flight are among them.
 SELECT {unit_state_columns} FROM holdfast.unit
-WHERE batch_id = :batch_id AND state = 'pending' ORDER BY position LIMIT :limit::bigint
+WHERE batch_id = :batch_id AND state = 'pending' ORDER BY last_run, position LIMIT :limit::bigint
 
--- name: write_units
--- Write outcomes of units. A unit that has finished stays as it is, and its key is not returned.
-INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number, attempts, crashes, poison_suspect,
-    label, warning, error, data, duration_ms)
-SELECT :batch_id, key, position, state, :run_number, attempts, crashes, poison_suspect, label, warning, error,
-    data::json, duration_ms
-FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, position bigint, state text, attempts integer, crashes integer,
-    poison_suspect boolean, label text, warning text, error text, data text, duration_ms bigint) WHERE true
-ON CONFLICT (batch_id, key) DO UPDATE SET position = excluded.position, state = excluded.state,
-    run_number = excluded.run_number, attempts = excluded.attempts, crashes = excluded.crashes,
-    poison_suspect = excluded.poison_suspect, label = excluded.label, warning = excluded.warning,
-    error = excluded.error, data = excluded.data, duration_ms = excluded.duration_ms
+-- name: read_units_again
+-- Read units that an earlier run began and whose keys this run has met, the longest ago first, after a place.
+-- planner: each state has an index of its own in this order; one condition on both states would sort all of them.
+SELECT * FROM (
+    SELECT {unit_state_columns} FROM holdfast.unit
+    WHERE batch_id = :batch_id AND state = 'pending' AND last_run > 0 AND last_run < :run_number
+        AND (last_run, position, key) > (:last_run::bigint, :position::bigint, :key::text)
+        AND run_number = :run_number
+    ORDER BY last_run, position, key LIMIT :limit::bigint) AS pending
+UNION ALL
+SELECT * FROM (
+    SELECT {unit_state_columns} FROM holdfast.unit
+    WHERE batch_id = :batch_id AND state = 'failed' AND last_run > 0 AND last_run < :run_number
+        AND (last_run, position, key) > (:last_run::bigint, :position::bigint, :key::text)
+        AND run_number = :run_number AND crashes < :crashes AND :retry_failed::boolean
+    ORDER BY last_run, position, key LIMIT :limit::bigint) AS failed
+ORDER BY last_run, position, key LIMIT :limit::bigint
+
+-- name: meet_units
+-- Record that a run has met the keys of units which an earlier run began. It runs them after all others.
+UPDATE holdfast.unit SET run_number = :run_number
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND (state = 'pending' OR state = 'failed')
+
+-- name: begin_units
+-- Record that a run began units and could not finish them. Their states and errors stay as they are.
+INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number, last_run)
+SELECT :batch_id, key, position, 'pending', :run_number, :run_number
+FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, position bigint) WHERE true
+ON CONFLICT (batch_id, key) DO UPDATE SET last_run = excluded.last_run
     WHERE existing.state = 'pending' OR existing.state = 'failed'
+
+-- name: amend_unit
+-- Change what is noted about a unit whose own transaction has finished it.
+UPDATE holdfast.unit SET label = :label, warning = :warning, data = :data::json
+WHERE batch_id = :batch_id AND key = :key AND (state = 'done' OR state = 'running')
 RETURNING key
+
+-- name: get_unit_notes
+-- Read the label and the warning of a finished unit.
+SELECT label, warning FROM holdfast.unit
+WHERE batch_id = :batch_id AND key = :key AND (state = 'done' OR state = 'running')
 
 -- name: insert_pending_units
 -- Add new units as pending and assign the pending ones to this run.
@@ -46,13 +89,14 @@ WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = 'failed' AND
 RETURNING key
 
 -- name: return_lost_units
--- Return the units of a lost holder as poison suspects.
-INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number, crashes, poison_suspect)
-SELECT :batch_id, key, position, :state, :run_number, :crashes, true
+-- Return the units of a lost holder as poison suspects. With the state in_doubt, failed units wait for a person too.
+INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number, crashes, poison_suspect, last_run)
+SELECT :batch_id, key, position, :state, :run_number, :crashes, true, :run_number
 FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, position bigint) WHERE true
 ON CONFLICT (batch_id, key) DO UPDATE SET poison_suspect = true, crashes = existing.crashes + excluded.crashes,
-    state = CASE WHEN existing.state = 'pending' THEN excluded.state ELSE existing.state END
-    WHERE existing.state = 'pending' OR existing.state = 'failed' AND existing.run_number < excluded.run_number
+    last_run = excluded.last_run,
+    state = CASE WHEN existing.state = 'failed' AND excluded.state = 'pending' THEN 'failed' ELSE excluded.state END
+    WHERE existing.state = 'pending' OR existing.state = 'failed' AND existing.last_run < excluded.last_run
 RETURNING {unit_columns}
 
 -- name: skip_missing_units
@@ -132,15 +176,16 @@ WHERE batch_id = :batch_id AND state = :state AND state <> 'done' AND state <> '
 ORDER BY key LIMIT :limit::bigint
 
 -- name: list_pending_units
--- List pending units, in input order.
+-- List pending units in the order in which they run.
 SELECT {unit_columns}
-FROM holdfast.unit WHERE batch_id = :batch_id AND state = 'pending' AND position > :after::bigint
-ORDER BY position LIMIT :limit::bigint
+FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = 'pending' AND (last_run, position) > (:last_run::bigint, :position::bigint)
+ORDER BY last_run, position LIMIT :limit::bigint
 
 -- name: list_units_window
 -- List units by key without their data, as the window of a filter.
 SELECT key, position, state, run_number, attempts, crashes, poison_suspect, label, warning,
-    substr(error, 1, 600) AS error, NULL AS data, duration_ms
+    substr(error, 1, 600) AS error, NULL AS data, duration_ms, last_run
 FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after ORDER BY key LIMIT :limit::bigint
 
 -- name: list_unit_errors

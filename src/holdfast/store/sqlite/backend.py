@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissin
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
-from holdfast.store.sqlite.callers import autocommits, lock_for_caller
+from holdfast.store.sqlite.callers import autocommits, keep_transaction, lock_for_caller
 from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited, switch_to_wal
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
@@ -160,8 +160,12 @@ class SqliteBackend(ForkSafe):
                 yield connection
                 connection.execute("COMMIT")
             finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                with suppress(sqlite3.ProgrammingError):  # the caller has closed it
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+
+    def guard(self, connection: sqlite3.Connection) -> AbstractContextManager[None]:
+        return keep_transaction(connection)
 
     def notify(self, changes: Changes) -> None:
         self._notifier.notify(changes)

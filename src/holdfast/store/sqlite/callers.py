@@ -5,8 +5,11 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-from holdfast.errors import OtherDatabase, StoreLocked
+from holdfast.errors import NoTransaction, OtherDatabase, StoreLocked
+from holdfast.store.engine.operation import ENDED, ENDED_HINT
 from holdfast.store.sqlite.files import is_busy
 from holdfast.store.sqlite.statements import plain_cursor
 
@@ -45,6 +48,36 @@ def lock_for_caller(connection: sqlite3.Connection) -> None:
             pause.wait(RETRY_S)
         else:
             return
+
+
+@contextmanager
+def keep_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Refuse every statement that would end the open transaction: commit, rollback, scripts; savepoints are allowed.
+
+    Raises:
+        NoTransaction: A statement was refused, or the connection was closed.
+    """
+    refused: list[int] = []
+
+    def authorize(action: int, *_: object) -> int:
+        if action != sqlite3.SQLITE_TRANSACTION:
+            return sqlite3.SQLITE_OK
+        refused.append(action)
+        return sqlite3.SQLITE_DENY
+
+    connection.set_authorizer(authorize)
+    try:
+        yield
+        connection.set_authorizer(None)  # an error: the connection was closed
+    except sqlite3.Error as error:
+        if refused and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
+            raise NoTransaction(ENDED, hint=ENDED_HINT) from error
+        if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+            raise NoTransaction("the connection was closed within its transaction", hint=ENDED_HINT) from error
+        raise
+    finally:
+        with suppress(sqlite3.ProgrammingError):
+            connection.set_authorizer(None)
 
 
 def autocommits(connection: sqlite3.Connection) -> bool:

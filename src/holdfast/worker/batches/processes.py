@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,6 @@ from msgspec import Struct
 
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.retry_curve import Curve, delay_after
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.state import BatchRun
@@ -28,11 +26,21 @@ KILL_GRACE_S = 5.0
 
 
 class ChildAnswer(Struct, frozen=True):
-    """The outcome of an attempt in a child; *fatal*: the whole run must stop."""
+    """The result of an attempt in a child, without its row; see :class:`UnitResult`."""
 
     outcome: UnitOutcome | None
     written: bool
+    amended: bool
+    retry: bool
     fatal: bool
+    interrupted: bool
+
+
+def child_answer(result: UnitResult | UnitOutcome) -> ChildAnswer:
+    """The result of an attempt as a child sends it."""
+    if isinstance(result, UnitOutcome):
+        return ChildAnswer(result, written=False, amended=False, retry=False, fatal=False, interrupted=False)
+    return ChildAnswer(*result[1:])
 
 
 class _ChildUnit:
@@ -58,80 +66,70 @@ class _ChildUnit:
         return KILL_GRACE_S
 
 
-class ChildUnitRunner(UnitRunner):
-    """Runs the units of one run in child processes."""
+class ChildAttempts:
+    """Makes the attempts of one run in child processes."""
 
-    def __init__(
-        self, opened: BatchRun, kind: Kind, arguments: dict[str, Any], *, retries: int, curve: Curve, timeout_s: float
-    ) -> None:
-        super().__init__(batch=opened.batch, retries=retries, curve=curve)
-        self.timeouts: UnitTimeouts = UnitTimeouts(timeout_s)
+    def __init__(self, opened: BatchRun, kind: Kind, arguments: dict[str, Any], timeouts: UnitTimeouts) -> None:
+        self._timeouts = timeouts
         self._opened = opened
         self._kind = kind
         self._arguments = arguments
         self._supervised = SupervisorClient()
         self._renewed_at = clock.now()
+        self._runs: set[Run] = set()
 
-    def performer(self) -> tuple[Perform, Callable[[], None]]:
-        hello = child_setup({self._kind.name: self._kind}, worker=f"batch-{self.batch.id}")
+    def open(self, runner: UnitRunner) -> tuple[Perform, Callable[[], None]]:
+        hello = child_setup({self._kind.name: self._kind}, worker=f"batch-{self._opened.batch.id}")
         child = ProcessSlot(self._supervised, hello, ChildOptions(), reporter=lambda _: _refuse)
-        return lambda row: self._perform(child, row), child.close
+        return lambda row: self._attempt(runner, child, row), child.close
 
     def renewed(self, timestamp: float) -> None:
         self._renewed_at = timestamp
-        self.timeouts.each(lambda unit: unit.run.renewed(timestamp))  # type: ignore[attr-defined]
+        for run in list(self._runs):
+            run.renewed(timestamp)
 
     def close(self) -> None:
         """End the supervisor, which kills the children that are left."""
         self._supervised.close()
 
-    def _perform(self, child: ProcessSlot, row: UnitRow) -> UnitResult:
-        tries = 0
-        while True:
-            result = self._attempt(child, row)
-            outcome = result.outcome
-            tries += 1
-            is_final = outcome is None or outcome.state is not UnitState.FAILED or tries > self._retries
-            if outcome is None or is_final or self.fatal.is_set() or self.stopping.is_set():
-                return result
-            row = msgspec.structs.replace(row, attempts=outcome.attempts, crashes=outcome.crashes)
-            self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
-
-    def _attempt(self, child: ProcessSlot, row: UnitRow) -> UnitResult:
+    def _attempt(self, runner: UnitRunner, child: ProcessSlot, row: UnitRow) -> UnitResult:
         payload = msgspec.json.encode({"opened": self._opened, "arguments": self._arguments, "row": row}).decode()
         lease = msgspec.structs.replace(self._opened.lease, kind=self._kind.name, payload=payload)
         run = Run(lease, self._kind, renewed_at=self._renewed_at, lease_duration=DEFAULT_LEASE)
-        unit = _ChildUnit(run, self.timeouts.timeout_s)
-        self.timeouts.begin(unit)
-        if self.stopping.is_set():
+        unit = _ChildUnit(run, self._timeouts.timeout_s)
+        self._runs.add(run)
+        self._timeouts.begin(unit)
+        if runner.stopping.is_set():
             unit.stop()
         began = clock.now()
         try:
             outcome = child.perform(run)
         finally:
-            self.timeouts.end(unit)
-        return self._result(outcome, row, clock.now() - began, late=unit.timed_out)
+            self._timeouts.end(unit)
+            self._runs.discard(run)
+        result = self._result(outcome, row, clock.now() - began, late=unit.timed_out)
+        if not isinstance(outcome, Done):
+            runner.unknown_commits.setdefault(row.key)  # the child may have been killed after its transaction
+        return result
 
     def _result(self, outcome: Outcome, row: UnitRow, took_s: float, *, late: bool) -> UnitResult:
         match outcome:
             case Done():
                 answer = msgspec.json.decode(outcome.result or "", type=ChildAnswer)
-                if answer.fatal:
-                    self.stop_fatally()
-                if answer.outcome is not None or not late:
-                    return UnitResult(row, answer.outcome, answer.written)
-                error = self.timeouts.message
+                if not (answer.interrupted and late):
+                    return UnitResult(row, *(getattr(answer, name) for name in ChildAnswer.__struct_fields__))
+                error = self._timeouts.message
             case Released() | Stopped() if not late:
-                return UnitResult(row, None, written=False)
+                return UnitResult(row, None, interrupted=True)
             case Released() | Stopped():
-                error = self.timeouts.message
+                error = self._timeouts.message
             case Failed() | Lost() if late:
-                error = f"{self.timeouts.message}, and was killed"
+                error = f"{self._timeouts.message}, and was killed"
             case Unreadable():
                 error = outcome.error
             case Failed() | Lost():
                 error = outcome.error or outcome.reason
-        return UnitResult(row, _failed(row, error, took_s, crashed=isinstance(outcome, Lost)), written=False)
+        return UnitResult(row, _failed(row, error, took_s, crashed=isinstance(outcome, Lost)), retry=True)
 
 
 def _failed(row: UnitRow, error: str, took_s: float, *, crashed: bool) -> UnitOutcome:
@@ -139,7 +137,6 @@ def _failed(row: UnitRow, error: str, took_s: float, *, crashed: bool) -> UnitOu
         key=row.key,
         position=row.position,
         state=UnitState.FAILED,
-        before=row.state,
         attempts=row.attempts + 1,
         crashes=row.crashes + crashed,
         error=error,

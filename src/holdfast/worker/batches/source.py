@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from itertools import count, islice
 from typing import Any, Protocol
 
 from holdfast.domain.batches.unit import UnitKey, unit_key
-from holdfast.store.batches.ledger import Flushed
+from holdfast.store.batches.ledger import FIRST_PLACE, Flushed, NextUnits, Place
 from holdfast.store.batches.state import UnitInFlight
 from holdfast.worker import clock
-from holdfast.worker.batches.threads import MAX_UNWRITTEN
 
+#: Outcomes that may wait to be written: a kill repeats at most these units and those in flight.
+MAX_UNWRITTEN = 50
 FULL_BYTE = 0xFF
 
 
@@ -47,10 +48,12 @@ SHORT_GROUP_S, LONG_GROUP_S = 0.25, 1.0
 
 
 class Source(Protocol):
-    """The place where a driver gets its next units."""
+    """The place where a run gets its next units."""
 
     #: Whether every key comes once, and none has a row in the ledger yet.
     fresh: bool
+    #: Whether the last request got nothing, though more may come when the units in hand are finished.
+    dry: bool
 
     @property
     def exhausted(self) -> bool:
@@ -61,19 +64,20 @@ class Source(Protocol):
         """The number of units that may be in hand at a time."""
         ...
 
-    def candidates(self, room: int) -> Sequence[UnitInFlight] | None:
-        """The next keys to consider; None means the pending units of the ledger."""
+    def request(self, room: int) -> NextUnits:
+        """The request for at most *room* next units."""
         ...
 
     def advance(self, flushed: Flushed, *, in_hand: int) -> None:
-        """Move on, after a flush has considered the candidates."""
+        """Move on, after a flush has answered the request."""
         ...
 
 
 class InputKeys:
     """The keys of the input of a local run, in their order: all, from *resume_from* on, or *only* some.
 
-    *finished* holds keys that can be skipped without a lookup.
+    *finished* holds keys that can be skipped without a lookup. In a *resumed* batch, units that an earlier run began
+    come after all others: while the input is read they are only marked, then they are read from the ledger.
     """
 
     def __init__(
@@ -84,9 +88,11 @@ class InputKeys:
         only: Collection[UnitKey] | None = None,
         finished: Bitmap | None = None,
         first: bool = False,
+        resumed: bool = False,
     ) -> None:
         # The first run of a generation has no rows, and a range has no duplicates.
         self.fresh = isinstance(keys, range) and first
+        self.dry = False
         #: The number of keys that were read.
         self.keys_read = 0
         bitmap = finished if resume_from is None else None
@@ -96,11 +102,18 @@ class InputKeys:
         self._partial = resume_from is not None or only is not None
         self._next: list[UnitInFlight] = []
         self._all_read = False
+        self._resumed = resumed
+        #: The place in the ledger up to which units that an earlier run began were taken; None at its end.
+        self._after: Place | None = FIRST_PLACE if resumed else None
         #: Whether the last candidates were all finished.
         self._skipping = False
 
     @property
     def exhausted(self) -> bool:
+        return self._input_read and self._after is None
+
+    @property
+    def _input_read(self) -> bool:
         return self._all_read and not self._next
 
     @property
@@ -111,20 +124,28 @@ class InputKeys:
     def window(self, jobs: int) -> int:
         return max(MAX_UNWRITTEN, 2 * jobs)
 
-    def candidates(self, room: int) -> Sequence[UnitInFlight]:
-        """As many as there is room for; more while all of them are finished."""
+    def request(self, room: int) -> NextUnits:
+        """The next keys, more than there is room for while all of them are finished; then units that were begun."""
         size = SKIP_AHEAD_KEYS if self._skipping else room
         if len(self._next) < size and not self._all_read:
             self._read(size - len(self._next))
-        return self._next[:size]
+        if self._input_read and self._after is not None:
+            return NextUnits(after=self._after, limit=room)
+        return NextUnits(candidates=self._next[:size], limit=room, defer=self._resumed)
 
     def advance(self, flushed: Flushed, *, in_hand: int) -> None:  # noqa: ARG002 - see the protocol
+        self.dry = not flushed.taken and not flushed.examined
+        if flushed.stop is not None:
+            return
+        if self._input_read and self._after is not None:
+            self._after = flushed.last
+            return
         self._next = self._next[flushed.examined :]
         self._skipping = not flushed.taken and flushed.examined > 0
 
     def remaining(self) -> Iterator[list[UnitInFlight]]:
         """The keys that no flush has considered."""
-        while self._next or not self._all_read:
+        while not self._input_read:
             yield self._next
             self._next = []
             self._read(SKIP_AHEAD_KEYS)
@@ -146,6 +167,7 @@ class PendingUnits:
 
     def __init__(self, shards: int) -> None:
         self.exhausted = False
+        self.dry = False
         self._max_size = max(1, MAX_UNWRITTEN // shards)
         self._size = 1
         self._taken_at = clock.now()
@@ -153,11 +175,12 @@ class PendingUnits:
     def window(self, jobs: int) -> int:
         return jobs * self._size
 
-    def candidates(self, room: int) -> None:  # noqa: ARG002 - see the protocol
-        return None
+    def request(self, room: int) -> NextUnits:
+        return NextUnits(limit=room)
 
     def advance(self, flushed: Flushed, *, in_hand: int) -> None:
         # A poison suspect may wait until nothing is in hand: only then is the ledger known to have no more units.
+        self.dry = not flushed.taken
         self.exhausted = not flushed.taken and not in_hand
         if flushed.taken:
             took_s, self._taken_at = clock.now() - self._taken_at, clock.now()

@@ -1,4 +1,4 @@
-"""The threads that run units, with the outcomes that wait to be written."""
+"""The threads that run units."""
 
 from __future__ import annotations
 
@@ -7,38 +7,36 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from msgspec import structs
-
-from holdfast.domain.batches.batch import Breaker
-from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.unit import UnitRow
 from holdfast.worker import clock
 from holdfast.worker.batches.runner import Throttle, UnitRunner
+from holdfast.worker.batches.source import MAX_UNWRITTEN
 from holdfast.worker.batches.unit import UnitResult
+from holdfast.worker.batches.writer import LedgerWriter
 
-#: Outcomes that may wait to be written: a kill repeats at most these units and those in flight.
-MAX_UNWRITTEN = 50
 #: A thread gets several units at a time while such a group takes less than QUICK_S.
 MAX_UNITS_PER_THREAD, QUICK_S = 25, 0.005
 
 
 class UnitThreads:
-    """Runs units side by side. User code never runs on the main thread, which handles signals and writes the ledger."""
+    """Runs units side by side. User code never runs on the main thread, which handles signals and writes the ledger.
 
-    def __init__(self, runner: UnitRunner, jobs: int, breaker: Breaker, *, rate: float | None = None) -> None:
+    *write* writes the ledger in the calling thread; it returns false when another thread is writing.
+    """
+
+    def __init__(
+        self, runner: UnitRunner, writer: LedgerWriter, jobs: int, *, rate: float | None, write: Callable[[], bool]
+    ) -> None:
         #: Wakes the driver: outcomes wait, or nothing is left to do.
         self.wake = threading.Event()
-        #: Writes outcomes in the calling thread; returns false when another thread is writing.
-        self.write: Callable[[], bool] = lambda: False
         #: The error that broke a thread; failures of units are not errors here.
         self.error: BaseException | None = None
         self._runner = runner
+        self._writer = writer
+        self._write = write
         self._waiting: deque[UnitRow] = deque()
-        self._finished: deque[UnitResult | UnitOutcome] = deque()
-        self._flushing = 0
-        self._breaker = breaker
         self._throttle = None if rate is None else Throttle(rate)
         self._work = threading.Condition()
-        self._order = threading.Lock()
         self._busy = 0
         #: Units that a thread has taken behind the one that it runs.
         self._ahead = 0
@@ -51,9 +49,8 @@ class UnitThreads:
             thread.start()
 
     def add(self, rows: Iterable[UnitRow]) -> None:
-        """Add units; all outcomes that :meth:`take` returned are in the ledger now."""
+        """Add units, after a flush."""
         with self._work:
-            self._flushing = 0
             self._waiting.extend(rows)
             self._work.notify_all()
 
@@ -67,12 +64,6 @@ class UnitThreads:
         """Whether no unit is in flight and none will begin."""
         with self._work:
             return not self._busy and (not self._waiting or self._runner.stopping.is_set())
-
-    def take(self) -> list[UnitResult | UnitOutcome]:
-        """The results since the last call; they count as unwritten until :meth:`add`."""
-        finished = [self._finished.popleft() for _ in range(len(self._finished))]
-        self._flushing += len(finished)
-        return finished
 
     def close(self) -> None:
         """Begin no more units; those that no thread has taken stay pending in the ledger."""
@@ -90,14 +81,14 @@ class UnitThreads:
             self.wake.set()
 
     def _run_units(self) -> None:
-        size, is_stopping, add_result = 1, self._runner.stopping.is_set, self._add_result
+        size, is_stopping, add_result = 1, self._runner.stopping.is_set, self._writer.add
         perform, close = self._runner.performer()
         while rows := self._next(size):
             began = clock.now()
             for row in rows:
                 if self._throttle is not None:
                     self._throttle.wait(self._runner.stopping)
-                add_result(UnitResult(row, None, written=False) if is_stopping() else perform(row))
+                add_result(UnitResult(row, None) if is_stopping() else perform(row))
                 if os.getpid() != self._pid:
                     os._exit(0)  # a fork that a unit left behind must not write results
             self._count_finished(len(rows))
@@ -109,7 +100,7 @@ class UnitThreads:
         with self._work:
             while not self._closed:
                 fair_share = -(-len(self._waiting) // len(self._threads))
-                room = min(size, MAX_UNWRITTEN - len(self._finished) - self._flushing - self._ahead, fair_share)
+                room = min(size, MAX_UNWRITTEN - self._writer.unwritten - self._ahead, fair_share)
                 if room > 0 and not self._runner.stopping.is_set():
                     self._busy += room
                     self._ahead += room - 1
@@ -117,64 +108,13 @@ class UnitThreads:
                 self._work.wait()
         return []
 
-    def _add_result(self, result: UnitResult | UnitOutcome) -> None:
-        outcome = result.outcome if isinstance(result, UnitResult) else result
-        failed = outcome is not None and outcome.state is UnitState.FAILED
-        if not failed and self._breaker.ignores_success:
-            self._finished.append(result)
-            return
-        with self._order:
-            self._finished.append(result)
-            if outcome is not None and self._breaker.count(failed=failed):
-                self._runner.stop()  # at once; the driver sets the reason later
-
     def _count_finished(self, count: int) -> None:
         with self._work:
             self._busy -= count
             self._ahead -= count - 1
-            is_full = len(self._finished) + self._flushing >= MAX_UNWRITTEN
+            is_full = self._writer.unwritten >= MAX_UNWRITTEN
             is_due = is_full or not self._waiting or self._runner.stopping.is_set()
             self._work.notify_all()
         # Writing a group takes less time than handing it to another thread.
-        if is_due and not self.write():
+        if is_due and not self._write():
             self.wake.set()
-
-
-class OutcomeBuffer:
-    """Outcomes that are not in the ledger yet, and the latest failures in a row."""
-
-    def __init__(self) -> None:
-        self.unwritten: list[UnitOutcome] = []
-        self._streak: list[UnitOutcome] = []
-
-    def add(self, outcome: UnitOutcome, *, failed: bool, written: bool) -> None:
-        """Add an outcome; *written*: a transaction of the unit has put it into the ledger."""
-        if not written:
-            self.unwritten.append(outcome)
-        if failed:
-            self._streak.append(outcome)
-        else:
-            self._streak.clear()
-
-    def release_streak(self) -> None:
-        """Make the units of the current streak pending again, until the cause of their failures is fixed."""
-        released = {outcome.key for outcome in self._streak}
-        waiting = {outcome.key for outcome in self.unwritten}
-        written = [outcome for outcome in self._streak if outcome.key not in waiting]
-        self.unwritten = [
-            *(pending_again(outcome) if outcome.key in released else outcome for outcome in self.unwritten),
-            # The ledger has these failures already: they are reverted.
-            *(structs.replace(pending_again(outcome), before=UnitState.FAILED) for outcome in written),
-        ]
-        self._streak = []
-
-    def take(self) -> list[UnitOutcome]:
-        """Remove and return all unwritten outcomes."""
-        outcomes, self.unwritten = self.unwritten, []
-        return outcomes
-
-
-def pending_again(outcome: UnitOutcome, row: UnitRow | None = None) -> UnitOutcome:
-    """The same unit, pending and without this attempt."""
-    attempts = max(0, outcome.attempts - 1) if row is None else row.attempts
-    return structs.replace(outcome, state=UnitState.PENDING, attempts=attempts, label=None, warning=None, data=None)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.domain.batches.unit import MAX_UNIT_ERROR, HandedResult, UnitOutcome, UnitRow, UnitState
-from holdfast.domain.jobs.context import Cancelled
+from holdfast.domain.jobs.context import AlreadyFinished, Cancelled, Fatal, Skip
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name, clean_text
-from holdfast.errors import CommandFailed, InvalidPayload, StoreUnavailable
-from holdfast.worker.handler import done
+from holdfast.errors import CommandFailed, InvalidInput, InvalidPayload, StoreUnavailable
+from holdfast.worker.handler import describe_error, done
 
 if TYPE_CHECKING:
     from holdfast.worker.batches.runner import UnitRunner
@@ -31,25 +31,32 @@ MAX_HANDED_BYTES = 1024 * 1024
 
 
 class UnitResult(NamedTuple):
-    """The result of running a unit.
-
-    *outcome* is None for an interrupted unit; *written* means that the outcome is in the ledger already.
-    """
+    """The result of one attempt at a unit. *outcome* is None if there is nothing to write."""
 
     row: UnitRow
     outcome: UnitOutcome | None
-    written: bool
+    #: The outcome is in the ledger already.
+    written: bool = False
+    #: The outcome is in the ledger, and its label, warning or data changed afterwards.
+    amended: bool = False
+    #: The attempt failed, and another one may succeed.
+    retry: bool = False
+    #: No other unit can succeed.
+    fatal: bool = False
+    #: The unit began, and stopped on request.
+    interrupted: bool = False
 
 
-#: Runs one unit. A bare outcome belongs to a unit that is done and not in the ledger yet: the common case is cheap.
+#: Runs one unit. A bare outcome belongs to a unit that no run had begun, is done now, and is not in the ledger yet: the
+#: common case is cheap.
 Perform = Callable[[UnitRow], UnitResult | UnitOutcome]
 
 
 class Unit:
-    """The unit that is being done; passed to a unit function that has a parameter annotated with this class."""
+    """One attempt at a unit; passed to a unit function that has a parameter annotated with this class."""
 
     __slots__ = (
-        *("_data", "_handed", "_label", "_own", "_run", "_warning"),
+        *("_cancel", "_data", "_handed", "_in_transaction", "_label", "_own", "_run", "_warning"),
         *("attempt", "key", "row", "settled", "timed_out"),
     )
 
@@ -67,6 +74,8 @@ class Unit:
         #: Whether the unit exceeded its timeout.
         self.timed_out = False
         self._own: threading.Event | None = None
+        self._cancel: Callable[[], object] | None = None
+        self._in_transaction = False
         #: The outcome that the unit's own transaction wrote.
         self.settled: UnitOutcome | None = None
 
@@ -76,8 +85,7 @@ class Unit:
         return self._own or self._run.stopping
 
     def begin(self) -> None:
-        """Begin an attempt, with its full timeout."""
-        self.timed_out = False
+        """Begin the attempt, with a stop request of its own."""
         self._own = threading.Event()
         if self._run.stopping.is_set():
             self._own.set()
@@ -88,10 +96,18 @@ class Unit:
             self._own.set()
 
     def time_out(self) -> float | None:
-        """Send the function a stop request because its time is up."""
+        """Send the function a stop request because its time is up; a coroutine is cancelled."""
         self.timed_out = True
         self.stop()
+        if self._cancel is not None:
+            self._cancel()
         return None
+
+    def cancel_with(self, cancel: Callable[[], object]) -> None:
+        """Call *cancel* when the time of the unit is up."""
+        self._cancel = cancel
+        if self.timed_out:
+            cancel()
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -120,7 +136,10 @@ class Unit:
 
         Raises:
             InvalidPayload: The value cannot be written as JSON, or takes more than 1 MB.
+            InvalidInput: The transaction of the unit has committed.
         """
+        if self.settled is not None:
+            raise InvalidInput("the unit is done: its transaction has committed", hint="Hand over within the block.")
         data = to_json(value, label="the result")
         if (size := len(data)) > MAX_HANDED_BYTES:
             raise InvalidPayload(f"a result of {size:,} bytes is too large for an inbox: at most {MAX_HANDED_BYTES:,}")
@@ -164,7 +183,19 @@ class Unit:
         """A transaction on the store's own database; the context manager returns the connection.
 
         The outcome of the unit is written just before the commit, so the writes of the unit take effect exactly once.
+        The unit is done then: an error after the block is logged and becomes its warning. A unit has one such block.
+        Your code must not commit or roll back; savepoints are fine.
+
+        Raises:
+            InvalidInput: The unit has had its transaction, or is in it.
+            NoTransaction: Your code has ended the transaction.
         """
+        if self.settled is not None:
+            hint = "A unit is done when its transaction has committed: write everything in one block."
+            raise InvalidInput("the unit has had its transaction", hint=hint)
+        if self._in_transaction:
+            hint = "Use the connection of the outer block, with a savepoint for a part that may fail."
+            raise InvalidInput("the transaction of the unit is open already", hint=hint)
         began = time.monotonic()
         outcomes: list[UnitOutcome] = []
 
@@ -172,13 +203,49 @@ class Unit:
             outcomes.append(self.outcome(UnitState.DONE, None, time.monotonic() - began))
             return outcomes[-1]
 
+        self._in_transaction = True
         try:
             with self._run.transaction(outcome) as connection:
                 yield connection
         except StoreUnavailable:
-            self._run.commit_unknown = True
+            if outcomes:
+                self._run.unknown_commits[self.row.key] = outcomes[-1]
             raise
+        finally:
+            self._in_transaction = False
         self.settled = outcomes[-1]
+
+    def result(self, took_s: float, *, returned: Any = None, error: BaseException | None = None) -> UnitResult:
+        """The result of this attempt, which returned a value or raised an *error*."""
+        row = self.row
+        if self.settled is not None:
+            return self._result_after_commit(self.settled, returned, error)
+        match error:
+            case None:
+                return UnitResult(row, self.outcome(UnitState.DONE, None, took_s, returned=returned))
+            case AlreadyFinished():
+                return UnitResult(row, self._run.unknown_commits.get(row.key), written=True)
+            case Cancelled() if self.timed_out:
+                error = TimeoutError(self._run.timeout_message)
+            case Cancelled() if self._run.stopping.is_set():
+                return UnitResult(row, None, interrupted=True)
+            case Skip():
+                self.warn(str(error))
+                return UnitResult(row, self.outcome(UnitState.SKIPPED, None, took_s))
+        fatal = isinstance(error, Fatal)
+        failed = self.outcome(UnitState.FAILED, describe_error(error), took_s)
+        return UnitResult(row, failed, retry=not fatal, fatal=fatal)
+
+    def _result_after_commit(self, settled: UnitOutcome, returned: Any, error: BaseException | None) -> UnitResult:
+        """The unit is done, whatever came after its transaction; an error is logged and becomes a warning."""
+        if error is not None and not isinstance(error, Cancelled):
+            text = describe_error(error).partition("\n")[0]
+            self.log.warning("unit %s raised after its transaction had committed: %s", self.row.key, text)
+            self.warn(f"after its transaction: {text}")
+        duration_s = (settled.duration_ms or 0) / 1000
+        outcome = self.outcome(UnitState.DONE, None, duration_s, returned=returned)
+        fatal = isinstance(error, Fatal)
+        return UnitResult(self.row, outcome, written=True, amended=outcome != settled, fatal=fatal)
 
     def outcome(self, state: UnitState, error: str | None, took_s: float, *, returned: Any = None) -> UnitOutcome:
         """The outcome of this attempt; a result that was handed over keeps the unit running."""
@@ -189,7 +256,6 @@ class Unit:
             key=self.row.key,
             position=self.row.position,
             state=state if handed is None else UnitState.RUNNING,
-            before=self.row.state,
             attempts=self.attempt,
             crashes=self.row.crashes,
             label=self._label if state is UnitState.DONE else None,

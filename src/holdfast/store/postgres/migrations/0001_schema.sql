@@ -531,6 +531,7 @@ CREATE TABLE holdfast.batch (
         CHECK (state IN ('ready', 'running', 'paused', 'stopped', 'done', 'partial', 'failed', 'cancelled')),
     requested text CHECK (requested IN ('pause', 'cancel')),
     aborted_by text,
+    failures json,                             -- the failures for which a breaker stopped it, grouped
     total bigint,
     run_number integer NOT NULL DEFAULT 0,     -- the number of runs that have begun
     version text,
@@ -561,7 +562,8 @@ CREATE TABLE holdfast.unit (
     key text NOT NULL,
     position bigint NOT NULL,                  -- in the input
     state text NOT NULL,
-    run_number integer NOT NULL,               -- the run of the batch that wrote it last
+    run_number integer NOT NULL,               -- the run of the batch that met its key last
+    last_run integer NOT NULL DEFAULT 0,       -- the run that last began it; 0: none has, or its first run finished it
     attempts integer NOT NULL DEFAULT 0,
     crashes integer NOT NULL DEFAULT 0,
     poison_suspect boolean NOT NULL DEFAULT false,    -- a holder was lost while this unit was in flight
@@ -574,7 +576,9 @@ CREATE TABLE holdfast.unit (
     CONSTRAINT unit_state_check
         CHECK (state IN ('pending', 'running', 'done', 'failed', 'skipped', 'cancelled', 'in_doubt'))
 ) WITH (fillfactor = 90);
-CREATE INDEX unit_pending ON holdfast.unit (batch_id, position) WHERE state = 'pending';
+-- The order in which units run: those that no run has begun come first.
+CREATE INDEX unit_pending ON holdfast.unit (batch_id, last_run, position) WHERE state = 'pending';
+CREATE INDEX unit_failed ON holdfast.unit (batch_id, last_run, position) WHERE state = 'failed';
 -- Done units are not in it, so that a run pays nothing for it.
 CREATE INDEX unit_state ON holdfast.unit (batch_id, state, key) WHERE state <> 'done' AND state <> 'pending';
 

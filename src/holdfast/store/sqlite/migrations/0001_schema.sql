@@ -300,6 +300,7 @@ CREATE TABLE holdfast_batch (
             OR state = 'partial' OR state = 'failed' OR state = 'cancelled'),
     requested TEXT CHECK (requested = 'pause' OR requested = 'cancel'),
     aborted_by TEXT,
+    failures TEXT,                             -- the failures for which a breaker stopped it, grouped
     total INTEGER,
     run_number INTEGER NOT NULL DEFAULT 0,     -- the number of runs that have begun
     version TEXT,
@@ -332,7 +333,8 @@ CREATE TABLE holdfast_unit (
     position INTEGER NOT NULL,                 -- in the input
     state TEXT NOT NULL CHECK (state = 'done' OR state = 'pending' OR state = 'running' OR state = 'failed'
         OR state = 'skipped' OR state = 'cancelled' OR state = 'in_doubt'),
-    run_number INTEGER NOT NULL,               -- the run of the batch that wrote it last
+    run_number INTEGER NOT NULL,               -- the run of the batch that met its key last
+    last_run INTEGER NOT NULL DEFAULT 0,       -- the run that last began it; 0: none has, or its first run finished it
     attempts INTEGER NOT NULL DEFAULT 0,
     crashes INTEGER NOT NULL DEFAULT 0,
     poison_suspect INTEGER NOT NULL DEFAULT 0, -- a holder was lost while this unit was in flight
@@ -343,7 +345,9 @@ CREATE TABLE holdfast_unit (
     duration_ms INTEGER,
     PRIMARY KEY (batch_id, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX holdfast_unit_pending ON holdfast_unit (batch_id, position) WHERE state = 'pending';
+-- The order in which units run: those that no run has begun come first.
+CREATE INDEX holdfast_unit_pending ON holdfast_unit (batch_id, last_run, position) WHERE state = 'pending';
+CREATE INDEX holdfast_unit_failed ON holdfast_unit (batch_id, last_run, position) WHERE state = 'failed';
 -- Done units are not in it, so that a run pays nothing for it.
 CREATE INDEX holdfast_unit_state ON holdfast_unit (batch_id, state, key) WHERE state <> 'done' AND state <> 'pending';
 

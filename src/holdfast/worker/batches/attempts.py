@@ -1,0 +1,149 @@
+"""Attempts at units in the calling thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
+from holdfast.domain.jobs.context import Cancelled
+from holdfast.worker.batches.runner import UnitRunner
+from holdfast.worker.batches.unit import Perform, Unit, UnitResult
+from holdfast.worker.handler import describe_error
+
+#: The label of units that a verifier confirmed after a lost run.
+VERIFIED = "verified"
+
+
+class ThreadAttempts:
+    """Calls the function of a batch in the calling thread. A coroutine function runs on a loop of that thread.
+
+    *key_function* is the same function for calls with the key alone; None if it takes a :class:`Unit`.
+    """
+
+    def __init__(
+        self,
+        *,
+        function: Callable[[Unit], Any] = lambda _: None,
+        key_function: Callable[[Any], Any] | None = None,
+        decode: Callable[[str], Any] = str,
+        verify: Callable[[Any], bool] | None = None,
+        is_async: bool = False,
+    ) -> None:
+        self._function = function
+        self._key_function = None if is_async else key_function
+        self._decode = decode
+        self._verify = verify
+        self._is_async = is_async
+
+    def open(self, runner: UnitRunner) -> tuple[Perform, Callable[[], None]]:
+        if not self._is_async:
+            return _ThreadAttempt(runner, self._function, self._key_function, self._decode, self._verify), lambda: None
+        loop = _UnitLoop(self._function)
+        return _ThreadAttempt(runner, loop.run, None, self._decode, self._verify), loop.close
+
+    def renewed(self, timestamp: float) -> None:
+        """The lease of the run does not limit its threads."""
+
+    def close(self) -> None:
+        """Threads have nothing to release."""
+
+
+class _UnitLoop:
+    """The event loop of one thread, for units that are coroutines. A unit whose time is up is cancelled."""
+
+    def __init__(self, function: Callable[[Unit], Any]) -> None:
+        self._function = function
+        self._runner = asyncio.Runner()
+
+    def run(self, unit: Unit) -> Any:
+        return self._runner.run(self._await(unit))
+
+    async def _await(self, unit: Unit) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        unit.cancel_with(lambda: loop.call_soon_threadsafe(task.cancel))
+        try:
+            return await self._function(unit)
+        except asyncio.CancelledError:
+            if unit.timed_out:
+                raise Cancelled from None
+            raise
+
+    def close(self) -> None:
+        self._runner.close()
+
+
+class _ThreadAttempt:
+    """One thread's way to make attempts."""
+
+    __slots__ = ("_decode", "_function", "_key_function", "_runner", "_timeouts", "_verify")
+
+    def __init__(
+        self,
+        runner: UnitRunner,
+        function: Callable[[Unit], Any],
+        key_function: Callable[[Any], Any] | None,
+        decode: Callable[[str], Any],
+        verify: Callable[[Any], bool] | None,
+    ) -> None:
+        self._runner = runner
+        self._timeouts = runner.timeouts
+        self._function = function
+        self._key_function = key_function
+        self._decode = decode
+        self._verify = verify
+
+    def __call__(self, row: UnitRow) -> UnitResult | UnitOutcome:
+        began = time.monotonic()
+        try:
+            key = self._decode(row.key)
+        except Exception as error:  # noqa: BLE001 - the user's own types
+            message = f"the key does not fit the function: {error}"
+            return UnitResult(row, Unit(self._runner, row, row.key).outcome(UnitState.FAILED, message, 0.0))
+        if row.poison_suspect and self._verify is not None:
+            verified = self._verified(row, key, self._verify)
+            if verified is not None:
+                return verified
+        if self._key_function is None:
+            return self._called(Unit(self._runner, row, key), began)
+        try:
+            returned = self._key_function(key)
+        except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
+            return Unit(self._runner, row, key).result(time.monotonic() - began, error=error)
+        took_s = time.monotonic() - began
+        if returned is None and not row.last_run and not row.attempts:  # the common case creates no Unit
+            duration_ms = round(took_s * 1000)
+            return UnitOutcome(key=row.key, position=row.position, state=UnitState.DONE, duration_ms=duration_ms)
+        return Unit(self._runner, row, key).result(took_s, returned=returned)
+
+    def _called(self, unit: Unit, began: float) -> UnitResult:
+        """Call the function with a unit."""
+        timeouts = self._timeouts
+        try:
+            if timeouts is None:
+                returned = self._function(unit)
+            else:
+                unit.begin()
+                timeouts.begin(unit)
+                try:
+                    returned = self._function(unit)
+                finally:
+                    timeouts.end(unit)
+        except BaseException as error:  # noqa: BLE001 - as above
+            return unit.result(time.monotonic() - began, error=error)
+        return unit.result(time.monotonic() - began, returned=returned)
+
+    def _verified(self, row: UnitRow, key: Any, verify: Callable[[Any], bool]) -> UnitResult | None:
+        """The result of a unit that a lost run has done already; None if it has not."""
+        unit = Unit(self._runner, row, key)
+        try:
+            if not verify(key):
+                return None
+        except Exception as error:  # noqa: BLE001 - the user's own code
+            return UnitResult(row, unit.outcome(UnitState.FAILED, describe_error(error), 0.0))
+        unit.done(VERIFIED)
+        return unit.result(0.0)

@@ -1,0 +1,310 @@
+"""The writer of a run's ledger: outcomes, failures in a row, the breaker, the next units."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import msgspec
+from msgspec import Struct, structs
+
+from holdfast.domain.batches.batch import BREAKERS, AbortedBy, Breaker, FailureLimits, group_failures
+from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
+from holdfast.store import Store
+from holdfast.store.batches.ledger import Flushed, NextUnits
+from holdfast.store.batches.state import BatchRun, UnitInFlight
+from holdfast.worker import clock
+from holdfast.worker.batches.runner import UnitRunner
+from holdfast.worker.batches.source import MAX_UNWRITTEN, Source
+from holdfast.worker.batches.unit import UnitResult
+
+#: The ledger is written at least this often; a flush also reads requests to stop.
+FLUSH_INTERVAL_S = 1.0
+#: The latest failures of a run, which explain why it stopped.
+MAX_RECENT_FAILURES = 50
+
+
+class RunPlan(Struct, frozen=True, kw_only=True):
+    """The limits and policies of a run."""
+
+    jobs: int = 1
+    limits: FailureLimits = FailureLimits()
+    deadline: timedelta | None = None
+    limit: int | None = None
+    retry_failed: bool = True
+    in_doubt_if_lost: bool = False
+    rate: float | None = None
+
+
+class LedgerWriter:
+    """Writes the ledger of one run, and takes its next units.
+
+    Any thread adds results; one thread at a time writes. *on_written* is called with finished units once they are in
+    the ledger.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        opened: BatchRun,
+        runner: UnitRunner,
+        plan: RunPlan,
+        source: Source,
+        *,
+        on_written: Callable[[Sequence[UnitOutcome]], None] = lambda _: None,
+    ) -> None:
+        self.source = source
+        #: The first reason to stop.
+        self.aborted_by: AbortedBy | None = None
+        #: Set to take no more units; those in hand run undisturbed.
+        self.stopped_taking = False
+        self.input_error: Exception | None = None
+        self._store = store
+        self._opened = opened
+        self._runner = runner
+        self._plan = plan
+        self._on_written = on_written
+        self._in_hand: dict[UnitKey, UnitRow] = {}
+        self._suspect_in_hand = False
+        self._taken = 0
+        self._began_at = self._flushed_at = clock.now()
+        # Results in their order, and the failures in a row; both change under the lock.
+        self._order = threading.Lock()
+        self._results: deque[UnitResult | UnitOutcome] = deque()
+        self._breaker = Breaker(plan.limits)
+        self._streak: list[UnitOutcome] = []
+        self._returned: list[UnitOutcome] = []
+        self._recent: deque[UnitOutcome] = deque(maxlen=MAX_RECENT_FAILURES)
+        self._failures: str | None = None
+        # Results that were collected for the next flush.
+        self._unwritten: list[UnitOutcome] = []
+        self._settled: list[UnitOutcome] = []
+        self._amended: list[UnitOutcome] = []
+        self._interrupted: list[UnitInFlight] = []
+        self._collected = 0
+        self._rewrites = False
+
+    # -- results: any thread -----------------------------------------------------------------------
+
+    def stop(self, reason: AbortedBy | None) -> None:
+        """Begin no more units, and send those in flight a stop request. Only the first reason counts.
+
+        None means that the batch continues elsewhere.
+        """
+        self.aborted_by = self.aborted_by or reason
+        self._runner.stop()
+
+    def add(self, result: UnitResult | UnitOutcome) -> None:
+        """Add the result of a unit in hand. The breaker stops the run at once, before anything is written."""
+        if self._breaker.ignores_success and type(result) is UnitOutcome:
+            self._results.append(result)
+            return
+        with self._order:
+            self._results.append(self._counted(result))
+
+    def _counted(self, result: UnitResult | UnitOutcome) -> UnitResult | UnitOutcome:
+        if not isinstance(result, UnitResult):
+            self._breaker.count(failed=False)
+            self._streak.clear()
+            return result
+        outcome = result.outcome
+        if outcome is None:
+            return result
+        failed = outcome.state is UnitState.FAILED
+        if failed and self.aborted_by in BREAKERS:  # it failed like the others, after the stop
+            return result._replace(outcome=_pending_again(outcome, result.row.attempts))
+        length = self._breaker.streak
+        tripped = self._breaker.count(failed=failed, retried=result.row.failed_before)
+        if failed:
+            self._recent.append(outcome)
+        if self._breaker.streak > length:
+            self._streak.append(outcome)
+        elif not self._breaker.streak:
+            self._streak.clear()
+        if failed and tripped is not None and self.aborted_by is None:
+            self._trip(tripped)
+        elif result.fatal:
+            self._explain([outcome])
+            self.stop(AbortedBy.FATAL)
+        return result
+
+    def _trip(self, reason: AbortedBy) -> None:
+        """Return the units that failed in a row, until the cause of their failures is fixed."""
+        self._explain(self._streak if reason is AbortedBy.MAX_FAILURES else self._recent)
+        self._return_streak()
+        self.stop(reason)
+
+    def _return_streak(self) -> None:
+        self._returned += self._streak
+        self._streak = []
+
+    def _explain(self, failures: Sequence[UnitOutcome]) -> None:
+        if self.aborted_by is None:
+            groups = group_failures(self._opened.batch.kind, reversed(failures))
+            self._failures = msgspec.json.encode(groups).decode()
+
+    @property
+    def unwritten(self) -> int:
+        """The number of results that are not in the ledger."""
+        return len(self._results) + self._collected
+
+    # -- writing: one thread at a time -------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether no unit is in hand."""
+        return not self._in_hand
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no more units come, and none is in hand."""
+        return (self.source.exhausted or self.stopped_taking) and not self._in_hand
+
+    def until_due(self) -> float:
+        """Seconds until the ledger must be written, or until the run has reached its deadline."""
+        due = self._flushed_at + FLUSH_INTERVAL_S
+        if self._plan.deadline is not None and not self._runner.stopping.is_set():
+            due = min(due, self._began_at + self._plan.deadline.total_seconds())
+        return max(0.0, due - clock.now())
+
+    def is_due(self, *, waiting: int) -> bool:
+        """Whether to write now; *waiting* is the number of units in hand that have not begun."""
+        if clock.now() - self._flushed_at >= FLUSH_INTERVAL_S or len(self._unwritten) >= MAX_UNWRITTEN:
+            return True
+        wants_more = not waiting and not self._runner.stopping.is_set() and self._room() > 0
+        # A source that had nothing to give is queried again when nothing is in hand, or after the interval.
+        return wants_more and not (self.source.dry and self._in_hand)
+
+    def stop_if_due(self) -> None:
+        """Stop at the deadline, and when the limit of units is reached."""
+        plan = self._plan
+        if plan.deadline is not None and clock.now() - self._began_at >= plan.deadline.total_seconds():
+            self.stop(AbortedBy.DEADLINE)
+        if plan.limit is not None and self._taken >= plan.limit and not self._in_hand:
+            self.stop(AbortedBy.LIMIT)
+
+    def leave_out(self, key: UnitKey) -> None:
+        """Leave a unit in hand that did not begin pending."""
+        del self._in_hand[key]
+
+    def collect(self) -> None:
+        """Collect the results that were added; those of returned units become pending again."""
+        with self._order:
+            count, (returned, self._returned) = len(self._results), (self._returned, [])
+        for _ in range(count):
+            result = self._results.popleft()
+            if type(result) is UnitOutcome:
+                del self._in_hand[result.key]
+                self._unwritten.append(result)
+            else:
+                assert isinstance(result, UnitResult)
+                self._collect(result)
+        self._collected += count
+        if returned:
+            self._put_back({outcome.key: outcome for outcome in returned})
+
+    def _collect(self, result: UnitResult) -> None:
+        del self._in_hand[result.row.key]
+        self._suspect_in_hand = False
+        outcome = result.outcome
+        if result.interrupted:
+            self._interrupted.append((result.row.key, result.row.position))
+        if outcome is None:
+            return
+        if not result.written:
+            self._unwritten.append(outcome)
+            return
+        self._settled.append(outcome)
+        if result.amended:
+            self._amended.append(outcome)
+
+    def _put_back(self, returned: dict[UnitKey, UnitOutcome]) -> None:
+        waiting = {outcome.key for outcome in self._unwritten}
+        self._unwritten = [_pending_again(each) if each.key in returned else each for each in self._unwritten]
+        written = [_pending_again(each) for key, each in returned.items() if key not in waiting]
+        self._unwritten += written
+        self._rewrites = self._rewrites or bool(written)
+
+    def flush(self, on_taken: Callable[[list[UnitRow]], None] | None = None) -> None:
+        """Write what was collected; with *on_taken*, take the next units too and call it with them."""
+        room = 0 if self._runner.stopping.is_set() or on_taken is None else max(0, self._room())
+        request = self._request(room)
+        outcomes, self._unwritten = self._unwritten, []
+        flushed = self._store.batches.flush(
+            self._opened, outcomes, request, amended=self._amended, interrupted=self._interrupted
+        )
+        self._flushed_at = clock.now()
+        self._collected, self._rewrites, self._amended, self._interrupted = 0, False, [], []
+        if request.limit:
+            self.source.advance(flushed, in_hand=len(self._in_hand))
+        self._taken += len(flushed.taken)
+        # A poison suspect is never taken with others.
+        self._suspect_in_hand = self._suspect_in_hand or (len(flushed.taken) == 1 and flushed.taken[0].poison_suspect)
+        self._in_hand.update({row.key: row for row in flushed.taken})
+        if on_taken is not None:
+            on_taken(flushed.taken)
+        self._report(outcomes, flushed)
+        if flushed.stop in BREAKERS:  # the breaker of another run of this batch tripped
+            with self._order:
+                self._return_streak()
+        if flushed.stop is not None:
+            self.stop(flushed.stop)
+
+    def finish(self) -> None:
+        """Write the rest of a run; units in hand that did not begin are left pending."""
+        self.collect()
+        self._in_hand.clear()
+        self.flush()
+
+    def _room(self) -> int:
+        """The number of units to take now. A poison suspect runs alone; with ``in_doubt_if_lost``, none is ahead."""
+        if self._suspect_in_hand or self.source.exhausted or self.stopped_taking:
+            return 0
+        window = self._plan.jobs if self._plan.in_doubt_if_lost else self.source.window(self._plan.jobs)
+        left = window if self._plan.limit is None else self._plan.limit - self._taken
+        return min(window - len(self._in_hand), left)
+
+    def _request(self, room: int) -> NextUnits:
+        """The request of a flush. An error of the input stops the run; the caller raises it later."""
+        plan, source = self._plan, self.source
+        next_units = NextUnits()
+        if room > 0:
+            try:
+                next_units = source.request(room)
+            except Exception as error:  # noqa: BLE001 - the user's own iterator
+                self.input_error = error
+                self.stop(AbortedBy.FATAL)
+        return structs.replace(
+            next_units,
+            in_hand=[(row.key, row.position) for row in self._in_hand.values()],
+            retry_failed=plan.retry_failed,
+            isolated=self._suspect_in_hand,
+            in_doubt_if_lost=plan.in_doubt_if_lost,
+            fresh=source.fresh and not self._runner.unknown_commits and not self._rewrites,
+            # No other run may take the units that a breaker returns.
+            abort=self.aborted_by if self.aborted_by in BREAKERS else None,
+            failures=self._failures,
+        )
+
+    def _report(self, outcomes: list[UnitOutcome], flushed: Flushed) -> None:
+        """Report finished units: those written now, and those that their own transactions have written."""
+        settled, self._settled = self._settled, []
+        finished = outcomes + settled if settled else outcomes
+        if self.aborted_by in BREAKERS:  # returned units are not finished
+            finished = [each for each in finished if each.state is not UnitState.PENDING]
+        if flushed.discarded:
+            unknown = self._runner.unknown_commits
+            known = [unknown.get(each.key) if each.key in flushed.discarded else each for each in finished]
+            finished = [each for each in known if each is not None]
+        if finished:
+            self._on_written(finished)
+
+
+def _pending_again(outcome: UnitOutcome, attempts: int | None = None) -> UnitOutcome:
+    """The same unit, pending and without this attempt. It keeps its error."""
+    attempts = max(0, outcome.attempts - 1) if attempts is None else attempts
+    return structs.replace(
+        outcome, state=UnitState.PENDING, attempts=attempts, label=None, warning=None, data=None, handed=None
+    )
