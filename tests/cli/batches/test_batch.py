@@ -120,7 +120,7 @@ def test_a_mistyped_path_makes_no_store(run, tmp_path, monkeypatch):
 @pytest.mark.usefixtures("run")
 def test_a_closed_pipe_is_exit_0():
     """U9: the reader has seen enough; the batch can be resumed."""
-    command = [sys.executable, "-m", "holdfast", *PLAIN, "--range", "10-400", "-o", "ndjson", "--quiet"]
+    command = [sys.executable, "-m", "holdfast", *PLAIN, "--range", "10-4000", "-o", "ndjson", "--quiet"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         assert writer.stderr is not None

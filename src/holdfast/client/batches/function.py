@@ -129,9 +129,9 @@ class UnitFunction(Generic[P, R]):
         return BoundFunction(self, arguments)
 
     def _json_defaults(self) -> dict[str, Any]:
-        defaults = {name: self._signature.parameters[name].default for name in self._names[1:]}
-        given = {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
-        return {name: value for name, value in given.items() if _is_json(value)}
+        values = {name: self._signature.parameters[name].default for name in self._names[1:]}
+        defaults = {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
+        return {name: value for name, value in defaults.items() if _is_json(value)}
 
     def convert_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Convert decoded JSON to the types of the function's annotations."""
