@@ -94,19 +94,20 @@ class Output:
         os.dup2(2, 1)
 
     def flush(self) -> None:
-        try:
+        with self._translated():
             self._out.flush()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Name errors of the output. After a closed pipe the rest goes to /dev/null, also what is buffered."""
+        try:
+            yield
         except BrokenPipeError:
-            self._discard()
+            with open(os.devnull, "w") as null:  # noqa: PTH123
+                os.dup2(null.fileno(), self._out.fileno())
             raise PipeClosed from None
         except OSError as error:
             raise OutputError(error) from None
-
-    def _discard(self) -> None:
-        """Send the rest to /dev/null, also what is buffered: nobody reads it."""
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, self._out.fileno())
-        os.close(null)
 
     @property
     def color(self) -> bool:
@@ -236,13 +237,8 @@ class Output:
         self._write(json_line({"_meta": end}))
 
     def _write(self, text: str, end: str = "\n") -> None:
-        try:
+        with self._translated():
             self._out.write(text + end)
-        except BrokenPipeError:
-            self._discard()
-            raise PipeClosed from None
-        except OSError as error:
-            raise OutputError(error) from None
         self._lines += 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 
@@ -285,6 +286,37 @@ def test_a_deadline_holds_on_workers_too(app):
     with worker(app):
         result = app.run(slow, range(1000), where="workers", deadline=0.5, output="none")
     assert (result.exit_code, str(result.summary.aborted_by)) == (10, "deadline")
+
+
+def test_no_worker_is_told_and_the_deadline_holds(app, work, capsys):
+    """U8: without a worker, text and JSON say so, and the run ends at its deadline with exit 10."""
+    result = app.run(work, range(5), where="workers", deadline=0.3, output="json")
+    assert (result.exit_code, str(result.batch.state)) == (10, "stopped"), "U8 is broken"
+    told = capsys.readouterr()
+    assert "no live worker runs 'work' from the queue 'default'" in told.err
+    assert "no live worker" in json.loads(told.out)["data"]["note"]
+
+
+def test_failed_units_beside_an_inbox_run_again_at_once(app):
+    """U8: the batch runs on while a result waits for its consumer; nobody waits for maintenance."""
+    tried = []
+
+    @app.unit(max_failures=0)
+    def work(key: int, unit: Unit) -> None:
+        tried.append(key)
+        if key == 0:
+            unit.hand_over(1, inbox="box")
+        elif tried.count(key) == 1:
+            raise ValueError(key)
+
+    with worker(app):
+        batch = app.submit(work, range(3), shards=1)
+        wait_until(lambda: app.store.batches.counters(batch.id).failed == 2)
+        wait_until(lambda: not app.store.batches.holders(batch.id))
+        assert app.store.batches.get(batch.id).state is BatchState.RUNNING
+        assert app.store.batches.retry_failed(batch.id) == 2
+        assert len([*app.views.all(Selector(kinds=("shard:work",), states=(State.READY, State.RUNNING)))]) == 1
+        wait_until(lambda: app.store.batches.counters(batch.id).done == 2)
 
 
 @pytest.mark.parametrize(

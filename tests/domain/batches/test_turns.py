@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.domain.batches.turns import SLICE_S, ShardTurn, WaitingJob, shards_to_stop
+from holdfast.domain.batches.turns import SLICE_S, ClaimableJob, ShardTurn, shards_to_stop
 
 OVER = -SLICE_S
 
@@ -15,7 +15,7 @@ def shard(job_id, began_at=OVER, **options):
 
 
 def job(queue="online", priority=0, label=None, room=None):
-    return WaitingJob(queue, priority, label, room)
+    return ClaimableJob(queue, priority, label, room)
 
 
 @pytest.mark.parametrize(

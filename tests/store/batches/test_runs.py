@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, Sharding
-from holdfast.domain.batches.turns import WaitingJob
+from holdfast.domain.batches.turns import ClaimableJob
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState
 from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import State, WorkerId
@@ -298,7 +298,7 @@ def test_jobs_that_a_worker_could_claim_wait_beside_its_shards(store):
     put(store, queue="online", priority=3, label="x")
     put(store, "unknown")
     put(store, queue="elsewhere")
-    assert waiting(store) == [WaitingJob("online", 3, "x", None), WaitingJob("default", 0, None, None)]
+    assert waiting(store) == [ClaimableJob("online", 3, "x", None), ClaimableJob("default", 0, None, None)]
     assert len(waiting(store, limit=1)) == 1
     store.queues.pause("online")
     assert [job.queue for job in waiting(store)] == ["default"]

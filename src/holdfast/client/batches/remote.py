@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ import msgspec
 from holdfast.client.batches.batch_claim import abandon_batch, open_batch
 from holdfast.client.batches.dry_run import dry_run
 from holdfast.client.batches.function import BoundFunction, UnitFunction
+from holdfast.client.batches.keys import FailedKeys
 from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers, unit_kind, unit_runner
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult, RunReport, begin_or_report
@@ -24,8 +27,8 @@ from holdfast.domain.batches.batch import (
     BatchId,
     BatchState,
     Sharding,
+    batch_label,
     shard_kind,
-    shard_label,
     sharding_of,
     summarise,
 )
@@ -53,6 +56,8 @@ from holdfast.worker.service import ServiceThread, TickResult
 PLAN_CHUNK = 1000
 #: Pause between two polls of a batch on the workers.
 POLL_INTERVAL_S = 0.2
+#: Pause between two checks whether a worker runs the shards.
+WORKERS_INTERVAL_S = 5.0
 
 
 def run_anywhere(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
@@ -72,10 +77,12 @@ def submit_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], option
     """Write all units of a batch to its ledger and hand the batch to the workers; raises like ``open_batch``."""
     sharding = _sharding(bound, options)
     opened = open_batch(store, bound, keys, options, options.printer(), submits=True)
-    places = numbered(keys)
+    failed = FailedKeys(store, opened)
+    places = numbered(failed.met_in(keys))
     try:
         while chunk := list(islice(places, PLAN_CHUNK)):
             store.batches.plan(opened, chunk, retry_failed=options.retry_failed)
+        failed.skip_gone()
     except BaseException:
         abandon_batch(store, opened)
         raise
@@ -109,7 +116,7 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
     """Report the progress of a batch on the workers until it is finished; a signal stops the batch."""
     before = store.batches.counters(batch.id).over
     report = RunReport(output, batch, total=batch.total, every=every, created=batch.run_number == 1, before=before)
-    stop_requested = threading.Event()
+    stop_requested, sharding, checked_at = threading.Event(), sharding_of(batch), -math.inf
 
     def on_first_signal() -> None:
         report.note(STOPPING)
@@ -121,6 +128,11 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
             report.progress(counters.over + counters.in_inbox, counters.failed)
             if counters.in_inbox and batch.total is not None and counters.over + counters.in_inbox >= batch.total:
                 break  # no unit is left to run; only results wait for their consumers
+            if sharding is not None and clock.now() - checked_at >= WORKERS_INTERVAL_S:
+                checked_at = clock.now()
+                report.warn(_unserved(store, sharding))
+            if sharding is not None and sharding.until is not None and datetime.now(UTC) >= sharding.until:
+                store.batches.abort(batch.id, AbortedBy.DEADLINE)
             if stop_requested.wait(POLL_INTERVAL_S):
                 stop_requested.clear()
                 store.batches.abort(batch.id, AbortedBy.SIGNAL)
@@ -131,6 +143,15 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
     result = BatchResult.after(batch, counters, batch.aborted_by)
     report.finish(result)
     return result
+
+
+def _unserved(store: Store, sharding: Sharding) -> str | None:
+    """A note that no live worker can run the shards, if that is so."""
+    if store.workers.count_serving(sharding.queue, sharding.kind):
+        return None
+    function = sharding.kind.removeprefix(shard_kind(""))
+    text = f"no live worker runs {function!r} from the queue {sharding.queue!r}: the units wait for one"
+    return f"{text} (holdfast worker --app MODULE:APP --queue {shlex.quote(sharding.queue)})"
 
 
 def _finished_units(store: Store, batch: Batch) -> Iterator[list[UnitRow]]:
@@ -219,7 +240,7 @@ class _Shard:
         if turns is None:
             yield
             return
-        label, priority = shard_label(batch), lease.priority
+        label, priority = batch_label(batch), lease.priority
         began_at = clock.now()
         turns.begin(
             ShardTurn(

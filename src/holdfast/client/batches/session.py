@@ -41,7 +41,7 @@ class BatchSession:
 
     def __init__(self, store: Store, bound: BoundFunction, options: RunOptions) -> None:
         self._store = store
-        self._run = LocalRun.begin(store, bound, (), options)
+        self._run = LocalRun.begin(store, bound, iter(()), options)
         self._opened = self._run.opened
         self._stopping = self._run.runner.stopping
         plan = run_plan(bound, options)

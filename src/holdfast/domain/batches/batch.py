@@ -123,8 +123,18 @@ def failure_groups(batch: Batch) -> list[FailureGroup]:
     return [] if batch.failures is None else msgspec.json.decode(batch.failures, type=list[FailureGroup])
 
 
+class LeftBy(StrEnum):
+    """The reason why a run that was not stopped leaves pending units behind."""
+
+    LIMIT = "limit"
+    ONLY = "only"
+    RESUME_FROM = "resume_from"
+    BREAK = "break"
+    OTHERS = "others"
+
+
 class Summary(Struct, frozen=True, kw_only=True):
-    """How a run ended."""
+    """How a run ended. *left_by* says why pending units are left behind though nothing has stopped the run."""
 
     total: int
     succeeded: int
@@ -139,24 +149,27 @@ class Summary(Struct, frozen=True, kw_only=True):
     aborted: bool = False
     aborted_by: AbortedBy | None = None
     max_failures_hit: bool = False
+    left_by: LeftBy | None = None
     labels: dict[str, int] = {}
 
 
-def summarise(counted: Counters, total: int, aborted_by: AbortedBy | None) -> Summary:
+def summarise(counted: Counters, total: int, aborted_by: AbortedBy | None, left_by: LeftBy | None = None) -> Summary:
+    pending = max(0, total - counted.over - counted.in_inbox)
     return Summary(
         total=total,
         succeeded=counted.done,
         failed=counted.failed,
         skipped=counted.skipped,
         cancelled=counted.cancelled,
-        pending=max(0, total - counted.over - counted.in_inbox),
+        pending=pending,
         in_doubt=counted.in_doubt,
         in_inbox=counted.in_inbox,
         warned=counted.warned,
-        returned=counted.returned,
+        returned=min(counted.returned, pending),  # those that ran again later are not pending any more
         aborted=aborted_by is not None,
         aborted_by=aborted_by,
         max_failures_hit=aborted_by is AbortedBy.MAX_FAILURES,
+        left_by=left_by,
         labels=counted.labels,
     )
 
@@ -280,7 +293,7 @@ def shard_kind(function: str) -> str:
     return f"shard:{function}"
 
 
-def shard_label(batch: Batch) -> str:
+def batch_label(batch: Batch) -> str:
     """The label of all jobs of a batch."""
     return f"batch-{batch.id}"
 
@@ -302,7 +315,7 @@ def shard_job(batch: Batch, sharding: Sharding, number: int) -> NewJob:
         payload=msgspec.json.encode({"batch": batch.id, "number": number}).decode(),
         queue=sharding.queue,
         priority=sharding.priority,
-        label=shard_label(batch),
+        label=batch_label(batch),
         unique=Unique(f"{batch.id}/{number}"),
         max_attempts=None,
         max_crashes=None,

@@ -23,7 +23,7 @@ class ShardTurn(Struct, frozen=True, kw_only=True):
     began_at: float
 
 
-class WaitingJob(Struct, frozen=True):
+class ClaimableJob(Struct, frozen=True):
     """A ready job that a worker could claim. *room*: free places of its queue, None without a limit."""
 
     queue: str
@@ -32,7 +32,9 @@ class WaitingJob(Struct, frozen=True):
     room: int | None
 
 
-def shards_to_stop(shards: Sequence[ShardTurn], waiting: Sequence[WaitingJob], *, free: int, now: float) -> set[JobId]:
+def shards_to_stop(
+    shards: Sequence[ShardTurn], waiting: Sequence[ClaimableJob], *, free: int, now: float
+) -> set[JobId]:
     """The shards that make room: for each waiting job that needs it one, the longest turn first.
 
     *free* slots of the worker serve the first jobs. A shard never makes room for a less important job, nor for another

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, Sharding
-from holdfast.domain.batches.turns import WaitingJob
+from holdfast.domain.batches.turns import ClaimableJob
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.job import JobId, WorkerId
 from holdfast.errors import NoSuchBatch, NoTransaction
@@ -144,7 +144,7 @@ class Batches(BatchControl):
         build: str = "",
         unfinished: Sequence[JobId] = (),
         limit: int = 100,
-    ) -> list[WaitingJob]:
+    ) -> list[ClaimableJob]:
         """The best ready jobs that *worker* could claim if its *shards*, counted by queue, made room.
 
         Jobs of paused queues, of other kinds, and of full queues without a shard of this worker are left out.
@@ -152,7 +152,7 @@ class Batches(BatchControl):
         values: dict[str, Any] = {"worker": worker, "queues": list(queues), "kinds": list(kinds)}
         values["shards"] = ById(id=list(shards), count=list(shards.values()))
         values |= {"build": build, "unfinished": list(unfinished), "few": 1, "alone": 1, "limit": limit}
-        return self._fetch("list_claimable", WaitingJob, **values)
+        return self._fetch("list_claimable", ClaimableJob, **values)
 
     def paused_queues(self, queues: Sequence[str]) -> set[str]:
         """Those of *queues* that a person has paused."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, sharding_of
-from holdfast.domain.batches.unit import UnitState
+from holdfast.domain.batches.unit import UnitKey, UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.store.batches import runs, state, unit_steps
 from holdfast.store.batches.state import BatchRun, UnitCursor, UnitStep, holders_of, locked
@@ -87,6 +87,18 @@ class BatchControl(Noun):
         if run.batch.run_number == 1:
             return 0
         return self._in_steps(unit_steps.skip_missing_step, run, on_step=ignore_step)
+
+    def skip_gone(self, run: BatchRun, keys: Sequence[UnitKey]) -> int:
+        """Skip failed units among *keys*, which the input no longer has, unless others work on the batch.
+
+        Raises:
+            LeaseLost: The run's job was taken over.
+        """
+        total = 0
+        for start in range(0, len(keys), state.STEP_SIZE):
+            chunk = list(keys[start : start + state.STEP_SIZE])
+            total += self._backend.write(unit_steps.skip_gone_step, run, chunk)
+        return total
 
     def _in_steps(
         self, operation: Callable[..., Operation[UnitStep]], *args: Any, on_step: OnStep, total: int = 0

@@ -15,6 +15,7 @@ from holdfast.domain.batches.batch import (
     BatchId,
     BatchState,
     Sharding,
+    batch_label,
     shard_job,
     shard_number,
     sharding_of,
@@ -72,7 +73,7 @@ def open_batch(
     latest = rows[0] if rows else None
     on_workers = latest is not None and latest.state is BatchState.RUNNING and sharding_of(latest) is not None
     if latest is not None and on_workers and not request.join:
-        raise BatchHeld(f"batch {latest.id} is on the workers", batch_id=latest.id, owner="{}")
+        raise BatchHeld(f"batch {latest.id} is on the workers", batch_id=latest.id, owner={})
     if latest is None or request.fresh or latest.state in (BatchState.DONE, BatchState.CANCELLED):
         batch = yield from _new_batch(request, latest)
         if batch is None:
@@ -120,7 +121,9 @@ def _is_alone(request: RunRequest, batch: Batch) -> Operation[bool]:
         yield from seize(dead)
     alive = [holder for holder in holders if holder not in dead]
     if alive and not request.join:
-        raise BatchHeld(f"batch {batch.id} is held by another run", batch_id=batch.id, owner=alive[0].owner)
+        raise BatchHeld(
+            f"batch {batch.id} is held by another run", batch_id=batch.id, owner=msgspec.json.decode(alive[0].owner)
+        )
     return not alive
 
 
@@ -131,7 +134,7 @@ def _lease(
         kind=DRIVER,
         queue=DRIVER_QUEUE,
         payload=request.owner,
-        label=f"batch-{batch.id}",
+        label=batch_label(batch),
         max_attempts=None,
         max_crashes=None,
         on_lost=OnLost.DEAD,

@@ -146,7 +146,10 @@ def conclude_run(run: BatchRun, aborted_by: AbortedBy | None, total: int, *, com
         is_final = aborted_by is AbortedBy.CANCEL or (complete and aborted_by is None)
         known = met if is_final else max(total, met)
         state = state_after(now, known, aborted_by)
-        if state is BatchState.RUNNING:
+        if not complete and aborted_by is None and run.batch.total is None:
+            # Nobody knows how many keys the input has, and it was not read to its end.
+            yield query("finish_batch", id=batch.id, state=BatchState.STOPPED, aborted_by=None, total=None)
+        elif state is BatchState.RUNNING:
             yield query("set_batch_total", id=batch.id, total=known)
         else:
             yield query("finish_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
+
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState
 from holdfast.domain.batches.unit import UnitKey, UnitState
 from holdfast.domain.jobs.job import ControlRequest
@@ -107,10 +109,7 @@ def skip_missing_step(run: BatchRun, cursor: UnitCursor, limit: int) -> Operatio
         LeaseLost: The run's job was taken over; nothing was written.
     """
     batch_id = run.batch.id
-    yield from runs.check_lease(run.lease)
-    yield from locked(batch_id)
-    holders = yield from holders_of(batch_id)
-    if any(holder.job_id != run.lease.job_id for holder in holders):
+    if not (yield from _is_only_holder(run)):
         return UnitStep(0, None)
     after = {"position": cursor.position, "key": cursor.pending_key}
     pending = yield query("list_pending_keys", batch_id=batch_id, limit=limit, **after)
@@ -122,6 +121,27 @@ def skip_missing_step(run: BatchRun, cursor: UnitCursor, limit: int) -> Operatio
     return UnitStep(len(rows), UnitCursor(position=pending[-1][1], pending_key=pending[-1][0]))
 
 
+def skip_gone_step(run: BatchRun, keys: list[UnitKey]) -> Operation[int]:
+    """Skip some failed units that the input of this run no longer has; returns their number.
+
+    Raises:
+        LeaseLost: The run's job was taken over; nothing was written.
+    """
+    if not (yield from _is_only_holder(run)):
+        return 0
+    values = {"batch_id": run.batch.id, "keys": keys, "state": UnitState.SKIPPED, "label": "gone"}
+    rows = yield query("change_failed_units", before=UnitState.FAILED, **values)
+    yield from count(run.batch.id, run.lease.job_id, {"failed": -len(rows), "skipped": len(rows)})
+    return len(rows)
+
+
+def _is_only_holder(run: BatchRun) -> Operation[bool]:
+    yield from runs.check_lease(run.lease)
+    yield from locked(run.batch.id)
+    holders = yield from holders_of(run.batch.id)
+    return all(holder.job_id == run.lease.job_id for holder in holders)
+
+
 def delete(batch_id: BatchId) -> Operation[None]:
     """Delete a batch. Its units, counters and results are out of reach from now on; :func:`delete_step` deletes them.
 
@@ -131,7 +151,7 @@ def delete(batch_id: BatchId) -> Operation[None]:
     batch = yield from locked(batch_id)
     holders = yield from holders_of(batch_id)
     if holders or runs.is_on_workers(batch):
-        owner = holders[0].owner if holders else "{}"
+        owner = msgspec.json.decode(holders[0].owner) if holders else {}
         place = "is held by a run" if holders else "is on the workers"
         hint = "Cancel it first, and wait until it has ended."
         raise BatchHeld(f"batch {batch_id} {place}", hint=hint, batch_id=batch_id, owner=owner)
