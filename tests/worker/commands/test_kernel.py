@@ -136,7 +136,7 @@ def test_a_foreign_proc_is_not_read(options, problem):
 
 def test_hidden_processes_are_a_problem_worth_a_message():
     """With hidepid, another user than root sees only its own processes."""
-    setup = "mount -o remount,hidepid=2 /proc && setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\"; exit $?"
+    setup = 'mount -o remount,hidepid=2 /proc && setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"; exit $?'
     command = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", setup, "sh", sys.executable, "-c"]
     if subprocess.run([*command, "import holdfast"], check=False, capture_output=True).returncode:
         pytest.skip("this user may not hide processes from another user")

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -39,7 +40,7 @@ class Worker:
         """Start a process and return its name."""
         options = {"command": True, "cwd": "/", "env": {"PATH": os.environ["PATH"]}, **options}
         message = StartProcess(list(argv), **options)
-        with open(os.devnull, "wb") as output:
+        with Path(os.devnull).open("wb") as output:
             socket.send_fds(self._descriptors, [b"!"], [output.fileno()])
         self.send(message)
         return message.child
@@ -69,7 +70,7 @@ def supervised(prepare=lambda: None):
         [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, numbers)],
         pass_fds=numbers,
         start_new_session=True,
-        preexec_fn=prepare,
+        preexec_fn=prepare,  # noqa: PLW1509 - it only makes system calls
     )
     theirs.close()
     their_descriptors.close()
@@ -150,7 +151,9 @@ def test_a_child_that_cannot_start_concerns_no_other(worker, command, argv):
     (pid,) = worker.await_programs(1)
     name = worker.start(*argv, command=command)
     report = worker.read()
-    assert (report.child, report.status, report.error is not None) == (name, channel.CANNOT_START, True), "K24 is broken"
+    assert (report.child, report.status, report.error is not None) == (name, channel.CANNOT_START, True), (
+        "K24 is broken"
+    )
     assert not gone(pid)
     worker.start("true")
     assert worker.read().status == 0

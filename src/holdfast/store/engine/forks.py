@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import weakref
 
 
@@ -20,11 +21,17 @@ class ForkSafe:
 
 
 _MEMBERS: weakref.WeakSet[ForkSafe] = weakref.WeakSet()
+_CLOSED: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def survive_forks(member: ForkSafe) -> None:
     """Call the methods of *member* at every fork, as long as it exists."""
     _MEMBERS.add(member)
+
+
+def close_in_forks(connection: socket.socket) -> None:
+    """Close the copy of *connection* in every fork: an address would stay taken for as long as the child lives."""
+    _CLOSED.add(connection)
 
 
 def _before() -> None:
@@ -40,6 +47,8 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     for member in list(_MEMBERS):
         member.after_fork_in_child()
+    for connection in list(_CLOSED):
+        connection.close()
 
 
 os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
