@@ -64,7 +64,10 @@ def test_a_number_that_is_used_again_is_another_process():
     reused = ProcessId(own.pid, own.started - 1)
     with sleeper(ChildId(reused, pid_namespace(), "x")) as process:
         kill_abandoned()
-        assert wait_until(lambda: gone(process.pid)), "K23 is broken: the start time does not count"
+        try:
+            wait_until(lambda: gone(process.pid))
+        except AssertionError:
+            raise AssertionError("K23 is broken: the start time does not count") from None
 
 
 @pytest.mark.parametrize("value", ["", "x", "1:2:3", "::", "1:2:three:x", "99999999999999999999:1:{namespace}:x"])
