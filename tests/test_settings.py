@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.ops.up import PidFile
+from holdfast.cli.ops.pid_file import PidFile
 from holdfast.errors import ConfigurationError
 from holdfast.settings import flatten, load_settings, log_folder, read_settings, setting_fields
 

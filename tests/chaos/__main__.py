@@ -17,6 +17,7 @@ from tests.support.processes import preload
 FULL = {
     "kills": 10_000,
     "pauses": 2_000,
+    "stopped": 500,
     "clocks": 1_000,
     "restarts": 100,
     "backends": 10_000,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +27,8 @@ NEVER = threading.Event()
 LEASE = float(os.environ.get("CHAOS_LEASE", "2"))
 #: A queue that runs two at a time, and one that is paused now and then.
 NARROW, MOODY = "narrow", "moody"
+#: A queue that an autoscaler serves: its programs are measured.
+MEASURED = "measured"
 LIMIT = 2
 SCHEDULE = "beat"
 TX_KINDS = ("count_tx",)
@@ -221,7 +225,19 @@ def _made(key: int, run: str, unit: holdfast.Unit) -> None:
     with recorder().running("unit", unit=unit.idempotency_key, batch=run, key=key):
         if key % 17 == 3 and unit.attempt == 1:
             raise ValueError("a bad first try")
+        if key % 13 == 5:
+            _end_a_fork()
         NEVER.wait(0.002)
+
+
+def _end_a_fork() -> None:
+    """A unit forks, and ends its child with a signal: neither the run nor the worker may notice."""
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    os.kill(child, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
 
 @app.unit(retries=3, retry=["0s"], lease=LEASE, max_failures=0)
@@ -256,6 +272,20 @@ def register_version(version: int) -> None:
 
 def _with_colour(payload: dict[str, Any]) -> dict[str, Any]:
     return {"name": payload["name"], "colour": str(payload["size"])}
+
+
+def narrow_sockets() -> None:
+    """Small buffers between workers and supervisors: who waits for the other is found within a lease."""
+    from holdfast.worker.executors import children
+
+    def pair() -> tuple[socket.socket, socket.socket]:
+        ends = wide()
+        for end in ends:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        return ends
+
+    wide = socket.socketpair
+    children.socket.socketpair = pair
 
 
 def shorten_commands() -> None:

@@ -170,12 +170,15 @@ class Client:
             self._recorder.tell("enqueue", Phase.OK, number, id=ref.id, created=ref.created)
 
     def _program(self) -> None:
+        self.add_program()
+
+    def add_program(self, *, queue: str = "default", beats: int = 5) -> None:
         name = self._name()
-        command = Command(
-            argv=(str(PROGRAM), name, str(kinds.folder())), cwd="/", env={"CHAOS_NAME": name, "PATH": "/usr/bin:/bin"}
-        )
+        words = (str(PROGRAM), name, str(kinds.folder()), str(beats))
+        command = Command(argv=words, cwd="/", env={"CHAOS_NAME": name, "PATH": "/usr/bin:/bin"})
         request = NewJob(
             kind=COMMAND,
+            queue=queue,
             payload=command.dumps(),
             max_attempts=None,
             max_crashes=None,

@@ -99,6 +99,32 @@ class Pauses(Nemesis):
             worker.resume()
 
 
+class StoppedWorkers(Nemesis):
+    """SIGSTOP of most workers while their measured programs run on: supervisors must end these with their leases."""
+
+    unit = "stopped workers"
+    every = 0.5
+    shape = MappingProxyType({"workers": 4, "slots": 4, "every": 0.1, "measured": True})
+
+    def strike(self, world: World) -> int:
+        with suppress(HoldfastError):
+            for _ in range(6):
+                world.client.add_program(queue=kinds.MEASURED, beats=100)
+        world.rest(1.0)
+        chosen = world.random.sample(world.workers, len(world.workers) - 1)
+        for worker in chosen:
+            worker.signal(signal.SIGSTOP)
+        world.rest(kinds.LEASE * world.random.uniform(1.5, 3.0))
+        for worker in chosen:
+            worker.resume()
+        world.tend()
+        return len(chosen)
+
+    def heal(self, world: World) -> None:
+        for worker in world.workers:
+            worker.resume()
+
+
 class Clocks(Nemesis):
     """The store's clock is stepped, forward and back."""
 
@@ -371,6 +397,7 @@ class MemoryCaps(Nemesis):
 NEMESES: dict[str, Callable[[], Nemesis]] = {
     "kills": Kills,
     "pauses": Pauses,
+    "stopped": StoppedWorkers,
     "clocks": Clocks,
     "restarts": Restarts,
     "backends": Backends,

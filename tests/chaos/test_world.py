@@ -40,3 +40,8 @@ def test_nothing_is_broken(site):
     """Kills and pauses past the lease, with writers that contend for the file, or answers that are lost, all at once."""
     third = "storms" if site.name == "sqlite" else "answers"
     strike(site, ("kills", "pauses", third), seed=11, count=4)
+
+
+def test_nothing_outlives_stopped_workers(site):
+    """K71: supervisors do not wait for workers that do not read; programs of autoscaled queues end with their leases."""
+    strike(site, ("stopped",), seed=5, count=6, every=0.2, measured=True, drivers=False)

@@ -18,6 +18,7 @@ from typing import Any, Self
 import psutil
 
 from holdfast import Selector, State
+from holdfast.domain.fleet.autoscaler import Bounds
 from holdfast.errors import HoldfastError
 from tests.chaos import audit, kinds, loads
 from tests.chaos.checker import Violation, check
@@ -60,6 +61,8 @@ class Shape:
     stepped: bool = False
     #: No nemesis ends a worker: all must stay alive, and their slots useful.
     steady: bool = False
+    #: Workers serve an autoscaled queue, over narrow sockets to their supervisors.
+    measured: bool = False
     #: Workers run different versions of the application.
     rolling: bool = False
 
@@ -72,7 +75,7 @@ class Verdict:
     figures: dict[str, int] = field(default_factory=dict)
 
 
-def work(pipe: Any, url: str, folder: str, slots: int, stepped: bool, version: int | None) -> None:
+def work(pipe: Any, url: str, folder: str, shape: Shape, version: int | None) -> None:
     """What a worker process does."""
     os.chdir(folder)  # far from any file of settings
     multiprocessing.current_process()._config["daemon"] = False  # its handlers may have children
@@ -81,10 +84,12 @@ def work(pipe: Any, url: str, folder: str, slots: int, stepped: bool, version: i
         kinds.register_version(version)
     logging.basicConfig(filename=Path(folder) / "workers.log", level=logging.WARNING)
     kinds.shorten_commands()
-    if stepped and url.startswith("sqlite"):
+    if shape.measured:
+        kinds.narrow_sockets()
+    if shape.stepped and url.startswith("sqlite"):
         kinds.app.use(url, stepped_store(url))
-    queues = ["default", kinds.NARROW, kinds.MOODY]
-    worker = kinds.app.worker(queues=queues, slots=slots, poll=0.2, heartbeat=kinds.LEASE / 5, grace=5)
+    queues = ["default", kinds.NARROW, kinds.MOODY, *([kinds.MEASURED] if shape.measured else [])]
+    worker = kinds.app.worker(queues=queues, slots=shape.slots, poll=0.2, heartbeat=kinds.LEASE / 5, grace=5)
     pipe.send(worker.id)
     threading.Thread(target=_tell_ready, args=(worker,), daemon=True).start()
     worker.run()
@@ -127,6 +132,8 @@ class World:
             if self.site.name == "sqlite":
                 kinds.app.use(self.site.url, stepped_store(self.site.url))
         kinds.app.queues.set_limits(kinds.NARROW, limit=kinds.LIMIT)
+        if self.shape.measured:
+            kinds.app.store.autoscaler.set_bounds(kinds.MEASURED, Bounds(2, 4))
         audit.install(self.site)
         run_times = {"every": self.shape.every, "longest": self.shape.longest, "heavy": self.shape.heavy}
         self.client = loads.Client(kinds.recorder(), self.site, self._seed, **run_times)
@@ -169,7 +176,7 @@ class World:
 
     def _start_worker(self) -> Child:
         version = self.random.choice(self.versions) if self.shape.rolling else None
-        return Child(work, self.site.url, str(self.folder), self.shape.slots, self.shape.stepped, version)
+        return Child(work, self.site.url, str(self.folder), self.shape, version)
 
     def _start_driver(self) -> None:
         """Goes on with the batch at which the last one was killed."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from holdfast.errors import ConfigurationError
+from holdfast.store.engine.forks import close_in_forks
 from holdfast.web.app import Site
 from holdfast.web.options import make_options
 from holdfast.worker.metrics import is_loopback, parse_address
@@ -103,4 +104,5 @@ def _listen(host: str, port: int) -> socket.socket:
         hint = "Is another dashboard using the port? Port 0 takes any that is free."
         raise ConfigurationError(f"cannot listen on {host}:{port}: {error}", hint=hint) from None
     bound.listen(128)
+    close_in_forks(bound)
     return bound

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from holdfast.domain.access.masking import mask_text
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInput
 from holdfast.store import Store
+from holdfast.store.engine.forks import close_in_forks
 from holdfast.worker.stats import Histogram
 from holdfast.worker.worker import Worker
 
@@ -102,6 +103,7 @@ class MetricsServer:
         except OSError as error:
             hint = "Is another worker using the port? Port 0 takes any that is free."
             raise ConfigurationError(f"cannot listen on {address}: {error}", hint=hint) from None
+        close_in_forks(self._server.socket)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="holdfast-metrics", daemon=True)
         self._thread.start()

@@ -30,6 +30,9 @@ class Signals:
 
     def start(self) -> None:
         """Begin to receive; only the main thread may call it."""
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            # Who started us ignored it. Exit codes of programs that handlers run would be lost.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _ACTIVE.append(self)
         self._wakeup = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for number in STOP_SIGNALS:

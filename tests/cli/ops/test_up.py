@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import State
-from holdfast.cli.ops.up import PidFile
+from holdfast.cli.ops.pid_file import PidFile
 from holdfast.errors import Conflict
 from tests.support.processes import gone, wait_until
 from tests.support.program import ROOT, program

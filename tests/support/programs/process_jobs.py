@@ -78,6 +78,22 @@ def leave() -> None:
     os._exit(3)
 
 
+def die_later(path: str) -> None:
+    """Ends well, but leaves something behind that ends its process when a file appears."""
+
+    def later() -> None:
+        while not Path(path).exists():
+            NEVER.wait(0.01)
+        os._exit(3)
+
+    threading.Thread(target=later, daemon=True).start()
+
+
+def once(me: holdfast.Context) -> list[int]:
+    """Must not run twice."""
+    return [me.attempt, os.getpid()]
+
+
 def grow() -> None:
     held = []
     while True:
@@ -165,9 +181,10 @@ def register(app: holdfast.Holdfast) -> dict[str, object]:
     """Register all of them; answers the handlers by name."""
     options = {"executor": "process", "retry": ["0s"]}
     handlers = {f.__name__: app.job(**options)(f) for f in (double, who, talk, report, rest, wait_for_stop)}
-    once = {"executor": "process", "max_attempts": 1}
-    handlers |= {f.__name__: app.job(**once)(f) for f in (background, daemonise, fork, interrupted, leave)}
-    handlers |= {f.__name__: app.job(**once)(f) for f in (linger, odd, outlast)}
+    once_only = {"executor": "process", "max_attempts": 1}
+    handlers |= {f.__name__: app.job(**once_only)(f) for f in (background, daemonise, fork, interrupted, leave)}
+    handlers |= {f.__name__: app.job(**once_only)(f) for f in (linger, odd, outlast, die_later)}
+    handlers["once"] = app.job(**once_only, on_lost="hold")(once)
     handlers["hold_lock_briefly"] = app.job(executor="process", lease=5)(hold_lock_briefly)
     handlers["kill_self"] = app.job(**options, max_crashes=2)(kill_self)
     handlers["ignore_all"] = app.job(executor="process", max_attempts=1, timeout=0.5, lease=60)(ignore_all)

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast import Selector, State
 from holdfast.domain.commands.command import COMMAND, Command
+from holdfast.domain.fleet.autoscaler import Bounds
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.settings import log_folder, program_url
@@ -539,3 +540,37 @@ def test_a_start_is_on_record_before_the_command_starts(app, add, tmp_path):
         app.control.cancel(Selector(), actor="ada")
         worker.stop()
         worker.join()
+
+
+def test_a_command_that_must_run_once_does_not_run_again(app, add, real_database, tmp_path):
+    """K42: its worker and supervisor are killed at once, in its first moment; the attempt is on record, with its log."""
+    job_id = add("sh", "-c", "echo >> began; echo hello; exec sleep 60")
+    child = Child(work, real_database.url, str(tmp_path))
+    child.hear()
+    wait_until((tmp_path / "began").exists)
+    own = supervisors(child.pid)
+    child.pause()
+    for supervisor in own:
+        supervisor.kill()
+    child.kill()
+    child.end()
+    drain(app, heartbeat=0.2)
+    job = wait_until(lambda: (job := app.views.get(job_id)).state is State.DEAD and job)
+    (attempt,) = app.views.attempts(job_id)
+    assert (job.attempts, attempt.reason) == (1, "lease_lost"), "K42 is broken"
+    assert (tmp_path / "began").read_text() == "\n", "K42 is broken: it ran twice"
+    assert log_path(log_folder(app.url), job_id, attempt.token, {}).exists()
+
+
+@pytest.mark.parametrize("autoscaled", [False, True])
+def test_a_command_outlives_an_outage_of_the_store(app, add, tmp_path, autoscaled):
+    """K29: its lease is 300 s, so that a database that is away for 42 s, or for minutes, restarts no command."""
+    if autoscaled:
+        app.store.autoscaler.set_bounds("default", Bounds(1, 4))
+    job_id = add("sh", "-c", "touch begun; exec sleep 60")
+    with app.worker(poll=0.05, grace=0.2) as worker:
+        wait_until((tmp_path / "begun").exists)
+        job = app.views.get(job_id)
+        (run,) = worker.services.watchdog.service._active_runs.all()
+        assert (job.lease_expires_at - datetime.now(UTC)).total_seconds() > 240, "K29 is broken"
+        assert run.fenced_at - run.renewed_at == 180.0, "K29 is broken"

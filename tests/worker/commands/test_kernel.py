@@ -64,7 +64,10 @@ def test_a_number_that_is_used_again_is_another_process():
     reused = ProcessId(own.pid, own.started - 1)
     with sleeper(ChildId(reused, pid_namespace(), "x")) as process:
         kill_abandoned()
-        assert wait_until(lambda: gone(process.pid)), "K23 is broken: the start time does not count"
+        try:
+            wait_until(lambda: gone(process.pid))
+        except AssertionError:
+            raise AssertionError("K23 is broken: the start time does not count") from None
 
 
 @pytest.mark.parametrize("value", ["", "x", "1:2:3", "::", "1:2:three:x", "99999999999999999999:1:{namespace}:x"])
@@ -136,7 +139,7 @@ def test_a_foreign_proc_is_not_read(options, problem):
 
 def test_hidden_processes_are_a_problem_worth_a_message():
     """With hidepid, another user than root sees only its own processes."""
-    setup = "mount -o remount,hidepid=2 /proc && setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\"; exit $?"
+    setup = 'mount -o remount,hidepid=2 /proc && setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"; exit $?'
     command = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", setup, "sh", sys.executable, "-c"]
     if subprocess.run([*command, "import holdfast"], check=False, capture_output=True).returncode:
         pytest.skip("this user may not hide processes from another user")

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -17,7 +18,7 @@ from holdfast.worker import clock
 from holdfast.worker.commands.worker_channel import WorkerChannel
 from holdfast.worker.executors import channel
 from holdfast.worker.executors.channel import Channel, FromSupervisor, MemoryMeasured, ProcessExited, StartProcess
-from tests.support.processes import gone, wait_until
+from tests.support.processes import PATIENCE, gone, wait_until
 
 #: Small enough that a few reports fill it.
 BUFFER_BYTES = 4608
@@ -29,6 +30,7 @@ class Worker:
     def __init__(self, process, connection, descriptors):
         self.pid = process.pid
         self.connection = connection
+        connection.settimeout(PATIENCE)
         self.channel = Channel(connection, FromSupervisor)
         self._descriptors = descriptors
 
@@ -39,15 +41,15 @@ class Worker:
         """Start a process and return its name."""
         options = {"command": True, "cwd": "/", "env": {"PATH": os.environ["PATH"]}, **options}
         message = StartProcess(list(argv), **options)
-        with open(os.devnull, "wb") as output:
+        with Path(os.devnull).open("wb") as output:
             socket.send_fds(self._descriptors, [b"!"], [output.fileno()])
         self.send(message)
         return message.child
 
-    def read(self):
-        """The next report of an end."""
+    def read(self, name="I16"):
+        """The next report of an end; *name*: what is broken without one."""
         while not isinstance(report := self.channel.receive(), ProcessExited):
-            assert report is not None, "the supervisor is gone"
+            assert report is not None, f"{name} is broken: the supervisor reports nothing"
         return report
 
     def below(self, name):
@@ -69,7 +71,7 @@ def supervised(prepare=lambda: None):
         [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, numbers)],
         pass_fds=numbers,
         start_new_session=True,
-        preexec_fn=prepare,
+        preexec_fn=prepare,  # noqa: PLW1509 - it only makes system calls
     )
     theirs.close()
     their_descriptors.close()
@@ -97,11 +99,10 @@ def test_programs_of_a_stopped_worker_end_with_their_lease(worker):
     for _ in range(60):
         worker.start("true")
     wait_until(lambda: not worker.below("true"))
-    broken = "I16 is broken: the supervisor waits for a stopped worker"
     try:
-        assert wait_until(lambda: all(map(gone, pids))), broken
+        wait_until(lambda: all(map(gone, pids)))
     except AssertionError:
-        raise AssertionError(broken) from None
+        raise AssertionError("I16 is broken: the supervisor waits for a stopped worker") from None
     assert len({worker.read().child for _ in range(61)}) == 61
 
 
@@ -149,8 +150,10 @@ def test_a_child_that_cannot_start_concerns_no_other(worker, command, argv):
     worker.start("sleep", "600")
     (pid,) = worker.await_programs(1)
     name = worker.start(*argv, command=command)
-    report = worker.read()
-    assert (report.child, report.status, report.error is not None) == (name, channel.CANNOT_START, True), "K24 is broken"
+    report = worker.read("K24")
+    assert (report.child, report.status, report.error is not None) == (name, channel.CANNOT_START, True), (
+        "K24 is broken"
+    )
     assert not gone(pid)
     worker.start("true")
     assert worker.read().status == 0

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+import threading
 
 import psutil
 import pytest
@@ -14,6 +18,7 @@ import holdfast
 from holdfast import Selector, State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import InvalidKind
+from holdfast.worker.executors import children
 from tests.support.processes import gone, wait_until
 from tests.support.programs.process_jobs import register
 from tests.support.workers import drain, working
@@ -160,6 +165,94 @@ def test_the_end_of_the_supervisor_costs_only_active_runs(app, jobs):
         app.control.cancel(Selector(ids=(first.id,)), actor="ada")
         first.wait(120)
         assert jobs["double"].enqueue(4).result(120) == 8
+
+
+def test_a_child_that_died_idle_costs_the_next_job_nothing(app, jobs, tmp_path):
+    """K25: it is noticed before the run begins, also where a run must not be repeated."""
+    with working(app, slots=1):
+        first = jobs["die_later"].enqueue(str(tmp_path / "now"))
+        first.wait(120)
+        (child,) = children_of(supervisor_pid())
+        (tmp_path / "now").touch()
+        wait_until(lambda: gone(child))
+        job = jobs["once"].enqueue().wait(120)
+    assert (job.state, job.attempts, job.crashes) == (State.DONE, 1, 0), f"K25 is broken: {job.reason} {job.note}"
+
+
+def test_a_child_that_dies_before_it_begins_costs_nothing(app, jobs, monkeypatch):
+    """K25: the message that begins the run reaches a process that is about to be killed."""
+    begin, killed = children.BeginRun, []
+
+    def begin_and_kill(lease):
+        if not killed:
+            (child,) = children_of(supervisor_pid())
+            os.kill(child, signal.SIGSTOP)
+            killed.append(child)
+            threading.Timer(0.3, os.kill, [child, signal.SIGKILL]).start()
+        return begin(lease)
+
+    monkeypatch.setattr(children, "BeginRun", begin_and_kill)
+    ref = jobs["once"].enqueue()
+    drain(app, slots=1)
+    job = ref.job()
+    assert (job.state, job.attempts, job.crashes) == (State.DONE, 1, 0), f"K25 is broken: {job.reason} {job.note}"
+    assert ref.result()[1] != killed[0]
+
+
+def test_a_child_that_cannot_start_costs_no_job(app, jobs, monkeypatch, tmp_path):
+    """K24: a deploy has replaced the interpreter. Jobs that run go on, and the next one waits for a better time."""
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    with working(app, slots=2) as worker:
+        running = jobs["wait_for_stop"].enqueue()
+        wait_until(lambda: running.job().progress_done == 1)
+        interpreter.rename(tmp_path / "old")
+        other = jobs["once"].enqueue()
+        wait_until(lambda: not worker.ready)
+        job = running.job()
+        assert (job.state, job.crashes) == (State.RUNNING, 0), "K24 is broken: a running job was lost"
+        (tmp_path / "old").rename(interpreter)
+        job = other.wait(120)
+        assert (job.state, job.attempts) == (State.DONE, 1), f"K24 is broken: {job.reason}"
+        app.control.cancel(Selector(ids=(running.id,)), actor="ada")
+        running.wait(120)
+
+
+def test_a_fork_of_a_handler_keeps_no_connection_to_the_supervisor(app, jobs):
+    """K78: the supervisor would take a killed worker for alive as long as the fork lives."""
+    with working(app, slots=1):
+        jobs["double"].enqueue(1).wait(120)
+        (client,) = [each for each in gc.get_objects() if isinstance(each, children.SupervisorClient) and not each.gone]
+        channel, descriptors = client._channel._connection.fileno(), client._descriptors.fileno()
+        assert forked(lambda: [is_socket(channel), is_socket(descriptors), client.gone]) == [False, False, True], (
+            "K78 is broken: a fork has the connection to the supervisor"
+        )
+        assert jobs["double"].enqueue(4).result(120) == 8
+
+
+def is_socket(descriptor: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
+def forked(call):
+    """The answer of a call in a fork of this process."""
+    reading, writing = os.pipe()
+    if (pid := os.fork()) == 0:
+        os.write(writing, json.dumps(call()).encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(pid, 0)
+    with os.fdopen(reading) as file:
+        return json.loads(file.read())
+
+
+def children_of(pid: int) -> list[int]:
+    return [child.pid for child in psutil.Process(pid).children()]
 
 
 def supervisor_pid() -> int:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
@@ -22,109 +17,27 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.cli.command import Items, command
+from holdfast.cli.ops.pid_file import PidFile, UpStatus, folder
 from holdfast.cli.ops.web import build_server, print_link
 from holdfast.cli.ops.worker import build_worker, print_notice, run_worker, start_log, worker_options
 from holdfast.cli.session import CliSession, load_app
 from holdfast.cli.text import age, table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.quantities import as_duration
-from holdfast.domain.store_url import SCHEME
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
 from holdfast.output.printer import Line
-from holdfast.settings import sqlite_file, user_data
 from holdfast.worker.worker import Worker
 
 POLL_INTERVAL_S = 0.05
 START_TIMEOUT_S = 30.0
-#: A new process waits this long for others that only read the pid file, and tries this often.
-LOCK_TIMEOUT_S, LOCK_RETRY_S = 2.0, 0.005
 #: Number of log lines in the error when a detached process does not start.
 SHOWN_LOG_LINES = 5
 
 
-class UpStatus(Struct, frozen=True, kw_only=True):
-    """A running ``holdfast up``."""
-
-    pid: int
-    url: str
-    worker: str
-    queues: list[str]
-    kinds: list[str]
-    started_at: datetime
-    log: str | None = None
-
-
-class PidFile:
-    """The pid file of one store.
-
-    The lock, not the file, shows that the process is alive: the kernel releases it however the process ends.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor: int | None = None
-
-    @classmethod
-    def of(cls, url: str) -> PidFile:
-        """The pid file of a store; all names of one SQLite file share it."""
-        if url.startswith(SCHEME):
-            url = f"sqlite:///{sqlite_file(url)}"
-        return cls(_folder() / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.json")
-
-    @property
-    def log(self) -> Path:
-        """The log of a detached ``up``."""
-        return self.path.with_suffix(".log")
-
-    def lock(self) -> None:
-        """Lock the file for this process, or raise Conflict if another process holds the lock."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        pause, began = threading.Event(), time.monotonic()
-        while not _try_lock(descriptor):
-            # A process that reads the file holds the lock for a moment; only one that is up has a status in it.
-            if (running := self.read()) is not None or time.monotonic() - began > LOCK_TIMEOUT_S:
-                os.close(descriptor)
-                pid = "" if running is None else f", with pid {running.pid}"
-                raise Conflict(f"Holdfast is up on this store already{pid}", hint="See holdfast status.")
-            pause.wait(LOCK_RETRY_S)
-        os.ftruncate(descriptor, 0)
-        self._descriptor = descriptor
-
-    def write(self, status: UpStatus) -> None:
-        """Write the status of this process; only after :meth:`lock`."""
-        assert self._descriptor is not None
-        os.pwrite(self._descriptor, msgspec.json.encode(status), 0)
-
-    def read(self) -> UpStatus | None:
-        """The status of the process that holds the lock; None without one, or before it has written its status."""
-        try:
-            with self.path.open("rb") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return msgspec.json.decode(file.read(), type=UpStatus)
-        except (OSError, msgspec.DecodeError):
-            pass
-        return None
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def all_up(url: str | None = None) -> Iterator[tuple[PidFile, UpStatus]]:
     """The processes of this user that are up, on all stores or on one."""
-    pid_files = [PidFile(path) for path in sorted(_folder().glob("*.json"))] if url is None else [PidFile.of(url)]
+    pid_files = [PidFile(path) for path in sorted(folder().glob("*.json"))] if url is None else [PidFile.of(url)]
     return ((pid_file, status) for pid_file in pid_files if (status := pid_file.read()) is not None)
-
-
-def _folder() -> Path:
-    return user_data(os.environ) / "up"
 
 
 class DownAnswer(Struct, frozen=True):
@@ -242,8 +155,8 @@ def down(session: CliSession, *, everything: bool, now: bool, timeout: str) -> N
     if len(running) > 1 and not everything:
         stores = ", ".join(status.url for _, status in running)
         raise Conflict(f"more than one is up: {stores}", hint="Name the store with --url, or take --all.")
-    for _, status in running:
-        _terminate(status)
+    for pid_file, _ in running:
+        pid_file.terminate()
     _wait_until_down(running, as_duration(timeout).total_seconds(), again=now)
     stopped = [DownAnswer(status.pid, status.url) for _, status in running]
     lines = [f"down: pid {answer.pid}" for answer in stopped] or ["nothing was up"]
@@ -253,17 +166,14 @@ def down(session: CliSession, *, everything: bool, now: bool, timeout: str) -> N
 def _wait_until_down(running: list[tuple[PidFile, UpStatus]], timeout_s: float, *, again: bool) -> None:
     """Wait until the processes have exited; with *again*, keep sending the signal that makes them leave at once."""
     pause, began = threading.Event(), time.monotonic()
-    while left := [status for pid_file, status in running if pid_file.read() == status]:
+    while left := [(pid_file, status) for pid_file, status in running if pid_file.read() == status]:
         if time.monotonic() - began > timeout_s:
-            raise WaitTimeout(f"pid {left[0].pid} has not ended in time", hint="holdfast down --now waits for no job.")
+            raise WaitTimeout(
+                f"pid {left[0][1].pid} has not ended in time", hint="holdfast down --now waits for no job."
+            )
         pause.wait(POLL_INTERVAL_S)
-        for status in left if again else []:
-            _terminate(status)
-
-
-def _terminate(status: UpStatus) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(status.pid, signal.SIGTERM)
+        for pid_file, _ in left if again else []:
+            pid_file.terminate()
 
 
 @command("status", answers=Items("up", UpStatus))

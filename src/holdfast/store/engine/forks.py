@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import weakref
 
@@ -22,6 +23,7 @@ class ForkSafe:
 
 _CHILD = threading.Event()
 _MEMBERS: weakref.WeakSet[ForkSafe] = weakref.WeakSet()
+_CLOSED: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def survive_forks(member: ForkSafe) -> None:
@@ -32,6 +34,11 @@ def survive_forks(member: ForkSafe) -> None:
 def is_child() -> bool:
     """Whether this process was forked, after this module was imported."""
     return _CHILD.is_set()
+
+
+def close_in_forks(connection: socket.socket) -> None:
+    """Close the copy of *connection* in every fork: an address would stay taken for as long as the child lives."""
+    _CLOSED.add(connection)
 
 
 def _before() -> None:
@@ -48,6 +55,8 @@ def _after_in_child() -> None:
     _CHILD.set()
     for member in list(_MEMBERS):
         member.after_fork_in_child()
+    for connection in list(_CLOSED):
+        connection.close()
 
 
 os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
