@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
 import enum
 import typing
@@ -45,7 +45,7 @@ def handler(
     by_name: dict[str, int] = {},  # noqa: B006
     colour: Colour = Colour.RED,
     mode: typing.Literal["a", "b"] = "a",
-    at: datetime.datetime | None = None,
+    at: dt.datetime | None = None,
     price: decimal.Decimal = decimal.Decimal(0),
     home: Address | None = None,
     pet: Cat | Dog | None = None,
