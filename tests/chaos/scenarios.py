@@ -368,7 +368,7 @@ def _plan(world: World, store: Store) -> None:
 def _after_plan(world: World) -> None:
     cursor = world.store.schedules.get("five").cursor
     fired = world.store.plans.history("five")
-    if len(fired) != (cursor is not None):
+    if len(fired) != (cursor == START):
         raise Broken("I7", f"the cursor is at {cursor}, and {len(fired)} plans were fired")
 
 

@@ -117,7 +117,7 @@ def test_schedules_that_are_in_trouble(store, clock):
     due = {each.name: each for each in store.schedules.due(providers=[], limit=10).schedules}
     store.schedules.record_failure(due["broken"], "boom")
     until = clock.now() + timedelta(days=900)
-    ahead = Advance(name="ahead", token=0, cursor=until, next_at=until, overlap=Overlap.SKIP)
+    ahead = Advance(name="ahead", token=due["ahead"].token, cursor=until, next_at=until, overlap=Overlap.SKIP)
     store.plans.advance([ahead])
     clock.advance(minutes=3)
     texts = complaints(store)
@@ -132,7 +132,15 @@ def test_one_that_starts_later_is_in_order(store, clock):
     later = Definition(kind="mail", cron="@hourly", start=clock.now() + timedelta(days=900))
     store.schedules.create("later", later, actor="ada")
     Planner(store, ScopeProviders({}), counts=Stats()).tick()
-    garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
+    garbage = {
+        "definition": '{"kind": 1}',
+        "declared": None,
+        "version": 0,
+        "provider": None,
+        "actor": "ada",
+        "token": 0,
+    }
+    garbage |= dict.fromkeys(("at", "cursor", "next_at"), clock.now())
     store.backend.run(query("create_schedule", name="garbage", **garbage))
     assert complaints(store) == []
 

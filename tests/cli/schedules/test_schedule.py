@@ -47,7 +47,18 @@ def test_a_schedule_is_made_and_shown(schedule, run, nightly):
 
 def test_all_options_reach_the_definition(schedule):
     words = ["add", "all", *MAIL[:1], "every 1h", *MAIL[1:], "--phase", "5m", "--catch-up", "every", "--window", "2h"]
-    words += ["--overlap", "allow", "--delay", "30s", "--jitter", "10s", "--start", "2030-01-01T00:00:00Z"]
+    words += [
+        "--overlap",
+        "allow",
+        "--max-backlog",
+        "50",
+        "--delay",
+        "30s",
+        "--jitter",
+        "10s",
+        "--start",
+        "2030-01-01T00:00:00Z",
+    ]
     words += ["--end", "2031-01-01T00:00:00Z", "--runs", "7", "-q", "slow", "--priority", "3", "--scope", "a"]
     definition = schedule(*words, "--scope", "b", "--ping", "https://x.example/y").data["definition"]
     assert definition == {
@@ -63,6 +74,7 @@ def test_all_options_reach_the_definition(schedule):
             "catch_up": "every",
             "window": "PT7200S",
             "overlap": "allow",
+            "max_backlog": 50,
             "delay": "PT30S",
             "jitter": "PT10S",
             "start": "2030-01-01T00:00:00Z",
@@ -79,6 +91,8 @@ def test_all_options_reach_the_definition(schedule):
         (["other", "mial", "@daily"], (3, "E_UNKNOWN_KIND")),
         (["other", "mail", "@daily"], (2, "E_INVALID_PAYLOAD")),
         (["other", "mail", "@daily", "-p", '{"to": 1, "cc": 2}'], (2, "E_INVALID_PAYLOAD")),
+        (["other", "mail", "@daily", "-p", '{"to": "ada"}'], (2, "E_INVALID_PAYLOAD")),  # V3
+        (["other", "mail", "@daily", "--max-backlog", "2000000", "-p", '{"to": 1}'], (2, "E_INVALID")),
         (["other", "mail", "61 * * * *", "-p", '{"to": 1}'], (2, "E_EXPRESSION")),
         (["other", "mail", "0 0 30 2 *", "-p", '{"to": 1}'], (2, "E_NEVER_FIRES")),
         (["other", "mail", "@daily", "--tz", "Mars/Here", "-p", '{"to": 1}'], (2, "E_UNKNOWN_ZONE")),
@@ -166,7 +180,9 @@ def test_the_history_lists_fired_and_skipped_plans(schedule, run, app, real_data
     back = now - timedelta(minutes=10)
     value = int(back.timestamp() * 1e6) if real_database.name == "sqlite" else back
     mark = "?" if real_database.name == "sqlite" else "%s"
-    real_database.execute(f"UPDATE holdfast.schedule SET cursor = {mark}", (value,))
+    real_database.execute(
+        f"UPDATE holdfast.schedule SET cursor = {mark}, next_at = {mark}, check_at = {mark}", (value, value, value)
+    )
     plan(app)
     fired, skipped = schedule("history", "minutely").data["plans"]
     assert (fired["decision"], fired["reason"], fired["state"]) == ("fired", "due", "ready")
@@ -180,7 +196,15 @@ def test_the_history_lists_fired_and_skipped_plans(schedule, run, app, real_data
 
 
 def test_one_that_cannot_be_read_hides_no_other(schedule, run, app, nightly):
-    garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
+    garbage = {
+        "definition": '{"kind": 1}',
+        "declared": None,
+        "version": 0,
+        "provider": None,
+        "actor": "ada",
+        "token": 0,
+    }
+    garbage |= dict.fromkeys(("at", "cursor", "next_at"), datetime.now(UTC))
     app.store.backend.run(query("create_schedule", name="garbage", **garbage))
     listed = {view["name"]: view["condition"] for view in schedule("ls").data["schedules"]}
     assert listed == {"garbage": "failing", "nightly": "active"}
@@ -235,6 +259,46 @@ def test_why_explains_plans_outside_start_and_end(schedule):
     schedule("add", "year", "mail", "@daily", *words)
     assert "starts later" in schedule("why", "year", "2029-01-01T00:00:00Z").data["why"]
     assert "ends before" in schedule("why", "year", "2032-01-01T00:00:00Z").data["why"]
+
+
+def test_a_list_has_filters_and_a_limit(schedule, run, app, nightly):
+    """V3: a list of many schedules is read page by page."""
+    for name in ("b", "c", "d"):
+        app.schedules.create(name, "planned", "@daily")
+    app.schedules.pause("c")
+
+    def names(*words):
+        return [view["name"] for view in schedule("ls", *words).data["schedules"]]
+
+    assert names() == ["b", "c", "d", "nightly"]
+    assert (names("--kind", "planned"), names("--state", "paused"), names("--name", "ight")) == (
+        ["b", "c", "d"],
+        ["c"],
+        ["nightly"],
+    )
+    assert (names("--limit", "2"), names("--limit", "2", "--after", "c"), names("--limit", "2", "--all")) == (
+        ["b", "c"],
+        ["d", "nightly"],
+        ["b", "c", "d", "nightly"],
+    )
+    assert "there are more: --after c" in run("schedule", "ls", "--limit", "2").err
+    assert "there are more" not in run("schedule", "ls", "--limit", "4").err
+
+
+def test_a_preview_honours_the_runs(schedule, app):
+    """V3: no more plans are shown than the schedule has left."""
+    app.schedules.create("twice", "mail", "every 1s", payload={"to": 1}, runs=2, catch_up="every", overlap="allow")
+    assert (len(app.schedules.preview("twice", 5)), len(schedule("show", "twice").data["next"])) == (2, 2)
+
+
+def test_a_count_that_is_not_exact_says_so(schedule, run, app):
+    """V3: more than 10,000 skipped plans are shown as 10,000+."""
+    past = datetime.now(UTC) - timedelta(days=30)
+    app.schedules.create("minutely", "mail", "* * * * *", payload={"to": 2}, start=past)
+    plan(app)
+    skipped = schedule("history", "minutely").data["plans"][1]
+    assert (skipped["count"], skipped["count_is_minimum"]) == (10_000, True)
+    assert "skipped 10,000+" in run("schedule", "history", "minutely").out
 
 
 def test_a_deleted_schedule_is_gone(schedule, run, nightly):

@@ -80,3 +80,9 @@ def test_upcoming_plans_keep_to_start_and_end():
 
 def test_there_is_an_end_of_time():
     assert len(upcoming(Timing.from_expression("@yearly"), NOW, 10_000)) < 7000
+
+
+def test_no_more_plans_come_than_there_are_runs_left():
+    """V3"""
+    timing = Timing(cron="@daily", runs=3)
+    assert [len(upcoming(timing, NOW, 5, fired=fired)) for fired in (0, 2, 3, 4)] == [3, 1, 0, 0]

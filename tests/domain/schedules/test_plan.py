@@ -76,7 +76,10 @@ def test_who_waits_waits_for_the_last_in_the_line():
 def test_a_line_is_no_longer_than_its_backlog():
     """V3: further plans are skipped; a plan that starts at once is not in the line."""
     line = EarlierPlans([JobId(1)], [JobId(9)], 8)
-    assert [str(turn) for turn in arrange(Overlap.QUEUE_ALL, line, 4, max_backlog=10).turns] == [*["wait"] * 2, *["skip"] * 2]
+    assert [str(turn) for turn in arrange(Overlap.QUEUE_ALL, line, 4, max_backlog=10).turns] == [
+        *["wait"] * 2,
+        *["skip"] * 2,
+    ]
     assert arrange(Overlap.QUEUE_ALL, line, 1, max_backlog=5).turns == [Turn.SKIP]
     assert arrange(Overlap.QUEUE_ALL, EarlierPlans(), 3, max_backlog=1).turns == [Turn.START, Turn.WAIT, Turn.SKIP]
 

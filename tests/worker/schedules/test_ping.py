@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -13,6 +14,9 @@ from holdfast.errors import InvalidInput
 from holdfast.worker.schedules.ping import call
 from tests.support.processes import wait_until
 from tests.support.schedules import declare
+
+#: With it, a new schedule fires its newest plan at once.
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def ping_state(app):
 
 def test_a_success_is_pinged(real_app, web, monkeypatch):
     monkeypatch.setenv("HOLDFAST_PING_HOSTS", "127.0.0.1")
-    declare(real_app, "@yearly", ping=f"http://127.0.0.1:{web.server_port}/rollup?a=1")
+    declare(real_app, "@yearly", start=PAST, ping=f"http://127.0.0.1:{web.server_port}/rollup?a=1")
     with real_app.worker(poll=0.05):
         wait_until(lambda: web.paths)
         wait_until(lambda: ping_state(real_app) == ["done"])
@@ -55,7 +59,7 @@ def test_a_success_is_pinged(real_app, web, monkeypatch):
 def test_a_failure_is_not_pinged(real_app, web, monkeypatch):
     monkeypatch.setenv("HOLDFAST_PING_HOSTS", "127.0.0.1")
 
-    @real_app.schedule("@yearly", ping=f"http://127.0.0.1:{web.server_port}/rollup")
+    @real_app.schedule("@yearly", start=PAST, ping=f"http://127.0.0.1:{web.server_port}/rollup")
     @real_app.job(max_attempts=1)
     def rollup(plan: Plan) -> None:
         raise ValueError("no")
@@ -71,7 +75,7 @@ def test_a_failure_is_not_pinged(real_app, web, monkeypatch):
 def test_only_hosts_that_are_allowed_are_called(real_app, web, monkeypatch, hosts, host):
     """Off by default: a schedule must not reach into the internal network."""
     monkeypatch.setenv("HOLDFAST_PING_HOSTS", hosts)
-    declare(real_app, "@yearly", ping=f"http://{host}:{web.server_port}/rollup")
+    declare(real_app, "@yearly", start=PAST, ping=f"http://{host}:{web.server_port}/rollup")
     with real_app.worker(poll=0.05):
         wait_until(lambda: ping_state(real_app) == ["dead"])
     (job,) = real_app.views.page(holdfast.Selector(kinds=("holdfast.ping",))).jobs

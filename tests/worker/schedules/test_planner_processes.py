@@ -83,7 +83,9 @@ def schedules(real_database):
     mark = "?" if real_database.name == "sqlite" else "%s"
     begun = now - TIMES * SECOND
     value = int(begun.timestamp() * 1_000_000) if real_database.name == "sqlite" else begun
-    real_database.execute(f"UPDATE holdfast.schedule SET cursor = {mark}", (value,))
+    real_database.execute(
+        f"UPDATE holdfast.schedule SET cursor = {mark}, next_at = {mark}, check_at = {mark}", (value, value, value)
+    )
     times = list(between(KINDS["alone"].rule(), begun, now))
     expected = {(name, time, scope): 1 for name, scopes in made.items() for scope in scopes for time in times}
     return store, expected
@@ -95,7 +97,7 @@ def test_each_plan_is_fired_exactly_once(real_database, schedules):
     planners = Planners(real_database.url, seed=7)
     pause = threading.Event()
     try:
-        while store.schedules.due(providers=["pair"], limit=1).schedules:
+        while (found := store.schedules.due(providers=["pair"], limit=1)).schedules or found.scoped:
             planners.disturb()
             pause.wait(planners.random.uniform(0.0, 0.05))
     finally:
@@ -117,7 +119,8 @@ def test_a_stopped_planner_that_wakes_up_writes_nothing(real_database):
     """It stops between its decision and its write; another planner decides the same, and the first write is refused."""
     store = real_database.open()
     make_app(real_database.url).store.close()
-    definition = Definition(kind="quick", every=timedelta(days=1), payload={"n": 1})
+    past = store.schedules.now() - timedelta(days=2)
+    definition = Definition(kind="quick", every=timedelta(days=1), payload={"n": 1}, start=past)
     store.schedules.create("daily", definition, actor="ada")
     child = Child(decide_and_wait, real_database.url)
     assert child.hear() == "decided"

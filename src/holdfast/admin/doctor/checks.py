@@ -182,7 +182,7 @@ def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
             note = f": {mask_text(each.note)}" if each.note else ""
             fix = f"holdfast schedule resume {quote_argument(each.name)}"
             yield warn("schedule", f"{each.name!r} is paused{note}", fix)
-        elif each.cursor is not None and each.cursor > now + LATE_AFTER:
+        elif each.cursor > now + LATE_AFTER:
             text = f"{each.name!r} is decided until {each.cursor:%Y-%m-%d %H:%M:%S} UTC, which is yet to come"
             yield warn("schedule", text, "The clock was ahead: pause it, and resume it.")
         elif view.workers and kind is not None and kind not in served:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from holdfast.domain.access.masking import mask_text, mask_url, mask_value
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.schedules.decision import MAX_COUNTED
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, Timing
 from holdfast.domain.schedules.description import explain, lint, next_plans
 from holdfast.errors import HoldfastError
@@ -53,7 +54,10 @@ class ScheduleView(Struct, frozen=True):
 
 
 class PlanView(Struct, frozen=True):
-    """What became of plans: one that was *fired* as a job, or a stretch that was *skipped*, with the reason."""
+    """What became of plans: one that was *fired* as a job, or a stretch that was *skipped*, with the reason.
+
+    *count_is_minimum*: there are more than *count* of them.
+    """
 
     decision: str
     first: datetime
@@ -65,6 +69,12 @@ class PlanView(Struct, frozen=True):
     job_id: JobId | None = None
     state: str | None = None
     actor: str | None = None
+    count_is_minimum: bool = False
+
+    @property
+    def count_text(self) -> str:
+        """The number of plans for people: ``10,000+`` if there are more."""
+        return f"{self.count:,}{'+' if self.count_is_minimum else ''}"
 
 
 def schedule_view(
@@ -134,4 +144,13 @@ def plan_view(each: FiredPlan | SkippedPlans) -> PlanView:
     if isinstance(each, FiredPlan):
         job: dict[str, Any] = {"job_id": each.job_id, "state": each.state, "actor": each.actor}
         return PlanView("fired", each.time, each.time, 1, each.scope, each.origin, each.decided_at, **job)
-    return PlanView("skipped", each.first, each.last, each.count, each.scope or None, each.reason, each.decided_at)
+    return PlanView(
+        "skipped",
+        each.first,
+        each.last,
+        min(each.count, MAX_COUNTED),
+        each.scope or None,
+        each.reason,
+        each.decided_at,
+        count_is_minimum=each.count > MAX_COUNTED,
+    )

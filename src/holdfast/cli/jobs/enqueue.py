@@ -57,7 +57,7 @@ _ANSWERS = {
 def enqueue(session: CliSession, *, kind: str, payload: str, **options: Any) -> None:
     """Enqueue a job of a kind that an application has registered.
 
-    The names of the parameters are checked at once, their types by the worker.
+    The names and the types of the parameters are checked at once.
 
     \b
     Examples:

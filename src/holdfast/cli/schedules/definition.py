@@ -34,6 +34,9 @@ OPTIONS = (
         type=click.Choice([str(choice) for choice in Overlap]),
         help="What a plan does while an earlier one runs. [skip; with catch-up every: queue_all]",
     ),
+    click.option(
+        "--max-backlog", type=click.IntRange(1), help="With queue_all: the most plans of a scope in line. [10000]"
+    ),
     click.option("--delay", metavar="TIME", help="Fire so long after the plan's time, for data to settle. [0]"),
     click.option("--jitter", metavar="TIME", help="Spread the jobs over this time. [0]"),
     click.option("--start", metavar="WHEN", help="No plan before this moment (RFC 3339, or now)."),
@@ -57,7 +60,7 @@ def add(session: CliSession, *, name: str, kind: str, expression: str, **options
     """Make a schedule: NAME enqueues a job of KIND when EXPRESSION says.
 
     EXPRESSION is a cron expression (five fields, or six with seconds first), @daily and the like, or an interval.
-    Without a --start the newest plan that is due fires at once.
+    It starts from now. With a --start in the past, --catch-up decides which plans since then fire.
 
     \b
     Examples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 
 import click
 from msgspec import Struct
@@ -16,8 +17,9 @@ from holdfast.cli.schedules.definition import add, edit, print_schedule, show
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, parse_when, stamp, table
 from holdfast.domain.access.roles import Via
+from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import as_duration
-from holdfast.domain.schedules.definition import Timing
+from holdfast.domain.schedules.definition import Condition, Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL
 
@@ -47,7 +49,7 @@ class WhyAnswer(Struct, frozen=True):
 
 
 class DeletedSchedule(Struct, frozen=True):
-    """The schedule that was forgotten."""
+    """The schedule that was deleted."""
 
     schedule: str
 
@@ -58,11 +60,27 @@ def schedule() -> None:
 
 
 @command("ls", answers=Items("schedules", ScheduleView))
-def ls(session: CliSession) -> None:
-    """List schedules by name, and when each fires next."""
+@click.option("--state", "condition", type=click.Choice([str(each) for each in Condition]), help="Only in this state.")
+@click.option("-k", "--kind", help="Only those that fire this kind of job.")
+@click.option("--name", "text", metavar="TEXT", help="Only those whose name contains this text.")
+@click.option("--after", default="", metavar="NAME", help="Begin after this name.")
+@click.option("-n", "--limit", default=100, show_default=True, type=click.IntRange(1, 2**31), help="At most so many.")
+@click.option("--all", "everything", is_flag=True, help="All that match, however many.")
+def ls(session: CliSession, *, after: str, limit: int, everything: bool, **chosen: str | None) -> None:
+    """List schedules by name, and when each fires next.
+
+    \b
+    Examples:
+      holdfast schedule ls --state failing
+      holdfast schedule ls --kind rollup --limit 20 --after rollup-42
+    """
     schedules, masks = session.actions.schedules.api, Masks(session.store)
-    now = schedules.now()
-    views = (schedule_view(each, now, secrets=masks.of_schedule(each)) for each in schedules.all())
+    now, matches = schedules.now(), schedules.all(after=after, **chosen)
+    listed = list(matches if everything else islice(matches, limit + 1))
+    if not everything and len(listed) > limit:
+        del listed[limit:]
+        session.output.note(f"there are more: --after {quote_argument(listed[-1].name)}, or --all")
+    views = (schedule_view(each, now, secrets=masks.of_schedule(each)) for each in listed)
     session.output.items("schedules", views, lambda rows: table(SCHEDULE_COLUMNS, map(_schedule_row, rows)))
 
 
@@ -78,7 +96,7 @@ def pause(session: CliSession, *, name: str, note: str | None) -> None:
 @command("resume", answers=ScheduleView, changes=True)
 @click.argument("name")
 def resume(session: CliSession, *, name: str) -> None:
-    """Let it go on from now. What was due meanwhile is skipped: holdfast schedule backfill fires it."""
+    """Let it go on from now. Plans that were due meanwhile are skipped: holdfast schedule backfill fires them."""
     session.actions.schedules.perform("resume", name)
     print_schedule(session, session.actions.schedules.api.get(name))
 
@@ -87,9 +105,12 @@ def resume(session: CliSession, *, name: str) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(session: CliSession, *, name: str, yes: bool) -> None:
-    """Forget a schedule with its ledger; its jobs stay. One that code declares comes back with the next worker."""
+    """Delete a schedule. Its jobs stay, and so does the record of its plans: a new one of this name repeats none.
+
+    A schedule that code declares comes back with the next worker.
+    """
     session.actions.schedules.api.get(name)
-    session.confirm(f"forget the schedule {name!r} with its ledger", yes=yes)
+    session.confirm(f"delete the schedule {name!r}", yes=yes)
     session.actions.schedules.perform("rm", name)
     session.output.value(DeletedSchedule(name), lambda: [f"rm {name}"])
 
@@ -214,5 +235,5 @@ def _plan_row(each: PlanView) -> list[str]:
     if each.first != each.last:
         last = stamp(each.last)
         time += f" … {last[11:] if each.first.date() == each.last.date() else last}"
-    count = f"{each.decision} {each.count:,}" if each.count > 1 else each.decision
+    count = f"{each.decision} {each.count_text}" if each.count > 1 else each.decision
     return [time, each.scope or "all", count, str(each.job_id or ""), each.state or "", each.reason]

@@ -183,7 +183,8 @@ class Schedules:
         skip = self._store().plans.find_skip(plan)
         if skip is not None:
             return f"it was not fired: {REASONS[skip.reason]}"
-        self._scopes(schedule.defined, [scope])  # refuses a scope that the schedule does not have
+        if schedule.defined.provider is None:  # a provider may hang: it is not asked why it does
+            self._scopes(schedule.defined, [scope])  # refuses a scope that the schedule does not have
         return _explain_undecided(schedule, plan, self.now())
 
     def _check(self, definition: Definition) -> None:

@@ -14,6 +14,7 @@ from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.json_values import payload_json
 from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique, key_json
+from holdfast.domain.jobs.payload_schema import find_mismatch
 from holdfast.domain.jobs.retry_curve import DEFAULT_CURVE, Curve
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_number
@@ -160,12 +161,17 @@ def new_job_of(
 
 
 def check_payload(kind: PublishedKind, payload: Mapping[str, Any], *, later: str | None = None) -> None:
-    """Refuse unknown and missing parameters; the worker checks types. The parameter *later* may be missing."""
+    """Refuse unknown and missing parameters, and values of other types. The parameter *later* may be missing."""
     known, required = _parameters(kind.payload_schema)
     for name in sorted(set(payload) - known):
         raise InvalidPayload(f"{kind.name!r} has no parameter {name!r}", hint=f"It takes: {', '.join(sorted(known))}.")
     for name in sorted(required - set(payload) - {later}):
         raise InvalidPayload(f"{kind.name!r} needs the parameter {name!r}")
+    decoded = _decoded_schema(kind.payload_schema)
+    for name, value in msgspec.json.decode(payload_json(payload, label=f"the payload of {kind.name!r}")).items():
+        mismatch = find_mismatch(value, _payload_part(decoded)["properties"][name], decoded.get("$defs", {}), name)
+        if mismatch is not None:
+            raise InvalidPayload(f"the payload of {kind.name!r} does not fit: {mismatch}", kind=kind.name)
 
 
 @lru_cache(maxsize=1000)
@@ -176,10 +182,21 @@ def plan_parameter(options: str) -> str | None:
 
 
 @lru_cache(maxsize=1000)
+def _decoded_schema(schema: str) -> dict[str, Any]:
+    decoded: dict[str, Any] = msgspec.json.decode(schema)
+    return decoded
+
+
+def _payload_part(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a schema that describes the parameters."""
+    part: Mapping[str, Any] = schema.get("$defs", {}).get("Payload", schema)
+    return part
+
+
+@lru_cache(maxsize=1000)
 def _parameters(schema: str) -> tuple[frozenset[str], frozenset[str]]:
     """All parameters of a handler, and the required ones."""
-    decoded = msgspec.json.decode(schema)
-    payload = decoded.get("$defs", {}).get("Payload", decoded)
+    payload = _payload_part(_decoded_schema(schema))
     return frozenset(payload.get("properties", {})), frozenset(payload.get("required", ()))
 
 

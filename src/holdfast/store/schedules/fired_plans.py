@@ -180,9 +180,7 @@ def _place(fires: Sequence[PlanToFire], arrangement: Arrangement) -> Iterator[_P
             oldest = False
 
 
-def _skipped_spans(
-    times: Sequence[datetime], turns: Sequence[Turn], overlap: Overlap, scope: str
-) -> Iterator[Skipped]:
+def _skipped_spans(times: Sequence[datetime], turns: Sequence[Turn], overlap: Overlap, scope: str) -> Iterator[Skipped]:
     """Yield the skipped plans of a scope, as spans between those that fire."""
     reason = SkipReason.BACKLOG if overlap is Overlap.QUEUE_ALL else SkipReason.OVERLAP
     for turn, group in groupby(zip(turns, times, strict=True), key=itemgetter(0)):

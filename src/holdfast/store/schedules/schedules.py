@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 
 from msgspec import Struct
@@ -82,7 +83,7 @@ class DueSchedule(Struct, frozen=True):
 class DueSchedules(Struct, frozen=True):
     """The schedules that are due at *now* by the store's clock, and the time until the next one is.
 
-    *scoped* are those whose scopes come from a provider.
+    *scoped* are those whose scopes come from a provider, one of each provider in turn.
     """
 
     now: datetime
@@ -220,13 +221,14 @@ class ScheduleStore(Noun):
         plain: list[DueSchedule] = yield query("list_due_schedules", DueSchedule, limit=limit, until=now)
         rows = yield query("list_next_checks", providers=sorted(providers), busy=list(busy))
         checks = [(provider, timestamp(check_at)) for provider, check_at in rows if check_at is not None]
-        scoped: list[DueSchedule] = []
+        scoped: list[list[DueSchedule]] = []
         for provider, check_at in checks:
             if provider is not None and check_at <= now:
                 values = {"provider": provider, "busy": list(busy), "limit": most, "until": now}
-                scoped += yield query("list_due_schedules_of_provider", DueSchedule, **values)
+                scoped.append((yield query("list_due_schedules_of_provider", DueSchedule, **values)))
+        in_turn = [each for turn in zip_longest(*scoped) for each in turn if each is not None]
         later = [max(timedelta(0), check_at - now) for _, check_at in checks]
-        return DueSchedules(now, plain, scoped, min(later, default=None))
+        return DueSchedules(now, plain, in_turn, min(later, default=None))
 
     def record_failure(self, schedule: DueSchedule, error: str) -> bool:
         """Record that a schedule could not be planned, and delay the next attempt. False: it changed meanwhile."""

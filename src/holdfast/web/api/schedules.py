@@ -11,16 +11,21 @@ from holdfast.admin.actions.actions import BackfilledPlans
 from holdfast.admin.actions.schedules import SCHEDULE_ACTIONS
 from holdfast.admin.views.schedules import PlanView, ScheduleView, plan_view, schedule_view
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.schedules.definition import Condition
 from holdfast.errors import InvalidInput
+from holdfast.store.schedules.schedules import ScheduleFilter
 from holdfast.web.api.openapi import Limit, Name, Text, get, post
 from holdfast.web.request import Request
 
 
 class SchedulesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """A page of schedules, by name."""
+    """A page of schedules, by name: all, or those in a *state*, that fire a *kind*, with a text in their *name*."""
 
     after: Name = ""
     limit: Limit = 50
+    state: Condition | None = None
+    kind: Name | None = None
+    name: Name | None = None
 
 
 class SchedulesPage(Struct, frozen=True):
@@ -70,7 +75,8 @@ class ScheduleChanged(Struct, frozen=True):
 @get("/schedules")
 def list_schedules(request: Request, query: SchedulesQuery) -> SchedulesPage:
     """Schedules by name."""
-    rows = request.store.schedules.page(after=query.after, limit=query.limit)
+    chosen = ScheduleFilter(query.state, query.kind, query.name)
+    rows = request.store.schedules.page(chosen, after=query.after, limit=query.limit)
     now = request.store.schedules.now()
     views = [schedule_view(row, now, secrets=request.masks.of_schedule(row)) for row in rows]
     return SchedulesPage(views, rows[-1].name if len(rows) == query.limit else None)

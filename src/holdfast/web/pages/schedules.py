@@ -12,7 +12,9 @@ from holdfast.client.schedules.api import REASONS
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.selector import parse_timestamp
 from holdfast.domain.names import quote_argument
+from holdfast.domain.schedules.definition import Condition, checked_condition
 from holdfast.errors import InvalidInput
+from holdfast.store.schedules.schedules import ScheduleFilter
 from holdfast.web.pages.charts import PlanMark
 from holdfast.web.request import Request
 
@@ -24,15 +26,21 @@ MISSED = frozenset({"late", "window", "catch_up"})
 
 def show_schedules(request: Request) -> Response:
     after, schedules = request.query("after"), request.store.schedules
-    rows = schedules.page(after=after, limit=PAGE_SIZE)
+    chosen = {name: value for name in ("state", "kind", "name") if (value := request.query(name))}
+    condition = checked_condition(chosen["state"]) if "state" in chosen else None
+    rows = schedules.page(
+        ScheduleFilter(condition, chosen.get("kind"), chosen.get("name")), after=after, limit=PAGE_SIZE
+    )
     now = schedules.now()
     return request.page(
         "schedules.html",
         schedules=[schedule_view(row, now, plans=1, secrets=request.masks.of_schedule(row)) for row in rows],
         next=rows[-1].name if len(rows) == PAGE_SIZE else None,
         after=after,
+        chosen=chosen,
+        conditions=list(Condition),
         now=now,
-        cli="holdfast schedule ls",
+        cli=" ".join(["holdfast schedule ls", *(f"--{key} {quote_argument(chosen[key])}" for key in chosen)]),
     )
 
 
@@ -130,7 +138,7 @@ def _delete(request: Request, name: str) -> Response:
         return request.confirm(
             "schedules",
             title=f"remove schedule {name}?",
-            text="It is forgotten with its ledger; its jobs stay. One that code declares comes back by itself.",
+            text="Its jobs and the record of its plans stay. A schedule that code declares comes back by itself.",
             hidden={"action": "rm"},
             destructive=True,
             button="remove it",

@@ -88,7 +88,7 @@ class ScopeProviders:
         return returned
 
     def abandon(self) -> Iterator[tuple[DueSchedule, HoldfastError]]:
-        """Yield the schedules whose calls have passed the timeout, with an error. Each is yielded until it is handled."""
+        """Yield the schedules whose calls have passed the timeout, each with its error, until they are handled."""
         for call in self._calls.values():
             if not call.abandoned and call.age >= self._timeout:
                 text = f"the provider {call.provider!r} has not answered for {self._timeout:.0f} s"

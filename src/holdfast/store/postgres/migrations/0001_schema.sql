@@ -648,6 +648,8 @@ CREATE INDEX schedule_provider ON holdfast.schedule (provider, check_at, name)
     WHERE check_at IS NOT NULL AND provider IS NOT NULL;
 CREATE INDEX schedule_scoped ON holdfast.schedule (check_at, name) WHERE check_at IS NOT NULL AND provider IS NOT NULL;
 CREATE INDEX schedule_failing ON holdfast.schedule (next_at) WHERE failures > 0;
+-- Lists of schedules by condition and by kind.
+CREATE INDEX schedule_failing_names ON holdfast.schedule (name) WHERE failures > 0;
 CREATE INDEX schedule_paused ON holdfast.schedule (name) WHERE paused;
 CREATE INDEX schedule_over ON holdfast.schedule (name) WHERE next_at IS NULL AND NOT paused AND failures = 0;
 CREATE INDEX schedule_kind ON holdfast.schedule ((definition->>'kind'), name);

@@ -417,6 +417,8 @@ CREATE INDEX holdfast_schedule_provider ON holdfast_schedule (provider, check_at
     WHERE check_at IS NOT NULL AND provider IS NOT NULL;
 CREATE INDEX holdfast_schedule_scoped ON holdfast_schedule (check_at, name) WHERE check_at IS NOT NULL AND provider IS NOT NULL;
 CREATE INDEX holdfast_schedule_failing ON holdfast_schedule (next_at) WHERE failures > 0;
+-- Lists of schedules by condition and by kind.
+CREATE INDEX holdfast_schedule_failing_names ON holdfast_schedule (name) WHERE failures > 0;
 CREATE INDEX holdfast_schedule_paused ON holdfast_schedule (name) WHERE paused;
 CREATE INDEX holdfast_schedule_over ON holdfast_schedule (name) WHERE next_at IS NULL AND NOT paused AND failures = 0;
 CREATE INDEX holdfast_schedule_kind ON holdfast_schedule ((definition->>'kind'), name);
