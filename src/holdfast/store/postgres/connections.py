@@ -73,6 +73,7 @@ def connect_options(url: str) -> dict[str, Any]:
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "application_name": "holdfast",
+        "client_encoding": "utf8",
         "autocommit": True,
     }
     in_url = psycopg.conninfo.conninfo_to_dict(url)
