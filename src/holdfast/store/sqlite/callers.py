@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from holdfast.errors import OtherDatabase, StoreLocked
 from holdfast.store.sqlite.files import is_busy
@@ -45,6 +47,16 @@ def lock_for_caller(connection: sqlite3.Connection) -> None:
             pause.wait(RETRY_S)
         else:
             return
+
+
+@contextmanager
+def plain_texts(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read texts as str, whatever factory the caller has set on the connection."""
+    factory, connection.text_factory = connection.text_factory, str
+    try:
+        yield
+    finally:
+        connection.text_factory = factory
 
 
 def autocommits(connection: sqlite3.Connection) -> bool:
