@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import IsolationLevel
-from psycopg.pq import TransactionStatus
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import OtherDatabase
@@ -43,6 +42,7 @@ from holdfast.store.postgres.connections import (
     is_conflict,
     is_temporary,
     prepared_options,
+    roll_back,
     time_limits,
     translate,
     translated,
@@ -276,8 +276,7 @@ class PostgresBackend(ForkSafe):
             result = run_operation(operation, self._performer(connection))
             written = self._commits.written(connection) if writes else None
         except BaseException:
-            if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
-                connection.execute("ROLLBACK")
+            roll_back(connection)
             raise
         self._commits.commit(connection, written)
         return result
