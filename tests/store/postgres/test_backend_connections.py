@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ import holdfast
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.errors import ConfigurationError, JobLocked, StoreUnavailable
 from holdfast.store import open_store
+from holdfast.store.engine.operation import query
 from holdfast.store.postgres.backend import MIN_CONNECTIONS, RESERVED
 from tests.support.backends import open_database
 from tests.support.jobs import take_one
@@ -115,4 +117,49 @@ def test_a_pool_in_use_is_named_with_a_way_out(database):
     with pool.connection(limit=5), pool.connection(limit=5), refused as error, pool.connection(limit=0.05):
         pass
     assert "connections=N" in error.value.hint
+    store.close()
+
+
+class Alarm(Exception):
+    """The time limit of a caller, raised by a signal handler."""
+
+
+def test_an_exception_of_a_signal_handler_ends_the_call(database):
+    """S9: it reaches the caller, and the operation is not sent again."""
+    store = database.open()
+    key = NewJob(kind="mail", unique=Unique("k"))
+
+    def ring(*_):
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with psycopg.connect(database.url) as user:
+            store.jobs.enqueue_on(user, [key])
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Alarm):
+                store.jobs.enqueue(key)
+            user.rollback()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert store.jobs.enqueue(key).created
+    assert database.execute("SELECT count(*) FROM holdfast.job") == [(1,)]
+
+
+def test_a_transaction_that_the_server_ended_runs_again(database):
+    """S10: this process was stopped inside it, for longer than a transaction may be idle."""
+    store = open_store(database.url, patience=timedelta(seconds=0.2))
+    pids = []
+
+    def operation():
+        rows = yield query("read_now")
+        pids.append(len(pids))
+        if len(pids) == 1:
+            wait_until(lambda: connections_of(database, "holdfast") == 0)
+        yield query("read_installation")
+        return rows
+
+    assert store.backend.write(operation)
+    assert len(pids) == 2
     store.close()

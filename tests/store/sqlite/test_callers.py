@@ -8,7 +8,9 @@ from contextlib import closing
 
 import pytest
 
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import OtherDatabase, StoreLocked
 from holdfast.store.sqlite.writer import SAFE_CHECKPOINTS
@@ -103,3 +105,15 @@ def test_a_callers_connection_does_not_checkpoint_by_itself(store, path):
         store.jobs.enqueue_on(mine, [JOB])
         mine.execute("COMMIT")
         assert mine.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
+
+
+def test_texts_may_come_as_bytes(store, path):
+    """S11: a text factory of the caller changes no answer, and stays."""
+    first = store.jobs.enqueue(NewJob(kind="mail", unique=Unique("k"))).id
+    with closing(sqlite3.connect(path)) as connection:
+        connection.text_factory = bytes
+        requests = [NewJob(kind="mail", unique=Unique("k")), NewJob(kind="mail", after=After(ids=(first,)))]
+        answers = store.jobs.enqueue_on(connection, requests)
+        connection.commit()
+        assert connection.execute("SELECT 'x'").fetchone() == (b"x",)
+    assert (answers[0].id, store.views.state(answers[1].id)) == (first, State.WAITING)

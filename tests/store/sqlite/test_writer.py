@@ -80,3 +80,43 @@ def test_a_time_limit_holds_behind_a_thread_that_waits_longer(tmp_path):
         other.execute("COMMIT")
         patient.join()
         assert store.views.count(Selector()).count == 1
+
+
+class InterruptedWait(sqlite3.Connection):
+    """Raises KeyboardInterrupt while it waits for the file's lock, once."""
+
+    waits = 0
+
+    def execute(self, sql, *parameters):
+        if sql == "BEGIN IMMEDIATE":
+            InterruptedWait.waits += 1
+            if InterruptedWait.waits == 1:
+                raise KeyboardInterrupt
+        return super().execute(sql, *parameters)
+
+
+@pytest.mark.parametrize("timeout", [None, timedelta(seconds=5)])
+def test_a_call_that_was_interrupted_does_not_take_effect_later(tmp_path, monkeypatch, timeout):
+    """S8: Ctrl-C while another program keeps the file locked; the next call writes itself alone."""
+    backend = SqliteBackend(tmp_path / "jobs.db")
+    store = Store(backend)
+    backend._disconnect()
+    monkeypatch.setattr(backend, "connection_class", InterruptedWait)
+    monkeypatch.setattr(InterruptedWait, "waits", 0)
+    with pytest.raises(KeyboardInterrupt):
+        backend.run(query("pause_queue", name="first", note=None), timeout=timeout)
+    store.queues.pause("second")
+    assert [queue.name for queue in store.queues.list()] == ["second"]
+    store.close()
+
+
+def test_a_reader_that_was_interrupted_keeps_no_snapshot(tmp_path):
+    """S8: a transaction that was not ended ends before the next read."""
+    backend = SqliteBackend(tmp_path / "jobs.db")
+    store = Store(backend)
+    with backend._reader() as connection:
+        connection.execute("BEGIN")  # and an interrupt, before its COMMIT
+        assert connection.execute("SELECT count(*) FROM holdfast_job").fetchone() == (0,)
+    job_id = store.jobs.enqueue(NewJob(kind="mail")).id
+    assert store.views.get(job_id).kind == "mail"
+    store.close()

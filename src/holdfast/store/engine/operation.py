@@ -198,7 +198,13 @@ def single(statement: Query) -> Operation[list[Any]]:
 
 
 def unstorable(error: UnicodeEncodeError) -> InvalidText:
-    """The error for a parameter with half a character, such as a word of a command line that is not UTF-8."""
+    """The error for a parameter with half a character, such as a word of a command line that is not UTF-8.
+
+    Or for one that the encoding of a caller's connection cannot express.
+    """
+    if not error.encoding.lower().startswith("utf"):
+        text = f"a text cannot be written in the encoding of the connection, {error.encoding}: {error.object[:40]!r}"
+        return InvalidText(text, hint="Set its client_encoding to UTF8.")
     return InvalidText(f"a text holds half of a character (a lone surrogate): {error.object[:40]!r}")
 
 

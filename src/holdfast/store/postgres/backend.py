@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import IsolationLevel
-from psycopg.pq import TransactionStatus
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import OtherDatabase
 from holdfast.store.engine.backend import Timeouts
-from holdfast.store.engine.changes import NO_CHANGES, Changes, encode
+from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.operation import (
     Operation,
@@ -34,7 +33,14 @@ from holdfast.store.engine.operation import (
     single,
 )
 from holdfast.store.postgres.abandoned import Abandoned
-from holdfast.store.postgres.callers import ainstallation_of, installation_of, keep_transaction, refuse_autocommit
+from holdfast.store.postgres.callers import (
+    ainstallation_of,
+    anotify_on,
+    check_caller,
+    installation_of,
+    keep_transaction,
+    notify_on,
+)
 from holdfast.store.postgres.commits import Commits
 from holdfast.store.postgres.connections import (
     Connection,
@@ -43,13 +49,14 @@ from holdfast.store.postgres.connections import (
     is_conflict,
     is_temporary,
     prepared_options,
+    roll_back,
     time_limits,
     translate,
     translated,
 )
 from holdfast.store.postgres.hosts import Hosts
 from holdfast.store.postgres.ids import IdSource
-from holdfast.store.postgres.notifier import NOTIFY, PostgresListener, PostgresNotifier
+from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from holdfast.store.postgres.pool import Calls, Pool
 from holdfast.store.postgres.schema import migrate, open_schema
 from holdfast.store.postgres.statements import Statements
@@ -154,14 +161,13 @@ class PostgresBackend(ForkSafe):
     def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         if not isinstance(connection, psycopg.Connection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
-        refuse_autocommit(connection)
+        check_caller(connection)
         with translated():
             self._check_installation(installation_of(connection, self.statements))
             # A savepoint: a refused enqueue leaves nothing in the caller's transaction.
             with connection.transaction():
                 result = run_operation(operation, self._performer(connection))
-                if changes:
-                    connection.execute(self.statements.in_schema(NOTIFY).encode(), (encode(changes),))
+                notify_on(connection, self.statements, changes)
                 return result
 
     async def arun_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
@@ -169,13 +175,12 @@ class PostgresBackend(ForkSafe):
             return self.run_on(connection, operation, changes)
         if not isinstance(connection, psycopg.AsyncConnection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
-        refuse_autocommit(connection)
+        check_caller(connection)
         with translated():
             self._check_installation(await ainstallation_of(connection, self.statements))
             async with connection.transaction():
                 result = await arun_operation(operation, lambda each: self.statements.aperform(connection, each))
-                if changes:
-                    await connection.execute(self.statements.in_schema(NOTIFY).encode(), (encode(changes),))
+                await anotify_on(connection, self.statements, changes)
                 return result
 
     @contextmanager
@@ -281,8 +286,7 @@ class PostgresBackend(ForkSafe):
             result = run_operation(operation, self._performer(connection))
             written = self._commits.written(connection) if writes else None
         except BaseException:
-            if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
-                connection.execute("ROLLBACK")
+            roll_back(connection)
             raise
         self._commits.commit(connection, written)
         return result

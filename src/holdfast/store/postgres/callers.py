@@ -1,4 +1,4 @@
-"""Connections of callers: checks before an operation runs in their transaction."""
+"""Connections of callers: checks before an operation runs in their transaction, and its notification."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from holdfast.errors import NoTransaction
+from holdfast.errors import InvalidInput, NoTransaction
+from holdfast.store.engine.changes import Changes, encode
 from holdfast.store.engine.operation import ENDED, ENDED_HINT, Query
 from holdfast.store.postgres.connections import Connection
+from holdfast.store.postgres.notifier import NOTIFY
 from holdfast.store.postgres.statements import Statements
 
 
@@ -37,10 +39,17 @@ def _installation_query(statements: Statements) -> bytes:
     return statements.in_schema("SELECT to_regclass('holdfast.meta') IS NOT NULL").encode()
 
 
-def refuse_autocommit(connection: Connection | psycopg.AsyncConnection[Any]) -> None:
-    idle = connection.info.transaction_status == TransactionStatus.IDLE
-    if connection.autocommit and idle:
+def check_caller(connection: Connection | psycopg.AsyncConnection[Any]) -> None:
+    """Check that an operation can run on the connection, as a part of the caller's transaction.
+
+    Raises:
+        NoTransaction: It would commit by itself.
+        InvalidInput: It is in pipeline mode, where no statement gets an answer at once.
+    """
+    if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
         raise NoTransaction("the connection is in autocommit mode and no transaction is open")
+    if connection.info.pipeline_status != PipelineStatus.OFF:
+        raise InvalidInput("the connection is in pipeline mode", hint="Enqueue before or after the pipeline block.")
 
 
 #: Exists as long as the transaction in which it was set.
@@ -74,3 +83,14 @@ def keep_transaction(connection: Connection) -> Iterator[None]:
     except (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction) as error:
         text = "your code has ended this transaction; what it wrote may be kept"
         raise NoTransaction(text, hint=ENDED_HINT) from error
+
+
+def notify_on(connection: Connection, statements: Statements, changes: Changes) -> None:
+    """Notify of *changes* when the caller commits."""
+    if changes:
+        psycopg.Cursor(connection).execute(statements.in_schema(NOTIFY).encode(), (encode(changes),))
+
+
+async def anotify_on(connection: psycopg.AsyncConnection[Any], statements: Statements, changes: Changes) -> None:
+    if changes:
+        await psycopg.AsyncCursor(connection).execute(statements.in_schema(NOTIFY).encode(), (encode(changes),))

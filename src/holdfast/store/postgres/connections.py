@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
+from psycopg.pq import TransactionStatus
 
 from holdfast.errors import (
     FormerPrimary,
@@ -31,8 +32,10 @@ Connection = psycopg.Connection[Any]
 _DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
 #: The server has rolled the transaction back because of another one.
 _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
+#: The server has ended the session because its transaction took too long: this process was stopped for a while.
+_ENDED = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 #: A server refuses writes for a short time around its promotion.
-_TEMPORARY = (*_CONFLICTS, errors.ReadOnlySqlTransaction)
+_TEMPORARY = (*_CONFLICTS, *_ENDED, errors.ReadOnlySqlTransaction)
 
 
 class FormerPrimaryError(psycopg.OperationalError):
@@ -73,6 +76,7 @@ def connect_options(url: str) -> dict[str, Any]:
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "application_name": "holdfast",
+        "client_encoding": "utf8",
         "autocommit": True,
     }
     in_url = psycopg.conninfo.conninfo_to_dict(url)
@@ -138,7 +142,7 @@ _TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[HoldfastError],
     ),
     ((psycopg.DataError,), InvalidInput, "the database cannot keep this"),
     ((FormerPrimaryError,), FormerPrimary, "this server no longer has the store"),
-    ((psycopg.OperationalError, psycopg.InterfaceError), StoreUnavailable, "the database does not answer"),
+    ((psycopg.OperationalError, psycopg.InterfaceError, *_ENDED), StoreUnavailable, "the database does not answer"),
 )
 
 
@@ -173,3 +177,12 @@ def begin(timeout: timedelta, *, mode: str = "ISOLATION LEVEL READ COMMITTED") -
 def time_limits(timeout: timedelta) -> str:
     limit = int(timeout.total_seconds() * 1000)
     return f"SET LOCAL statement_timeout = {limit}; SET LOCAL idle_in_transaction_session_timeout = {limit}"
+
+
+def roll_back(connection: Connection) -> None:
+    """End a transaction after an error. An exception of a signal handler leaves a statement that is under way."""
+    status = connection.info.transaction_status
+    if status == TransactionStatus.ACTIVE:
+        connection.close()
+    elif not connection.closed and status != TransactionStatus.IDLE:
+        connection.execute("ROLLBACK")

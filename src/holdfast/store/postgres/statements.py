@@ -32,14 +32,19 @@ class Statements:
         return text if self.schema == "holdfast" else text.replace("holdfast.", f"{quoted(self.schema)}.")
 
     def perform(self, connection: psycopg.Connection[Any], step: Statement) -> list[Any]:
-        """Run one step of an operation."""
+        """Run one step of an operation.
+
+        The class of the cursor and the binary format are named: a caller's connection may have other defaults, and the
+        texts of times depend on DateStyle and IntervalStyle.
+        """
         if isinstance(step, BulkInsert):
             with reported_as_lost(connection), connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
                 for block in _blocks(step):
                     copy.write(block)
             return []
         try:
-            cursor = connection.cursor(row_factory=tuple_row).execute(self.text(step), to_sql(step.parameters))
+            cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+            cursor.execute(self.text(step), to_sql(step.parameters), binary=True)
         except UnicodeEncodeError as error:
             raise unstorable(error) from None
         return _rows(step, cursor, cursor.fetchall() if cursor.description else [])
@@ -52,7 +57,8 @@ class Statements:
                     for block in _blocks(step):
                         await copy.write(block)
             return []
-        cursor = await connection.cursor(row_factory=tuple_row).execute(self.text(step), to_sql(step.parameters))
+        cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+        await cursor.execute(self.text(step), to_sql(step.parameters), binary=True)
         return _rows(step, cursor, await cursor.fetchall() if cursor.description else [])
 
     def text(self, query: Query) -> bytes:

@@ -17,7 +17,7 @@ from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissin
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
-from holdfast.store.sqlite.callers import autocommits, keep_transaction, lock_for_caller
+from holdfast.store.sqlite.callers import autocommits, keep_transaction, lock_for_caller, plain_texts
 from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited, switch_to_wal
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
@@ -129,7 +129,7 @@ class SqliteBackend(ForkSafe):
             self._check_installation(connection)
             if autocommits(connection):
                 raise NoTransaction("the connection is in autocommit mode and no transaction is open")
-        with translated():
+        with translated(), plain_texts(connection):
             lock_for_caller(connection)
             self._check_installation(connection)
             self._checkpoints.disable(connection)

@@ -80,6 +80,16 @@ def keep_transaction(connection: sqlite3.Connection) -> Iterator[None]:
             connection.set_authorizer(None)
 
 
+@contextmanager
+def plain_texts(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read texts as str, whatever factory the caller has set on the connection."""
+    factory, connection.text_factory = connection.text_factory, str
+    try:
+        yield
+    finally:
+        connection.text_factory = factory
+
+
 def autocommits(connection: sqlite3.Connection) -> bool:
     """Whether a statement outside a transaction would be committed at once."""
     autocommit = getattr(connection, "autocommit", None)

@@ -141,6 +141,8 @@ class Readers:
         try:
             yield connection
         finally:
+            if connection.in_transaction:  # interrupted: the next reader must not see an old snapshot
+                connection.execute("ROLLBACK")
             self._idle.append(connection)
 
     def close(self) -> None:

@@ -71,16 +71,20 @@ class Writer:
         """
         request = _Request(operation, time.monotonic() + (self._timeout if timeout is None else timeout))
         self._waiting.append(request)
-        if timeout is None:
-            with self._lock:
-                self._serve(request)
-        elif self._lock.acquire(timeout=timeout) or (not self._withdraw(request) and self._lock.acquire()):
-            try:
-                self._serve(request)
-            finally:
-                self._lock.release()
-        else:
-            request.error = _locked()
+        try:
+            if timeout is None:
+                with self._lock:
+                    self._serve(request)
+            elif self._lock.acquire(timeout=timeout) or (not self._withdraw(request) and self._lock.acquire()):
+                try:
+                    self._serve(request)
+                finally:
+                    self._lock.release()
+            else:
+                request.error = StoreLocked("another program keeps the store locked")
+        except BaseException:
+            self._withdraw(request)  # a later write must not run what was interrupted
+            raise
         return cast("T", request.outcome())
 
     @contextmanager
@@ -228,10 +232,6 @@ class _Group:
     def finish(self) -> None:
         for request in self.requests:
             request.finished = True
-
-
-def _locked() -> StoreLocked:
-    return StoreLocked("another program keeps the store locked")
 
 
 class Checkpoints:
