@@ -135,7 +135,7 @@ def test_a_store_that_fails_is_not_a_failure_of_the_handler(real_database, error
     """K16: the job is released, and has all its attempts."""
     with holdfast.Holdfast(real_database.url) as app:
 
-        @app.job(max_attempts=1, on_lost="dead")
+        @app.job(max_attempts=1)
         def away() -> None:
             raise error("the store does not answer")
 

@@ -7,14 +7,18 @@ from datetime import timedelta
 
 import pytest
 
+import holdfast
+from holdfast import State
 from holdfast.domain.jobs.context import Cancelled, Fail, Release, Retry, Snooze
 from holdfast.domain.jobs.json_values import MAX_RESULT
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
+from holdfast.errors import JobLocked, LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.worker.active_runs import StopReason
-from holdfast.worker.handler import describe_error, done, first_line, outcome_of
+from holdfast.worker.handler import OUTAGE_DELAY, describe_error, done, first_line, outcome_of
 from tests.support.jobs import put, take_one
+from tests.support.workers import drain
 
 MINUTE = timedelta(minutes=1)
 
@@ -57,6 +61,34 @@ def test_releases_and_cancels():
 def test_a_handler_that_stopped_at_a_shutdown_is_released(reason):
     """As interrupted: its effect may be incomplete."""
     assert outcome_of(Cancelled(), reason) == Released(interrupted=True)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), LeaseLost("late"), JobLocked("locked"), StoreBusy("full")])
+def test_a_store_that_does_not_answer_is_no_failure_of_the_handler(error):
+    """S12: a lock of a user's transaction is no failure either. S5: effects that the run had are in doubt."""
+    assert outcome_of(boom(error), None) == Released(delay=OUTAGE_DELAY, interrupted=True)
+
+
+def test_work_that_must_not_run_twice_is_held_after_an_outage(real_database):
+    """S5: with ``on_lost="hold"`` no outage in the middle of a run makes it run again."""
+    ran = []
+    with holdfast.Holdfast(real_database.url) as app:
+
+        @app.job(on_lost="hold", max_attempts=1)
+        def pay() -> None:
+            ran.append("paid")
+            raise LeaseLost("what progress() raises when the store is away for longer than the lease")
+
+        @app.job(max_attempts=1)
+        def mail() -> None:
+            ran.append("mail")
+            raise StoreUnavailable("away")
+
+        refs = [pay.enqueue(), mail.enqueue()]
+        drain(app)
+        jobs = [ref.job() for ref in refs]
+    assert [job.state for job in jobs] == [State.HELD, State.SCHEDULED], "S5 is broken"
+    assert ("in doubt" in jobs[0].note, jobs[1].attempts, sorted(ran)) == (True, 0, ["mail", "paid"])
 
 
 @pytest.mark.parametrize("error", [Cancelled(), ValueError("x")])

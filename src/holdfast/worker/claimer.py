@@ -109,17 +109,18 @@ class Claimer:
     def _claim(self) -> int:
         """Claim once, for free slots and ahead of them; returns the number of jobs."""
         free = max(0, self._free)
-        short = [name for name in self._kinds if self._run_times.is_short(name)]
+        leases = {name: self._leases[name] for name, kind in self._kinds.items() if not self._pool.is_blocked(kind)}
+        short = [name for name in leases if self._run_times.is_short(name)]
         ahead = self._ahead(short)
-        self._full = free + ahead == 0
-        if self._full or not self._kinds:
+        self._full = free + ahead == 0 or len(leases) < len(self._leases)
+        if free + ahead == 0 or not leases:
             return 0
         suspects = self._pool.suspect_room()
         sent_at = clock.now()
-        leases = self._store.leases.claim(
+        claimed = self._store.leases.claim(
             self._worker,
             queues=self._queues,
-            leases=self._leases,
+            leases=leases,
             free=free,
             ahead=ahead,
             short=short,
@@ -130,9 +131,9 @@ class Claimer:
             build=self._build,
         )
         # Poison suspects beyond the room of their level may have taken the places of other jobs.
-        self._full = len(leases) == free + ahead or 0 in suspects or any(lease.losses > 1 for lease in leases)
-        self._begin(leases, sent_at)
-        return len(leases)
+        self._full |= len(claimed) == free + ahead or 0 in suspects or any(lease.losses > 1 for lease in claimed)
+        self._begin(claimed, sent_at)
+        return len(claimed)
 
     def _ahead(self, short: list[str]) -> int:
         """Number of jobs to claim ahead of slots, once half of those that should wait have begun.

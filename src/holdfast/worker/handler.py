@@ -22,7 +22,7 @@ from holdfast.domain.jobs.json_values import storable_result, to_json
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.domain.names import clean_text
-from holdfast.errors import InvalidPayload, LeaseLost, StoreUnavailable
+from holdfast.errors import InvalidPayload, LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.worker.active_runs import Run, StopReason
 
 #: Longest first line of an error in the log, in characters; the attempt has the full text.
@@ -134,8 +134,9 @@ def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
             return Failed(error=describe_error(error), after=error.after)
         case Fail():
             return Failed(error=describe_error(error), permanent=error.permanent)
-        case StoreUnavailable() | LeaseLost() if stop_reason is not StopReason.RUN_TIMEOUT:
-            return Released(delay=OUTAGE_DELAY)  # the store failed, not the handler
+        case StoreUnavailable() | StoreBusy() | LeaseLost() if stop_reason is not StopReason.RUN_TIMEOUT:
+            # The store failed, not the handler, which may have had effects before: on_lost decides.
+            return Released(delay=OUTAGE_DELAY, interrupted=True)
         case _ if stop_reason is StopReason.RUN_TIMEOUT:
             return Failed(error=describe_error(error), reason=EndReason.RUN_TIMEOUT)
         case _:

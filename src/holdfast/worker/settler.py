@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from holdfast.domain.jobs.job import Lease
 from holdfast.domain.jobs.verdict import Failed
-from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors import InvalidInput, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.jobs.settlement import LeaseKey, Settlement, SettleResult, lease_key
 from holdfast.worker import clock
@@ -23,6 +23,8 @@ MAX_GROUP = 1000
 BATCH_WINDOW_S = 0.002
 LARGE_GROUP = 200
 IDLE_INTERVAL_S = 60.0
+#: When so many settlements of a group cannot be written one by one, and no other was, the others are not tried.
+MAX_FAILURES = 3
 #: Delay before jobs whose rows are locked by other transactions are tried again.
 LOCKED_RETRY_S = 1.0
 #: Longest duration of :meth:`Settler.flush` by default, and the interval between the ticks that it forces.
@@ -59,13 +61,13 @@ class Settler:
 
     def tick(self) -> TickResult:
         """Write one group. A group that fails is retried: writing a settlement twice is harmless."""
-        if self._unbegun:
-            self._release([self._unbegun.popleft() for _ in range(len(self._unbegun))])
         if 0 < len(self._waiting) < LARGE_GROUP:
             clock.sleep(BATCH_WINDOW_S)
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
         if group:
             self._write(group)
+        if self._unbegun:
+            self._release([self._unbegun.popleft() for _ in range(len(self._unbegun))])
         if (self._locked or self._locked_unbegun) and clock.now() >= self._retry_at:
             self._retry_locked()
         self._active_runs.finish_signal.notify()
@@ -98,12 +100,17 @@ class Settler:
 
     def _retry_locked(self) -> None:
         self._retry_at = clock.now() + LOCKED_RETRY_S
-        settlements, self._locked = self._locked, []
         leases, self._locked_unbegun = self._locked_unbegun, []
         if leases:
             self._release(leases, wait=False)
-        for start in range(0, len(settlements), MAX_GROUP):
-            self._write(settlements[start : start + MAX_GROUP], wait=False)
+        settlements, self._locked = self._locked, []
+        while settlements:
+            group, settlements = settlements[:MAX_GROUP], settlements[MAX_GROUP:]
+            try:
+                self._write(group, wait=False)
+            except Exception:
+                self._locked += settlements
+                raise
 
     def _release(self, leases: list[Lease], *, wait: bool = True) -> None:
         try:
@@ -117,15 +124,14 @@ class Settler:
     def _write(self, group: list[Settlement], *, wait: bool = True) -> None:
         try:
             result = self._store.leases.settle_many(group, wait=wait)
-        except InvalidInput as error:
-            if len(group) > 1:
-                for settlement in group:  # only the one that cannot be written is held up
-                    self._write([settlement], wait=wait)
-                return
-            result = self._write_refusal(group[0], error)
-        except Exception:
+        except (StoreUnavailable, StoreBusy):
             self._waiting.extendleft(reversed(group))
             raise
+        except Exception as error:
+            if len(group) > 1:
+                self._write_each(group, wait=wait)
+                return
+            result = self._write_refusal(group[0], error)
         written = group
         if result.locked:
             self._locked += [settlement for settlement in group if lease_key(settlement.lease) in result.locked]
@@ -133,7 +139,30 @@ class Settler:
         self._active_runs.discard([settlement.lease for settlement in written])
         self._settled(written, result.lost)
 
-    def _write_refusal(self, settlement: Settlement, error: HoldfastError) -> SettleResult:
+    def _write_each(self, group: list[Settlement], *, wait: bool) -> None:
+        """Write settlements one by one: only those that cannot be written are held up."""
+        written = 0
+        while group:
+            if len(self._locked) == MAX_FAILURES and not written:  # the cause is not one of them: try all again later
+                self._locked += group
+                return
+            settlement, group = group[0], group[1:]
+            try:
+                self._write([settlement], wait=wait)
+            except Exception:
+                self._waiting.extendleft(reversed(group))
+                raise
+            written += settlement not in self._locked
+
+    def _write_refusal(self, settlement: Settlement, error: Exception) -> SettleResult:
+        """Make a run whose outcome is refused a failure. Other errors are not its fault: it is tried again later."""
         log.error("the outcome of job %d cannot be kept: %s", settlement.lease.job_id, error)
         failed = Failed(error=f"its outcome cannot be kept: {error}")
-        return self._store.leases.settle_many([Settlement(settlement.lease, failed, settlement.ran)])
+        if isinstance(error, InvalidInput):
+            try:
+                return self._store.leases.settle_many([Settlement(settlement.lease, failed, settlement.ran)])
+            except (StoreUnavailable, StoreBusy):
+                self._waiting.appendleft(settlement)
+                raise
+        self._retry_at = clock.now() + LOCKED_RETRY_S
+        return SettleResult(set(), {lease_key(settlement.lease)})

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import MAX_LOSSES, ControlRequest, EndReason, JobId, OnLost, State, Token, WorkerId
 from holdfast.domain.jobs.refusal import PayloadRefusal, add_refusal, describe_refusals, load_refusals, next_reader
 from holdfast.domain.jobs.retry_curve import DEFAULT_CURVE, Curve, delay_after
+from holdfast.errors import InvalidInput
 
 ZERO = timedelta(0)
 
@@ -65,8 +67,8 @@ class Released(Struct, frozen=True, kw_only=True):
     """The run released the job; this costs no attempt.
 
     Without a *delay* the job keeps its place in the queue; with one, also of zero, it goes behind jobs that wait.
-    *interrupted*: a shutdown or an eviction stopped the run, so its effect is in doubt and
-    ``on_lost`` decides.
+    *interrupted*: a shutdown, an eviction or an outage of the store stopped the run, so its effect is in doubt
+    and ``on_lost`` decides.
     """
 
     delay: timedelta | None = None
@@ -236,8 +238,15 @@ def _verdict(
 
 
 def _retry_delay(job: JobNumbers, chance: float) -> timedelta:
-    curve = Curve.loads(job.retry) if job.retry else DEFAULT_CURVE
-    return delay_after(curve, job.attempt, chance=chance)
+    return delay_after(_curve(job.retry), job.attempt, chance=chance)
+
+
+def _curve(text: str | None) -> Curve:
+    """The retry curve of a job. One that a user's SQL made unreadable must not hold up the jobs settled with it."""
+    try:
+        return Curve.loads(text) if text else DEFAULT_CURVE
+    except (msgspec.DecodeError, InvalidInput):
+        return DEFAULT_CURVE
 
 
 def _next_state(job: JobNumbers, delay: timedelta | None) -> State:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.executors.threads import LoopExecutor, SlotExecutor, thread_executor
+from holdfast.worker.executors.threads import LoopExecutor, SlotExecutor, SlotGate, thread_executor
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.shortage import is_shortage
@@ -31,6 +32,7 @@ class ExecutorPool:
         self._executors: dict[ExecutorName, Executor] = {}
         #: Replaced, never changed: any thread may iterate over it.
         self._all: list[Executor] = []
+        self._gate = SlotGate(setup.options.slots)
 
     def begin(self, runs: list[Run]) -> None:
         """Make runs active; they begin as slots become free."""
@@ -102,6 +104,11 @@ class ExecutorPool:
         """Whether all executors can run handlers."""
         return all(executor.alive for executor in self._all)
 
+    def is_blocked(self, kind: Kind) -> bool:
+        """Whether no run of this kind could begin now, even in a free slot."""
+        executor = self._executors.get(kind.executor)
+        return executor is not None and executor.blocked
+
     @property
     def waiting(self) -> int:
         return sum(len(executor.waiting) for executor in self._all)
@@ -128,8 +135,10 @@ class ExecutorPool:
 
     def _executor(self, name: ExecutorName) -> Executor:
         if name not in self._executors:
-            self._executors[name] = self._make(name)
-            self._all = list(self._executors.values())
+            executor = self._make(name)
+            executor.gate = self._gate
+            self._executors[name] = executor
+            self._all = self._gate.executors = list(self._executors.values())
         return self._executors[name]
 
     def _make(self, name: ExecutorName) -> Executor:

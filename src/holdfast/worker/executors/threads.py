@@ -26,6 +26,8 @@ log = logging.getLogger("holdfast")
 
 #: Threads for blocking calls of coroutines, besides one for each slot.
 SPARE_THREADS = 32
+#: A loop that has not looked at new runs for this long is blocked: no more are claimed for it.
+BLOCKED_AFTER_S = 0.1
 
 Perform = Callable[[Run], Outcome]
 #: Creates a slot: the function that performs its runs, and the function that closes it.
@@ -70,11 +72,41 @@ class RunQueue:
         return len(self._runs)
 
 
+class SlotGate:
+    """Keeps the runs of all executors together within the slots of the worker. Each executor alone keeps within them."""
+
+    def __init__(self, slots: int) -> None:
+        #: Replaced, never changed: any thread may iterate over it.
+        self.executors: list[SlotExecutor | LoopExecutor] = []
+        self._slots = slots
+        self._lock = threading.Lock()
+
+    def take(self, executor: SlotExecutor | LoopExecutor, *, counted: int = 0) -> Run | None:
+        """The next run of an executor, if a slot is free. *counted*: its ``running`` includes this run already."""
+        if len(self.executors) < 2:
+            return executor.waiting.take()
+        with self._lock:
+            if sum(each.running for each in self.executors) - counted >= self._slots:
+                return None
+            return executor.waiting.take()
+
+    def freed(self, executor: SlotExecutor | LoopExecutor) -> None:
+        """A run of *executor* has finished: the others may begin one."""
+        if len(self.executors) > 1:
+            for each in self.executors:
+                if each is not executor and len(each.waiting):
+                    each.wake()
+
+
 class SlotExecutor:
     """Runs in as many threads as slots. Threads start when they are first needed."""
 
+    #: A thread takes every run at once.
+    blocked = False
+
     def __init__(self, name: str, slots: int, *, make_slot: MakeSlot, lifecycle: RunLifecycle) -> None:
         self.waiting = RunQueue()
+        self.gate = SlotGate(slots)
         self._name = name
         self._slots = slots
         self._make_slot = make_slot
@@ -103,6 +135,11 @@ class SlotExecutor:
     def alive(self) -> bool:
         return True
 
+    def wake(self) -> None:
+        """A slot of the worker may be free."""
+        with self._submitted:
+            self._submitted.notify()
+
     @property
     def running(self) -> int:
         finished = sum(self._finished)  # read first: the difference is never too small
@@ -120,6 +157,7 @@ class SlotExecutor:
             while (run := self._next()) is not None:
                 lifecycle.finished(run, self._settlement(run, perform))
                 self._finished[slot] += 1
+                self.gate.freed(self)
                 lifecycle.slot_freed()
                 if signal.watched:
                     signal.notify()
@@ -127,10 +165,10 @@ class SlotExecutor:
             close()
 
     def _next(self) -> Run | None:
-        run = self.waiting.take()
+        run = self.gate.take(self)
         if run is None:
             with self._submitted:
-                while not self._closed and (run := self.waiting.take()) is None:
+                while not self._closed and (run := self.gate.take(self)) is None:
                     self._submitted.wait()
         return run
 
@@ -175,7 +213,10 @@ class LoopExecutor:
 
     def __init__(self, slots: int, *, lifecycle: RunLifecycle) -> None:
         self.waiting = RunQueue()
+        self.gate = SlotGate(slots)
         self.running = 0
+        #: When runs were submitted that the loop has not looked at yet.
+        self._submitted_at: float | None = None
         self._slots = slots
         self._lifecycle = lifecycle
         self._closed = False
@@ -194,7 +235,19 @@ class LoopExecutor:
 
     def submit(self, runs: list[Run]) -> None:
         self.waiting.put(runs)
+        if self._submitted_at is None:
+            self._submitted_at = clock.now()
+        self.wake()
+
+    def wake(self) -> None:
+        """Begin waiting runs: some are new, or a slot of the worker may be free."""
         self._loop.call_soon_threadsafe(self._begin_waiting)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a coroutine keeps the loop from beginning others: it makes a call that blocks."""
+        submitted_at = self._submitted_at
+        return submitted_at is not None and clock.now() - submitted_at > BLOCKED_AFTER_S
 
     @property
     def alive(self) -> bool:
@@ -224,9 +277,12 @@ class LoopExecutor:
             self._loop.stop()
 
     def _begin_waiting(self) -> None:
+        was_blocked, self._submitted_at = self.blocked, None
+        if was_blocked:
+            self._lifecycle.slot_freed()
         while self.running < self._slots:
             self.running += 1  # before the take: a run always counts as waiting or running
-            run = self.waiting.take()
+            run = self.gate.take(self, counted=1)
             if run is None:
                 self.running -= 1
                 return
@@ -242,6 +298,7 @@ class LoopExecutor:
         self._lifecycle.finished(run, settlement)
         self.running -= 1
         self._begin_waiting()
+        self.gate.freed(self)
         self._lifecycle.slot_freed()
         self._lifecycle.finish_signal.notify()
 
