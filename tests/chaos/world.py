@@ -84,7 +84,7 @@ def work(pipe: Any, url: str, folder: str, slots: int, stepped: bool, version: i
     if stepped and url.startswith("sqlite"):
         kinds.app.use(url, stepped_store(url))
     queues = ["default", kinds.NARROW, kinds.MOODY]
-    worker = kinds.app.worker(queues=queues, slots=slots, poll=0.2, heartbeat=kinds.LEASE / 5, grace=5)
+    worker = kinds.app.worker(commands=True, queues=queues, slots=slots, poll=0.2, heartbeat=kinds.LEASE / 5, grace=5)
     pipe.send(worker.id)
     threading.Thread(target=_tell_ready, args=(worker,), daemon=True).start()
     worker.run()

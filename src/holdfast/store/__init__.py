@@ -20,6 +20,7 @@ from holdfast.settings import sqlite_file
 
 if TYPE_CHECKING:
     from holdfast.store.access.audit import AuditedAction, AuditLog
+    from holdfast.store.access.command_switch import CommandSwitch
     from holdfast.store.access.credentials import Credentials, IdempotencyKeys
     from holdfast.store.access.saved_filters import SavedFilters
     from holdfast.store.access.sessions import Sessions
@@ -85,6 +86,7 @@ class Store:
     plans: Plans = noun("schedules.plans:Plans")
     audit_log: AuditLog = noun("access.audit:AuditLog")
     credentials: Credentials = noun("access.credentials:Credentials")
+    command_switch: CommandSwitch = noun("access.command_switch:CommandSwitch")
     sessions: Sessions = noun("access.sessions:Sessions")
     saved_filters: SavedFilters = noun("access.saved_filters:SavedFilters")
     idempotency_keys: IdempotencyKeys = noun("access.credentials:IdempotencyKeys")

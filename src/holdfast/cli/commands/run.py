@@ -70,7 +70,9 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool, **options: A
     stopped = threading.Event()
     echo = _echo(stopped) if session.output.format == "text" else None
     queues = [request.queue]
-    worker = app.worker(queues=queues, slots=1, plans=False, grace="2s", poll="100ms", heartbeat="1s", echo=echo)
+    worker = app.worker(
+        queues=queues, slots=1, plans=False, grace="2s", poll="100ms", heartbeat="1s", echo=echo, commands=True
+    )
     Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
     _wait_until_finished(session, job_id, worker, stopped)
