@@ -212,7 +212,7 @@ class Holdfast:
         """Create, change, pause, preview, trigger and backfill schedules. Stores those that code declares first."""
         return self._schedules.schedules
 
-    def worker(self, **options: Unpack[WorkerArguments]) -> Worker:
+    def worker(self, *, commands: bool | None = None, **options: Unpack[WorkerArguments]) -> Worker:
         """Create a worker for the kinds of this application; ``run()`` works until ``stop()`` is called.
 
         - *queues* defaults to the queues of the kinds; *slots* is the number of jobs at a time (8).
@@ -224,6 +224,8 @@ class Holdfast:
           and *stdin* is a descriptor that they read.
         - For queues with an autoscaler: *memory_profiles* gives the memory of commands by label, *host_limits* the
           share of a host that they may use, by host name. Both default to the configuration.
+        - *commands* makes it run commands (``holdfast add``), which can do all that the user of the process can. The
+          default is true for an application without kinds of its own, and false for every other.
 
         Raises:
             InvalidInput: An option is invalid.
@@ -235,8 +237,10 @@ class Holdfast:
             **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)},
         }
         checked = worker_options(kinds, version=self._version, url=self.url, **options)
-        kinds |= built_in_kinds()
-        self._registry.migrated_store().kinds.publish([kinds[COMMAND].published()])
+        kinds |= built_in_kinds(commands=not kinds if commands is None else commands)
+        store = self._registry.migrated_store()
+        if COMMAND in kinds:
+            store.kinds.publish([kinds[COMMAND].published()])
         return self._worker(kinds, checked)
 
     def scheduler(self, *, heartbeat: Duration = 10) -> Worker:

@@ -60,6 +60,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     web_proxy_role: Annotated[Literal["viewer", "operator", "admin"], _doc("What people named by a proxy may do.")] = (
         "viewer"
     )
+    run_commands: Annotated[
+        Literal["auto", "on", "off"],
+        _doc("Whether a worker runs commands (holdfast add); auto: unless it has an application."),
+    ] = "auto"
     log_format: Annotated[Literal["text", "json"], _doc("How a worker writes its log.")] = "text"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _doc("What a worker writes to its log.")] = (
         "info"

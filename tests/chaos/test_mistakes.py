@@ -151,7 +151,7 @@ signal.pause()
 def work(pipe: Any, url: str, folder: str) -> None:
     os.environ["XDG_DATA_HOME"] = folder
     with holdfast.Holdfast(url) as app:
-        worker = app.worker(poll=0.05)
+        worker = app.worker(commands=True, poll=0.05)
         pipe.send("up")
         worker.run()
 

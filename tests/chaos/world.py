@@ -89,7 +89,8 @@ def work(pipe: Any, url: str, folder: str, shape: Shape, version: int | None) ->
     if shape.stepped and url.startswith("sqlite"):
         kinds.app.use(url, stepped_store(url))
     queues = ["default", kinds.NARROW, kinds.MOODY, *([kinds.MEASURED] if shape.measured else [])]
-    worker = kinds.app.worker(queues=queues, slots=shape.slots, poll=0.2, heartbeat=kinds.LEASE / 5, grace=5)
+    options = {"slots": shape.slots, "poll": 0.2, "heartbeat": kinds.LEASE / 5, "grace": 5}
+    worker = kinds.app.worker(commands=True, queues=queues, **options)
     pipe.send(worker.id)
     threading.Thread(target=_tell_ready, args=(worker,), daemon=True).start()
     worker.run()

@@ -67,6 +67,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "db": ("",),
     "db backup": ("backup.db", "none/backup.db", "jobs.db"),
     "db check": ("",),
+    "db commands": ("", "on", "off", "maybe"),
     "db copy": ("sqlite:///other.db", "nowhere://x"),
     "db migrate": ("",),
     "db roles": ("",),

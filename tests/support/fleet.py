@@ -56,7 +56,7 @@ def work(pipe, url: str, options: dict[str, Any]) -> None:
     """What a worker process does."""
     lease = options.pop("lease", LEASE)
     app = make_app(url, lease=lease)
-    worker = app.worker(**{"poll": 0.05, "slots": 4, **options})
+    worker = app.worker(commands=True, **{"poll": 0.05, "slots": 4, **options})
     pipe.send(worker.id)
     worker.run()
     app.close()

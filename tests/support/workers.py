@@ -12,7 +12,7 @@ from holdfast.worker.worker import Worker
 
 def drain(app: Holdfast, **options) -> Worker:
     """Work until nothing is left."""
-    worker = app.worker(**{"drain": True, "poll": 0.02, **options})
+    worker = app.worker(commands=True, **{"drain": True, "poll": 0.02, **options})
     worker.run()
     return worker
 
@@ -20,7 +20,7 @@ def drain(app: Holdfast, **options) -> Worker:
 @contextmanager
 def working(app: Holdfast, **options) -> Iterator[Worker]:
     """A worker in a thread, stopped at the end."""
-    worker = app.worker(**{"poll": 0.02, "heartbeat": 0.05, "grace": 5, **options})
+    worker = app.worker(commands=True, **{"poll": 0.02, "heartbeat": 0.05, "grace": 5, **options})
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:

@@ -16,7 +16,7 @@ from tests.support.fleet import make_app
 def worker(database):
     """A worker that serves the queue ``post``; its threads are not started."""
     with make_app(database.url) as app:
-        worker = app.worker(queues=["post"])
+        worker = app.worker(commands=True, queues=["post"])
         assert COMMAND in worker.kinds
         for thread in worker.services.helpers:
             thread.tick()

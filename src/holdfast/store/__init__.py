@@ -24,6 +24,7 @@ from holdfast.store.engine import forks  # noqa: F401 - imported before a fork, 
 
 if TYPE_CHECKING:
     from holdfast.store.access.audit import AuditedAction, AuditLog
+    from holdfast.store.access.command_switch import CommandSwitch
     from holdfast.store.access.credentials import Credentials, IdempotencyKeys
     from holdfast.store.access.saved_filters import SavedFilters
     from holdfast.store.access.sessions import Sessions
@@ -89,6 +90,7 @@ class Store:
     plans: Plans = noun("schedules.plans:Plans")
     audit_log: AuditLog = noun("access.audit:AuditLog")
     credentials: Credentials = noun("access.credentials:Credentials")
+    command_switch: CommandSwitch = noun("access.command_switch:CommandSwitch")
     sessions: Sessions = noun("access.sessions:Sessions")
     saved_filters: SavedFilters = noun("access.saved_filters:SavedFilters")
     idempotency_keys: IdempotencyKeys = noun("access.credentials:IdempotencyKeys")

@@ -151,13 +151,13 @@ def test_a_queue_is_paused_when_one_fails_for_good(app, call):
     app.queues.set_limits("slow", limit=1)
     for code in (0, 1, 0):
         call("add", "-q", "slow", "--pause-queue-on-failure", "--", "sh", "-c", f"exit {code}")
-    with app.worker(poll=0.05, queues=["slow"], slots=1):
+    with app.worker(commands=True, poll=0.05, queues=["slow"], slots=1):
         wait_until(lambda: app.queues.get("slow").paused)
     assert app.queues.get("slow").note == "job 2 failed (exit_1)"
 
 
 def test_an_unserved_queue_is_reported(app, run):
-    with app.worker(queues=["default"], poll=0.05):
+    with app.worker(commands=True, queues=["default"], poll=0.05):
         wait_until(app.store.workers.list)
         assert "no worker that is alive serves the queue 'slow'" in run("add", "-q", "slow", "--", "true").err
 

@@ -37,7 +37,7 @@ def test_follow_waits_for_the_start(app, call):
 
 def test_a_log_is_followed_to_its_end(app, call):
     job = call("add", "--", "sh", "-c", "for n in 1 2 3 4 5; do echo $n; sleep 0.1; done").data["id"]
-    with app.worker(poll=0.05):
+    with app.worker(commands=True, poll=0.05):
         wait_until(lambda: app.views.get(job).state is not State.READY)
         followed = run_process("log", "-f", str(job))
     assert followed.stdout.split() == ["1", "2", "3", "4", "5"]

@@ -26,4 +26,4 @@ def test_queues_and_workers(run, app):
     assert run("queue", "resume", "default", "-o", "json").data["paused"] is False
     with app.worker():
         (worker,) = wait_until(lambda: run("workers", "-o", "json").data["workers"])
-    assert worker["kinds"] == ["broken", "command", "holdfast.ping", "mail"]
+    assert worker["kinds"] == ["broken", "holdfast.ping", "mail"]

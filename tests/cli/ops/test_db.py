@@ -69,3 +69,14 @@ def test_a_store_is_copied_to_postgres(run, app, real_database, target):
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2.5e12, "2.5 TB")])
 def test_sizes(size, text):
     assert format_size(size) == text
+
+
+def test_commands_are_switched_by_one_word(run, app):
+    """E10.1: each change has its entry in the audit log."""
+    assert run("db", "commands", "-o", "json").data == {"commands": True}
+    for _ in range(2):
+        assert run("db", "commands", "off", "-o", "json").data == {"commands": False}
+    assert not app.store.command_switch.is_on()
+    assert run("db", "commands", "on", "-o", "json").data == {"commands": True}
+    entries = [(entry.action, entry.target) for entry in app.store.audit_log.page()]
+    assert entries == [("db commands", "commands=on"), ("db commands", "commands=off")]

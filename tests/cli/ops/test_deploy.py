@@ -55,7 +55,7 @@ def test_a_drain_waits_for_running_jobs_and_starts_none(app, call):
         go.wait(60)
 
     long.enqueue()
-    with app.worker(poll=0.05, queues=["long", "later"]):
+    with app.worker(commands=True, poll=0.05, queues=["long", "later"]):
         begun.wait(60)
         threading.Timer(0.3, go.set).start()
         answer = call("drain", "--note", "deploy").data
@@ -87,7 +87,7 @@ def test_an_emergency_stop_ends_commands_and_loses_no_job(app, call, run, tmp_pa
     run("add", "--cwd", str(tmp_path), "--", "sh", "-c", "touch begun; test -e go || exec sleep 60")
     held = app.enqueue("mail", {"to": 1}, queue="nobody")
     app.control.hold(Selector(ids=(held.id,)), actor="ada")
-    with app.worker(poll=0.05, heartbeat=0.2):
+    with app.worker(commands=True, poll=0.05, heartbeat=0.2):
         wait_until((tmp_path / "begun").exists)
         assert run("emergency-stop", "-o", "json").code == 2
         answer = call("emergency-stop", "--yes", "--note", "fire").data

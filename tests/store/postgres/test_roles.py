@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -12,6 +15,7 @@ from psycopg import errors
 import holdfast
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Role, Via
+from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.dependencies import After, IfNot
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
@@ -80,32 +84,93 @@ def serve(store):
     assert store.idempotency_keys.claim("ci", secrets.token_hex(4), "digest") is None
 
 
+def enqueue_command(store, **options):
+    return store.jobs.enqueue(NewJob(kind=COMMAND, payload=PROGRAM, **options))
+
+
+def replace_command(store):
+    """A key that a held command of the owner has."""
+    answer = enqueue_command(store, label="held command", unique=Unique("held"), on_conflict=OnConflict.REPLACE)
+    assert answer.replaced
+
+
+def depend_on_command(store):
+    (command,) = [job.id for job in store.views.all(Selector(labels=("held command",)))]
+    assert state(store, enqueue(store, after=After(ids=(command,))).id) is State.WAITING
+
+
+def by_sql(*statements):
+    """The statements in a transaction of their own, which is rolled back."""
+
+    def run(store):
+        with psycopg.connect(store.backend.url) as connection, connection.transaction(force_rollback=True):
+            for statement in statements:
+                assert connection.execute(statement.encode()).rowcount > 0, statement
+
+    return run
+
+
+PROGRAM = '{"argv": ["id"], "cwd": "/"}'
+ANY_JOB = "(SELECT id FROM holdfast.job WHERE label = 'any')"
+HELD = "(SELECT id FROM holdfast.job WHERE label = 'held command')"
+#: What the matrix in docs/guides/operating.md says, by its rows.
 ACTIONS = {
     "read jobs": lambda store: [store.views.page(Selector()), store.dashboard.lanes()],
     "read the audit log": lambda store: store.audit_log.page(),
     "read tokens": lambda store: store.credentials.list(),
+    "read sessions": by_sql("SELECT name, role FROM holdfast.session"),
     "enqueue": enqueue,
     "enqueue many": lambda store: store.jobs.enqueue_many([NewJob(kind="mail")] * 2),
+    "enqueue by SQL": by_sql("SELECT holdfast.enqueue('mail', '{}')"),
     "replace": replace,
     "depend on a failed job": depend_on_failed,
+    "depend on a command": depend_on_command,
     "enqueue as a person": lambda store: Actions(store, actor="ada", via=Via.CLI).jobs.enqueue("mail", {}),
+    "enqueue a command": enqueue_command,
+    "enqueue many commands": lambda store: store.jobs.enqueue_many([NewJob(kind=COMMAND, payload=PROGRAM)] * 2),
+    "enqueue a command by SQL": by_sql(f"SELECT holdfast.enqueue('command', '{PROGRAM}')"),
+    "insert the rows of a command": by_sql(
+        f"""INSERT INTO holdfast.job (id, kind, payload, actor, created_at, on_lost)
+            VALUES (-7, 'mail', '{PROGRAM}', 'x', now(), 'retry')""",
+        """INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at)
+            VALUES (-7, 'ready', 'default', 'command', 0, now())""",
+    ),
+    "replace a command": replace_command,
+    "release a held command": by_sql(f"UPDATE holdfast.live SET state = 'ready' WHERE id = {HELD}"),
+    "turn a job into a command": by_sql(
+        f"UPDATE holdfast.live SET kind = 'command' WHERE id = {ANY_JOB}",
+        f"UPDATE holdfast.job SET kind = 'command' WHERE id = {ANY_JOB}",
+    ),
+    "change any payload": by_sql(f"UPDATE holdfast.job SET payload = '[1]' WHERE id = {ANY_JOB}"),
     "run jobs": run_jobs,
     "run a batch": run_batch,
     "prune": prune,
     "act": act,
     "add a token": add_token,
-    "serve": serve,
+    "make a sign-in link": lambda store: store.sessions.add_link(Role.ADMIN, lifetime=timedelta(minutes=1)),
+    "switch commands": lambda store: [store.command_switch.set(on=False), store.command_switch.set(on=True)],
+    "serve pages": serve,
+    "change the schema": by_sql("CREATE TABLE holdfast.mine (id int)"),
+    "call the other functions": by_sql(
+        "SELECT holdfast.now(), holdfast.check_name('a', 'b'), holdfast.check_payload('{}')",
+        "SELECT holdfast.unique_key('k', '[\"a\"]', '{\"a\": 1}'), holdfast.canonical_json('{}')",
+        "SELECT holdfast.checked_due_time(now(), NULL, NULL)",
+    ),
 }
-PRODUCER = {"read jobs", "enqueue", "enqueue many", "replace", "depend on a failed job", "enqueue as a person"}
-WORKER = {"read jobs", "run jobs", "run a batch", "prune", *PRODUCER} - {"enqueue as a person"}
-OPERATOR = {*WORKER, "read the audit log", "enqueue as a person", "act"}
-MATRIX = {
-    "reader": {"read jobs", "read the audit log"},
-    "producer": PRODUCER,
-    "worker": {*WORKER, "read the audit log"},
-    "operator": OPERATOR,
-    "admin": set(ACTIONS),
-}
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "operating.md"
+
+
+def matrix():
+    """The rows of the matrix in the guide: what each role may do."""
+    _, _, text = GUIDE.read_text(encoding="utf-8").partition("\n| | reader |")
+    header, _, *rows = [line.strip("| ").split(" | ") for line in f"reader |{text}".partition("\n\n")[0].splitlines()]
+    for name, *cells in rows:
+        yield name, {role for role, cell in zip(header, cells, strict=True) if cell == "yes"}
+
+
+def test_the_matrix_names_every_role_and_action():
+    assert {name for name, _ in matrix()} == set(ACTIONS)
+    assert set.union(*(roles for _, roles in matrix())) == set(ROLES)
 
 
 @pytest.fixture
@@ -131,6 +196,7 @@ def login(database):
     with holdfast.Holdfast(database.url) as app:
         app.job("mail")(lambda: None)
         assert app.store
+        app.worker(commands=True)  # publishes the built-in kind
     yield open_as
     for store in stores:
         store.close()
@@ -143,15 +209,55 @@ def test_each_role_may_do_its_work_and_no_more(database, login, role):
     """K32, K80: real users, each with one role."""
     owner = database.open()
     owner.control.cancel(only(put(owner, label="failed")), actor="ada")
+    put(owner, label="any")
+    enqueue_command(owner, label="held command", hold=True, unique=Unique("held"))
+    owner.sessions.add_link(Role.VIEWER, lifetime=timedelta(minutes=1))
     store, allowed = login(role), set()
     for name, action in ACTIONS.items():
         try:
             action(store)
         except HoldfastError as error:
             assert isinstance(error.__cause__, errors.InsufficientPrivilege), (name, error)  # noqa: PT017
+        except errors.InsufficientPrivilege:
+            pass
         else:
             allowed.add(name)
-    assert allowed == MATRIX[role]
+    assert allowed == {name for name, roles in matrix() if role in roles}
+
+
+COPY = "COPY holdfast.live (id, state, queue, kind, priority, due_at) FROM STDIN"
+ATTEMPTS = (
+    "SELECT holdfast.enqueue('holdfast.ping', '{}')",
+    """INSERT INTO holdfast.job (id, kind, payload, actor, created_at, on_lost)
+        VALUES (-7, 'command', '{}', 'x', now(), 'retry')""",
+    """INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at)
+        VALUES (-7, 'ready', 'default', 'command', 0, now())""",
+    "UPDATE holdfast.live SET kind = 'command'",
+    "UPDATE holdfast.job SET kind = 'command'",
+    "DELETE FROM holdfast.command_switch",
+    "ALTER TABLE holdfast.live DISABLE TRIGGER ALL",
+    "SET session_replication_role = replica",
+    "GRANT EXECUTE ON FUNCTION holdfast.may_run_commands() TO PUBLIC",
+    "CREATE OR REPLACE FUNCTION holdfast.may_run_commands() RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+)
+
+
+def test_a_producer_cannot_make_a_worker_run_a_program(database, login, tmp_path):
+    """E10.1: whatever it tries, a worker that runs commands finds none."""
+    owner, proof = database.open(), tmp_path / "proof"
+    program = json.dumps({"argv": ["touch", str(proof)], "cwd": "/", "env": {"PATH": os.environ["PATH"]}})
+    put(owner, label="any", unique=Unique("mine"))
+    store = login("producer")
+    with psycopg.connect(store.backend.url, autocommit=True) as connection:
+        for attempt in (*ATTEMPTS, f"SELECT holdfast.enqueue('command', '{program}')"):
+            with pytest.raises(errors.Error):
+                connection.execute(attempt.encode())
+        with pytest.raises(errors.InsufficientPrivilege), connection.cursor().copy(COPY) as copy:
+            copy.write_row((-7, "ready", "default", "command", 0, "2020-01-01"))
+    with holdfast.Holdfast(database.url) as app:
+        app.worker(commands=True, drain=True, poll=0.05).run()
+    assert not proof.exists()
+    assert not owner.views.count(Selector(kinds=(COMMAND,))).count
 
 
 def test_a_producer_uses_the_sql_function(database, login):

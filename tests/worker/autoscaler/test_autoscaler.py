@@ -196,7 +196,7 @@ def test_commands_are_measured_and_misfits_are_reported(app, tmp_path, work):
     assert app.store.autoscaler.profiles(["train"])["train"].mean > 80 << 20
     assert json.loads(app.views.get(small).result)["peak_bytes"] > 80 << 20
     assert [each.action for each in app.store.autoscaler.decisions("default")][-1] == "never_fits"
-    worker = app.worker(drain=True, poll=0.02)
+    worker = app.worker(commands=True, drain=True, poll=0.02)
     worker.run()  # does not wait for what can never begin
     assert app.views.get(huge).state is State.READY
 

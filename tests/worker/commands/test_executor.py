@@ -574,3 +574,32 @@ def test_a_command_outlives_an_outage_of_the_store(app, add, tmp_path, autoscale
         (run,) = worker.services.watchdog.service._active_runs.all()
         assert (job.lease_expires_at - datetime.now(UTC)).total_seconds() > 240, "K29 is broken"
         assert run.fenced_at - run.renewed_at == 180.0, "K29 is broken"
+
+
+def test_a_store_may_forbid_commands(app, run, tmp_path):
+    """E10.1: the command fails for good, and its program does not start; afterwards others run again."""
+    app.store.command_switch.set(on=False)
+    refused = run("touch", str(tmp_path / "proof"), max_attempts=3)
+    assert (refused.state, refused.reason) == (State.DEAD, "cannot_start")
+    assert "switched off" in refused.error
+    assert not (tmp_path / "proof").exists()
+    app.store.command_switch.set(on=True)
+    assert run("true").state is State.DONE
+
+
+def test_a_worker_of_an_application_runs_no_commands(app):
+    """E10.1: unless it is told to. A worker that has nothing else runs them."""
+    assert COMMAND in app.worker().kinds
+    assert COMMAND not in app.worker(commands=False).kinds
+    app.job("mail")(lambda: None)
+    assert COMMAND not in app.worker().kinds
+    assert COMMAND in app.worker(commands=True).kinds
+
+
+def test_the_environment_of_a_command_has_no_secrets_of_its_worker(run, tmp_path, monkeypatch):
+    """E10.1: neither the URL of the store with its password, nor tokens."""
+    for name in ("HOLDFAST_METRICS_TOKEN", "HOLDFAST_API_KEY", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "s3cr3t")
+    done = run("sh", "-c", 'env > "$1"', "-", str(tmp_path / "env"))
+    assert done.state is State.DONE
+    assert "s3cr3t" not in (tmp_path / "env").read_text()

@@ -76,7 +76,8 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool | None, **opt
     stopped = threading.Event()
     echo = _echo(stopped) if session.output.format == "text" else None
     queues = [request.queue]
-    worker = app.worker(queues=queues, slots=1, plans=False, grace="2s", poll="100ms", heartbeat="1s", echo=echo, stdin=_stdin())
+    often = {"grace": "2s", "poll": "100ms", "heartbeat": "1s"}
+    worker = app.worker(queues=queues, slots=1, plans=False, echo=echo, stdin=_stdin(), commands=True, **often)
     Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
     _wait_until_finished(session, job_id, worker, stopped)

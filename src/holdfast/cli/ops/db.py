@@ -51,6 +51,12 @@ class RolesAnswer(Struct, frozen=True):
     applied: bool
 
 
+class CommandsAnswer(Struct, frozen=True):
+    """Whether workers of the store may run commands."""
+
+    commands: bool
+
+
 class CopyAnswer(Struct, frozen=True):
     """The number of rows in each table of the target."""
 
@@ -125,11 +131,13 @@ def roles(session: CliSession, *, apply: bool) -> None:
     """Print the SQL that creates the roles of least privilege on PostgreSQL.
 
     \b
-    SCHEMA_reader    reads everything except secrets
-    SCHEMA_producer  enqueues jobs and adds commands, waits for them, and reads their results
-    SCHEMA_worker    runs jobs, batches and schedules, and prunes old rows; no tokens, no audit entries
-    SCHEMA_operator  all that a worker does, and all actions of the command line, each with its audit entry
-    SCHEMA_admin     also tokens, backups and the dashboard
+    SCHEMA_reader            reads everything except secrets
+    SCHEMA_producer          enqueues jobs of registered kinds, waits for them, and reads their results
+    SCHEMA_command_producer  also commands: programs that a worker runs
+    SCHEMA_worker            runs jobs, batches and schedules, and prunes old rows; no tokens, no audit entries
+    SCHEMA_operator          all that a worker does, and all actions of the command line, with their audit entries
+    SCHEMA_dashboard         the same, and sessions: for holdfast web
+    SCHEMA_admin             also tokens, backups, and the switch of commands
 
     None of them may log in or change the schema: grant them to your users. Migrations keep their privileges up to
     date.
@@ -142,6 +150,21 @@ def roles(session: CliSession, *, apply: bool) -> None:
         tools.apply(statements)  # type: ignore[attr-defined]
         session.actions.record("db roles", f"schema={SCHEMA_VERSION}")
     session.output.value(RolesAnswer(statements, apply), lambda: [f"{statement};" for statement in statements])
+
+
+@command("commands", group=db, answers=CommandsAnswer, changes=True)
+@click.argument("switch", type=click.Choice(["on", "off"]), required=False)
+def commands(session: CliSession, *, switch: str | None) -> None:
+    """Show, or set, whether workers of this store may run commands at all.
+
+    While it is off, a command that a worker takes fails at once, whoever has enqueued it. Jobs of applications run
+    as before. A single worker is switched with holdfast worker --run-commands off.
+    """
+    if switch is not None:
+        target = session.actions.audited("db commands", f"commands={switch}")
+        target.command_switch.set(on=switch == "on")
+    is_on = session.store.command_switch.is_on()
+    session.output.value(CommandsAnswer(is_on), lambda: [f"commands are {'on' if is_on else 'off'}"])
 
 
 @command("copy", group=db, answers=CopyAnswer, changes=True)

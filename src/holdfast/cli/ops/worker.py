@@ -40,6 +40,7 @@ worker_options = with_options(
     click.option("-q", "--queue", "queues", multiple=True, help="A queue to serve; repeatable. [those of the kinds]"),
     click.option("--slots", type=click.IntRange(1, 10_000), help="Jobs at a time. [8]"),
     click.option("--grace", metavar="TIME", help="How long jobs may go on after a first signal. [30s]"),
+    click.option("--run-commands", type=click.Choice(["on", "off"]), help="Run commands? [on, but off with --app]"),
     METRICS,
     *LOG,
 )
@@ -59,8 +60,9 @@ class WorkerAnswer(Struct, frozen=True):
 def worker(session: CliSession, *, drain: bool, no_plans: bool, **flags: Any) -> None:
     """Run jobs: claim what is ready, run it, record how it ended.
 
-    The current directory is importable. Without --app only built-in kinds run. The store is the app's
-    own, unless --url names another; without either it is HOLDFAST_URL, or what the configuration says.
+    The current directory is importable. With --app it runs the kinds of the application, and commands only with
+    --run-commands on; without --app it runs commands. The store is the app's own, unless --url names another; without
+    either it is HOLDFAST_URL, or what the configuration says.
 
     The first SIGINT or SIGTERM stops claiming: what runs may end within the grace, the rest is
     given back without losing an attempt. The second one leaves at once.
@@ -109,6 +111,7 @@ def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], *
         **options,
         memory_profiles=session.setting("memory_profiles"),
         host_limits=session.setting("host_limits"),
+        commands={"auto": None, "on": True, "off": False}[settings["run_commands"]],
     )
 
 

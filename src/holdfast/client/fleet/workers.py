@@ -87,6 +87,7 @@ def _autoscaler_options(profiles: Mapping[str, str] | None, limits: Mapping[str,
     return AutoscalerOptions(memory_profiles=memory, host_limits=dict(host_limits))
 
 
-def built_in_kinds() -> dict[str, Kind]:
-    """The kinds that every worker runs: commands, and pings of schedules."""
-    return {PING: ping_kind(load_settings().ping_hosts), COMMAND: command_kind()}
+def built_in_kinds(*, commands: bool) -> dict[str, Kind]:
+    """The kinds of Holdfast itself: pings of schedules, and *commands* if the worker runs them."""
+    ping = {PING: ping_kind(load_settings().ping_hosts)}
+    return {**ping, COMMAND: command_kind()} if commands else ping

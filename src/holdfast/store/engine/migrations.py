@@ -11,12 +11,12 @@ from holdfast.store.engine import sql
 
 #: All tables except ``meta``, in an order that satisfies their foreign keys.
 TABLES = (
-    *("kind", "queue", "stop_switch", "worker", "job", "live", "finished"),
+    *("kind", "queue", "stop_switch", "command_switch", "worker", "job", "live", "finished"),
     *("dependency", "key", "attempt", "event", "progress", "step"),
     *("batch", "deleted_batch", "unit", "unit_count", "in_flight", "inbox"),
     *("schedule", "plan", "skipped_plan"),
     *("memory_profile", "autoscaler_decision"),
-    *("audit_entry", "credential", "secret", "saved_filter", "idempotency_key", "trace"),
+    *("audit_entry", "credential", "session", "secret", "saved_filter", "idempotency_key", "trace"),
 )
 
 #: The first line of a migration whose statements run outside a transaction, each on its own. They create or drop

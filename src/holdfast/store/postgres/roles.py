@@ -10,11 +10,13 @@ from psycopg.sql import Identifier
 
 from holdfast.store.postgres.connections import Connection
 
-#: Tables that hold secrets: hashes of tokens, the key of sessions, answers to requests.
-PRIVATE = ("credential", "secret", "idempotency_key")
+#: Tables that hold secrets: hashes of tokens and sessions, the key of forms, answers to requests.
+PRIVATE = ("credential", "session", "secret", "idempotency_key")
 #: Tables that a worker does not write.
-GUARDED = ("meta", "audit_entry", *PRIVATE)
+GUARDED = ("meta", "command_switch", "audit_entry", *PRIVATE)
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
+#: The function whose execution is the right to commands. See 0001_schema.sql.
+COMMAND_RIGHT = "may_run_commands"
 
 
 class Grant(NamedTuple):
@@ -31,36 +33,54 @@ class Grant(NamedTuple):
         return [table for table in tables if table not in self.all_but]
 
 
+_PRODUCER = (
+    Grant("SELECT", ("kind", "queue", "worker", "job", "live", "finished", "key", "dependency", "progress")),
+    Grant("INSERT", ("kind", "job", "live", "finished", "key", "dependency", "event", "trace")),
+    Grant("UPDATE", ("kind", "key")),
+    # A new enqueue with the same key replaces the payload. A trigger refuses all other changes of payloads.
+    Grant("UPDATE (payload, kind_version, label, tags)", ("job",)),
+    Grant("UPDATE (state, priority, due_at, token, kind_version, reader, refusals, has_dependents, note)", ("live",)),
+    # To lock a finished dependency, and no more.
+    Grant("UPDATE (priority)", ("finished",)),
+    # A job whose dependency has failed is cancelled by its enqueue; a replaced job loses its progress and steps.
+    Grant("DELETE", ("live", "progress", "step")),
+    Grant("SELECT (job_id)", ("step",)),
+    Grant("SELECT, INSERT", ("epoch",)),
+    Grant("SELECT (id), INSERT", ("audit_entry",)),
+)
 _WORKER = (
     Grant(CHANGE, all_but=GUARDED),
+    Grant("SELECT", ("command_switch",)),
     # Workers prune old rows: FOR UPDATE needs the right to update a column.
     Grant("SELECT, UPDATE (target, count), DELETE", ("audit_entry",)),
     Grant("SELECT, UPDATE (at), DELETE", ("idempotency_key",)),
+    Grant("SELECT (hash, expires_at), UPDATE (created_at), DELETE", ("session",)),
 )
-#: What each role may do, besides reading ``meta`` and the views. The comments are the documentation of the roles.
+_OPERATOR = (*_WORKER, Grant("INSERT", ("audit_entry",)))
+#: What each role may do, besides reading ``meta`` and the views. docs/guides/deployment.md has the matrix.
 ROLES: dict[str, tuple[Grant, ...]] = {
     # Reads everything except secrets.
     "reader": (Grant("SELECT", all_but=PRIVATE),),
-    # Enqueues, also with keys, replacements and dependencies; adds commands; waits for jobs and reads their results.
-    "producer": (
-        Grant("SELECT", ("kind", "queue", "worker", "job", "live", "finished", "key", "dependency", "progress")),
-        Grant("INSERT", ("kind", "job", "live", "finished", "key", "dependency", "event", "trace")),
-        Grant("UPDATE", ("kind", "job", "live", "key")),
-        # To lock a finished dependency, and no more.
-        Grant("UPDATE (priority)", ("finished",)),
-        # A job whose dependency has failed is cancelled by its enqueue; a replaced job loses its progress and steps.
-        Grant("DELETE", ("live", "progress", "step")),
-        Grant("SELECT (job_id)", ("step",)),
-        Grant("SELECT, INSERT", ("epoch",)),
-        Grant("SELECT (id), INSERT", ("audit_entry",)),
-    ),
+    # Enqueues jobs of registered kinds, also with keys and dependencies; waits for jobs and reads their results.
+    "producer": _PRODUCER,
+    # The same, and commands: any program, which a worker runs.
+    "command_producer": _PRODUCER,
     # Runs jobs, batches, schedules and retention. It cannot read or create tokens, nor write audit entries.
     "worker": _WORKER,
     # All actions of people at the command line, each with its audit entry; and all that a worker does.
-    "operator": (*_WORKER, Grant("INSERT", ("audit_entry",))),
-    # Also tokens, backups and the dashboard.
+    "operator": _OPERATOR,
+    # What the web server does: all that an operator does, and sessions. It cannot create tokens.
+    "dashboard": (
+        *_OPERATOR,
+        Grant("SELECT, UPDATE (last_used_at)", ("credential",)),
+        Grant("SELECT, INSERT", ("secret",)),
+        Grant(CHANGE, ("session", "idempotency_key")),
+    ),
+    # Also tokens, backups and the switch of commands.
     "admin": (Grant(CHANGE, all_but=("meta",)),),
 }
+#: Roles that may enqueue and change jobs of the built-in kinds.
+COMMAND_ROLES = frozenset(ROLES) - {"reader", "producer"}
 
 
 def role_statements(schema: str, tables: Sequence[str]) -> Iterator[sql.Composed]:
@@ -82,12 +102,16 @@ def _grants(schema: str, tables: Sequence[str], roles: Iterable[str]) -> Iterato
                 yield sql.SQL("GRANT {privileges} ON {tables} TO {role}").format(
                     privileges=privileges, tables=listed, **words
                 )
+        if role in COMMAND_ROLES:
+            right = sql.SQL("GRANT EXECUTE ON FUNCTION {function}() TO {role}")
+            yield right.format(function=Identifier(schema, COMMAND_RIGHT), **words)
         if role != "reader":
             yield sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**words)
 
 
 _USAGE = (
     "REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}",
+    "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM {role}",
     "GRANT USAGE ON SCHEMA {schema} TO {role}",
     "GRANT SELECT ON {schema}.meta, {schema}.live_view, {schema}.finished_view TO {role}",
 )

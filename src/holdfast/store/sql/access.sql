@@ -83,6 +83,20 @@ DELETE FROM holdfast.session WHERE hash = :hash RETURNING hash
 -- Sign a person out of all sessions.
 DELETE FROM holdfast.session WHERE name = :name AND NOT is_link RETURNING hash
 
+-- name: read_command_switch
+-- Find out whether commands are switched off.
+SELECT switched_off_at FROM holdfast.command_switch
+
+-- name: switch_commands_off
+-- Forbid commands. No row comes back if they are off already.
+INSERT INTO holdfast.command_switch (single_row, switched_off_at) VALUES (true, (SELECT holdfast.now()))
+ON CONFLICT (single_row) DO NOTHING
+RETURNING single_row
+
+-- name: switch_commands_on
+-- Allow commands. No row comes back if they are on already.
+DELETE FROM holdfast.command_switch RETURNING single_row
+
 -- name: insert_secret
 -- Store a secret. The first value stays.
 INSERT INTO holdfast.secret (name, value, created_at) VALUES (:name, :value, (SELECT holdfast.now()))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.store.sqlite.backend import SqliteBackend
 
 #: Tables that a closed store still changes: they hold who may look at it, and who did.
-_OPEN_TABLES = ("audit_entry", "credential", "secret", "saved_filter", "idempotency_key")
+_OPEN_TABLES = ("audit_entry", "credential", "session", "secret", "saved_filter", "idempotency_key")
 #: Triggers that refuse every other change while a store is closed.
 _TRIGGERS = {
     f"holdfast_closed_{table}_{event.lower()}": f"{event} ON holdfast_{table}"

@@ -51,6 +51,7 @@ LEASE = timedelta(seconds=300)
 #: Longest wait for output between two checks whether the command has ended.
 POLL_INTERVAL_MS = 500
 READ_BYTES = 64 * 1024
+SWITCHED_OFF = "commands are switched off on this store (holdfast db commands)"
 
 
 def command_kind(*, lease: timedelta = LEASE) -> Kind:
@@ -123,6 +124,8 @@ class CommandExecutor(SlotExecutor):
             command = load_command(run.lease.payload)
         except (msgspec.DecodeError, HoldfastError) as error:
             return Unreadable(error=str(error))
+        if not self._store.command_switch.is_on():
+            return Failed(error=SWITCHED_OFF, reason=EndReason.CANNOT_START, permanent=True)
         if command.about is not None:
             argv = substitute(command.argv, self._callback_values(JobId(command.about)))
             command = structs.replace(command, argv=argv)

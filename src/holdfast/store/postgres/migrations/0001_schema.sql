@@ -56,6 +56,12 @@ CREATE TABLE holdfast.stop_switch (
     at timestamptz NOT NULL
 );
 
+-- The switch of commands. While it has its row, no worker runs a command.
+CREATE TABLE holdfast.command_switch (
+    single_row boolean PRIMARY KEY DEFAULT true CHECK (single_row),
+    switched_off_at timestamptz NOT NULL
+);
+
 CREATE TABLE holdfast.worker (
     id text PRIMARY KEY,
     host text NOT NULL,
@@ -207,6 +213,43 @@ CREATE TRIGGER live_transitions BEFORE UPDATE OF state ON holdfast.live FOR EACH
         'ready>running', 'ready>scheduled', 'ready>held',
         'running>ready', 'running>scheduled', 'running>held'))
     EXECUTE FUNCTION holdfast.refuse_transition();
+
+-- The right to commands. A role that may execute this function may enqueue and change jobs of the built-in kinds, with
+-- which a worker runs any program. Nobody else may: INSERT on the tables is not enough.
+CREATE FUNCTION holdfast.may_run_commands() RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true';
+REVOKE ALL ON FUNCTION holdfast.may_run_commands() FROM PUBLIC;
+
+CREATE FUNCTION holdfast.check_command_right() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF has_function_privilege('holdfast.may_run_commands()', 'EXECUTE') THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'E_READ_ONLY: role "%" may not enqueue or change jobs of kind "%"', current_user, NEW.kind
+        USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: see holdfast db roles --help.';
+END $$;
+-- AFTER INSERT: a BEFORE trigger would make COPY insert row by row.
+CREATE TRIGGER job_inserted_command AFTER INSERT ON holdfast.job FOR EACH ROW
+    WHEN (NEW.kind IN ('command', 'holdfast' || '.ping')) EXECUTE FUNCTION holdfast.check_command_right();
+CREATE TRIGGER job_changed_command BEFORE UPDATE OF kind ON holdfast.job FOR EACH ROW
+    WHEN (NEW.kind IN ('command', 'holdfast' || '.ping')) EXECUTE FUNCTION holdfast.check_command_right();
+CREATE TRIGGER live_inserted_command AFTER INSERT ON holdfast.live FOR EACH ROW
+    WHEN (NEW.kind IN ('command', 'holdfast' || '.ping')) EXECUTE FUNCTION holdfast.check_command_right();
+CREATE TRIGGER live_changed_command BEFORE UPDATE OF kind, state, due_at ON holdfast.live FOR EACH ROW
+    WHEN (NEW.kind IN ('command', 'holdfast' || '.ping')) EXECUTE FUNCTION holdfast.check_command_right();
+
+-- Without that right a payload changes only as a new enqueue with the same key replaces it.
+CREATE FUNCTION holdfast.check_payload_right() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF has_function_privilege('holdfast.may_run_commands()', 'EXECUTE')
+        OR OLD.kind <> ALL (ARRAY['command', 'holdfast' || '.ping']) AND OLD.key IS NOT NULL
+            AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.id = OLD.id AND live.state = 'running') THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'E_READ_ONLY: role "%" may not change the payload of job %', current_user, OLD.id
+        USING ERRCODE = 'insufficient_privilege';
+END $$;
+CREATE TRIGGER job_payload BEFORE UPDATE OF payload ON holdfast.job FOR EACH ROW
+    EXECUTE FUNCTION holdfast.check_payload_right();
 
 CREATE TABLE holdfast.dependency (
     job_id bigint NOT NULL,

@@ -45,6 +45,12 @@ CREATE TABLE holdfast_stop_switch (
     at INTEGER NOT NULL
 ) STRICT;
 
+-- The switch of commands. While it has its row, no worker runs a command.
+CREATE TABLE holdfast_command_switch (
+    single_row INTEGER PRIMARY KEY DEFAULT 1 CHECK (single_row = 1),
+    switched_off_at INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE holdfast_worker (
     id TEXT PRIMARY KEY,
     host TEXT NOT NULL,
