@@ -10,7 +10,11 @@ import sys
 import pytest
 
 from holdfast import Selector
+from holdfast.domain.fleet.queue import Bounds
+from holdfast.domain.jobs.verdict import Failed
+from holdfast.worker.commands.executor import pause_after
 from tests.cli.conftest import payload_of
+from tests.support.jobs import take_one
 from tests.support.processes import wait_until
 from tests.worker.commands.test_executor import drain
 
@@ -139,6 +143,23 @@ def test_a_callback_receives_the_result(app, call, tmp_path):
     drain(app)
     assert json.loads(out.read_text())[1:] == ["1", nasty, "dead", "3", "; touch pwned\n"]
     assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.parametrize("autoscaled", [False, True])
+def test_a_callback_runs_although_its_queue_is_paused(app, call, here, autoscaled):
+    """E5.8: --pause-queue-on-failure kept the callback of the failed job from running."""
+    if autoscaled:
+        app.store.autoscaler.set_bounds("default", Bounds(1, 4))
+    callback = f"{sys.executable} -c 'open(\"told\", \"w\").write(\"{{id}}\")'"
+    job = call("add", "--pause-queue-on-failure", "--callback", callback, "--", "false").data["id"]
+    lease = take_one(app.store, kinds=("command",))
+    app.store.leases.settle(lease, Failed(error="exit 1", permanent=True))
+    pause_after(app.store, lease)  # before another worker could claim the callback
+    other = call("add", "--", "touch", "started").data["id"]
+    with app.worker(poll=0.05, plans=False):
+        wait_until(lambda: (here / "told").exists() and (here / "told").read_text() == str(job))
+    assert str(app.views.get(other).state) == "ready"
+    assert not (here / "started").exists()
 
 
 def test_an_unknown_placeholder_of_a_callback_is_refused(run, app):

@@ -17,6 +17,7 @@ from holdfast.domain.fleet.autoscaler import (
     QueueStatus,
 )
 from holdfast.domain.jobs.job import OnLost, State, WorkerId
+from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.jobs.why import Because
 from holdfast.errors import InvalidInput
@@ -68,6 +69,8 @@ def test_a_paused_queue_gives_nothing(store):
     store.queues.pause("default")
     assert store.autoscaler.claim(WORKER, job_id, queue="default", lease_duration=DEFAULT_LEASE) is None
     assert store.autoscaler.claim(WORKER, job_id, queue="other", lease_duration=DEFAULT_LEASE) is None
+    callback = put(store, COMMAND, payload=PROGRAM, priority=HIGHEST_PRIORITY)
+    assert store.autoscaler.claim(WORKER, callback, queue="default", lease_duration=DEFAULT_LEASE) is not None
 
 
 @pytest.mark.parametrize("limits", [{"limit": 1}, {"worker_limit": 1}])

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import JobId, OnLost, State, WorkerId
-from holdfast.domain.jobs.new_job import MAX_PREFETCH_BYTES, NewJob
+from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY, MAX_PREFETCH_BYTES, NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Released
 from holdfast.store.engine.operation import ById, query, single
@@ -165,6 +166,22 @@ def test_a_paused_queue_starts_nothing(store):
     put(store)
     store.queues.pause("default", note="maintenance")
     assert [take(store, limits=limits) for limits in (True, False)] == [[], []], "I12 is broken"
+
+
+def test_a_paused_queue_starts_the_highest_priority(store):
+    """E5.8: callbacks have it. The limit of the queue and the stop switch still hold."""
+    put(store, priority=HIGHEST_PRIORITY - 1)
+    callbacks = [put(store, priority=HIGHEST_PRIORITY) for _ in range(3)]
+    store.queues.pause("default")
+    assert ids(take(store, 1, limits=False)) == callbacks[:1]
+    assert ids(take(store, 1, limits=True)) == callbacks[1:2]
+    store.queues.set_limits("default", limit=2)
+    assert take(store, 9, limits=True) == []
+    store.queues.set_limits("default", limit=3)
+    store.stop_switch.set(StopMode.DRAIN, actor="ada")
+    assert take(store, 9) == []
+    store.stop_switch.clear()
+    assert ids(take(store, 9)) == callbacks[2:]
 
 
 def test_a_claim_without_limits_leaves_limited_queues_out(store):

@@ -30,12 +30,12 @@ from holdfast.domain.commands.preset import Presets, PresetValues
 from holdfast.domain.commands.shell_syntax import check_line, shell_words
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.new_job import Enqueued, NewJob, Unique
+from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY, Enqueued, NewJob, Unique
 from holdfast.errors import HoldfastError, InvalidInput
 
 #: Number of bad lines that an error message shows; its data names up to 1000.
 SHOWN_BAD_LINES = 20
-#: A callback runs in the queue of its job, without the caps of the job.
+#: A callback runs in the queue of its job, also while that is paused, and without the caps of the job.
 CALLBACK_OPTIONS: dict[str, Any] = dict.fromkeys(("delay", "memory", "cpus", "timeout"))
 CALLBACK_OPTIONS |= dict.fromkeys(("hold", "pause_queue", "require_cap"), False)
 CALLBACK_OPTIONS |= {"dependencies": (), "label": "callback", "retry": 2}
@@ -115,7 +115,7 @@ def _enqueue(session: CliSession, requests: Sequence[NewJob], options: Mapping[s
             if job.created:
                 built = builder.build(callback, about=job.id)
                 after = After(ids=(job.id,), when=When.FINISHED)
-                callbacks.append(structs.replace(built, after=after, queue=request.queue, priority=request.priority))
+                callbacks.append(structs.replace(built, after=after, queue=request.queue, priority=HIGHEST_PRIORITY))
         actions.enqueue_all("add", callbacks, note="callback")
     with suppress(HoldfastError):  # the jobs are added: a hint that cannot be given is no failure
         warn_unserved(session, {request.queue for request in requests})

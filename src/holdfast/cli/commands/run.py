@@ -76,8 +76,8 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool | None, **opt
     stopped = threading.Event()
     echo = _echo(stopped) if session.output.format == "text" else None
     queues = [request.queue]
-    often = {"grace": "2s", "poll": "100ms", "heartbeat": "1s"}
-    worker = app.worker(queues=queues, slots=1, plans=False, echo=echo, stdin=_stdin(), commands=True, **often)
+    intervals: dict[str, Any] = {"grace": "2s", "poll": "100ms", "heartbeat": "1s"}
+    worker = app.worker(queues=queues, slots=1, plans=False, echo=echo, stdin=_stdin(), commands=True, **intervals)
     Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
     _wait_until_finished(session, job_id, worker, stopped)

@@ -12,6 +12,7 @@ from holdfast.domain.fleet.queue import Queue, Usage, free_slots
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState, When
 from holdfast.domain.jobs.job import MAX_LOSSES, EndReason, Job, State
+from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
 from holdfast.domain.jobs.refusal import describe_refusals, load_refusals
 from holdfast.domain.quantities import format_duration
 
@@ -141,7 +142,7 @@ def _obstacles(situation: JobSituation) -> list[WhyReason]:
         refusals = describe_refusals(load_refusals(job.refusals))
         text = f"it waits for a worker of build {job.reader}; other workers cannot read it: {refusals}"
         reasons.append(WhyReason(Because.UNREADABLE, text))
-    if situation.queue is not None and situation.queue.paused:
+    if situation.queue is not None and situation.queue.paused and job.priority < HIGHEST_PRIORITY:
         text = f"queue {job.queue!r} is paused" + _because(situation.queue.note)
         reasons.append(WhyReason(Because.QUEUE_PAUSED, text, f"holdfast queue resume {job.queue}"))
     if situation.usage is not None and situation.usage.limit is not None and free_slots(situation.usage) == 0:

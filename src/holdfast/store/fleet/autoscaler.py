@@ -36,6 +36,7 @@ class ReadyCommand(Struct, frozen=True):
     label: str | None
     payload: str
     on_lost: OnLost
+    priority: int = 0
 
 
 class AutoscalerStore(Noun):
@@ -58,7 +59,7 @@ class AutoscalerStore(Noun):
     ) -> Operation[Lease | None]:
         """Take the lease on one ready job; None if the job is no longer available.
 
-        A queue that is paused, or whose limit is reached, yields nothing: its limits are as exact as in a claim.
+        A queue that is paused (except for jobs of the highest priority), or whose limit is reached, yields nothing: its limits are as exact as in a claim.
         """
         yield query("lock_limited_queues", queues=[queue])
         usages: list[Usage] = yield query("get_queue_usage", Usage, name=queue, worker=worker)

@@ -72,7 +72,8 @@ class Leases(Promotion):
         then up to *ahead* jobs to wait for a slot.
 
         - Every job goes to exactly one holder, with a token higher than any before. No start is recorded.
-        - Only jobs of these queues and kinds are touched; paused queues and a stopped store start nothing.
+        - Only jobs of these queues and kinds are touched; a stopped store starts nothing, and a paused queue
+          only jobs of the highest priority.
         - Ahead of slots, only jobs of *short* kinds are claimed, and none behind a better job that needs a slot:
           one with ``no_prefetch``, of another kind, of a limited queue, or a poison suspect.
         - *suspects*: the room for poison suspects of level 2 and of level 3; by default there is room for all.

@@ -1,7 +1,7 @@
 -- name: list_ready_jobs
 -- List the first ready jobs of a queue and kind that this build may claim, with the columns that forecast their memory.
 -- planner: LATERAL with LIMIT 1 forces a primary-key lookup, as in live_with_job.
-SELECT candidate.id AS job_id, job.label, job.payload::text AS payload, job.on_lost
+SELECT candidate.id AS job_id, job.label, job.payload::text AS payload, job.on_lost, candidate.priority
 FROM {readers} AS readers (name) CROSS JOIN LATERAL (
     SELECT id, priority, due_at FROM holdfast.live
     WHERE state = 'ready' AND queue = :queue AND kind = :kind AND reader = readers.name
@@ -17,7 +17,7 @@ WITH claimed AS (
         claimed_at = (SELECT holdfast.now()), lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval
     WHERE id = (
         SELECT id FROM holdfast.live WHERE id = :id AND state || '' = 'ready' AND queue || '' = :queue
-            AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = :queue AND queue.paused)
+            AND priority >= coalesce((SELECT {least_priority} FROM holdfast.queue WHERE queue.name = :queue), -2147483648)
             AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
         FOR UPDATE SKIP LOCKED)
     RETURNING id, token, kind, kind_version, queue, attempts, no_prefetch, losses, priority, due_at

@@ -28,11 +28,11 @@ NOT (kinds.name = 'command' AND queues.name = ANY(:autoscaled::text[]))
         SELECT FROM holdfast.live WHERE state = 'ready' AND reader = :build AND reader <> '' AND refusals IS NOT NULL))
 
 -- fragment: next_in_lane
--- The ready jobs of a lane that may begin now, the best first. A poison suspect of level 2 or 3 waits while its level
+-- The ready jobs of a lane that may begin now, the best first; in a paused queue only those of the highest priority. A poison suspect of level 2 or 3 waits while its level
 -- has no room, and a job whose lost run goes on in this worker waits for its end. They hold up no other job.
 SELECT id, priority, due_at, losses, no_prefetch FROM holdfast.live
 WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader
-    AND (losses < 2 OR (losses = 2 AND :few::integer > 0) OR (losses = 3 AND :alone::integer > 0))
+    AND priority >= lane.least AND (losses < 2 OR (losses = 2 AND :few::integer > 0) OR (losses = 3 AND :alone::integer > 0))
     AND NOT id = ANY(:unfinished::bigint[])
 ORDER BY priority DESC, due_at, id
 
@@ -82,27 +82,25 @@ FROM claimed
 -- are left out: claim_limited serves them.
 WITH lane AS (              -- slot_only: jobs of this kind are never prefetched
     SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader,
-        NOT (kinds.options->>'short')::boolean AS slot_only
-    FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options)
-    CROSS JOIN {readers} AS readers (name)
-    WHERE {lane_of_worker} AND NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT EXISTS (
-        SELECT FROM holdfast.queue
-        WHERE queue.name = queues.name
-            AND (queue.paused OR queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL))
+        NOT (kinds.options->>'short')::boolean AS slot_only, {least_priority} AS least
+    FROM unnest(:queues::text[]) AS queues (name) LEFT JOIN holdfast.queue ON queue.name = queues.name
+    CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options) CROSS JOIN {readers} AS readers (name)
+    WHERE {lane_of_worker} AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
+        AND queue.run_limit IS NULL AND queue.worker_limit IS NULL
 ), filled AS (              -- the lanes that have jobs
     -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready; a join sorts all ready jobs.
     SELECT lane.* FROM lane CROSS JOIN LATERAL ({next_in_lane} LIMIT 1) AS candidate
 ), best AS (                -- how many of the best jobs each lane has, read without locks: no other rows are locked then
-    SELECT queue, kind, reader, slot_only, :free::bigint + :ahead::bigint AS jobs
+    SELECT queue, kind, reader, slot_only, least, :free::bigint + :ahead::bigint AS jobs
     FROM filled WHERE (SELECT count(*) FROM filled) = 1
     UNION ALL
-    SELECT queue, kind, reader, slot_only, count(*) AS jobs
+    SELECT queue, kind, reader, slot_only, least, count(*) AS jobs
     FROM (
-        SELECT lane.queue, lane.kind, lane.reader, lane.slot_only
+        SELECT lane.queue, lane.kind, lane.reader, lane.slot_only, lane.least
         FROM filled AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT :free::bigint + :ahead::bigint) AS candidate
         WHERE (SELECT count(*) FROM filled) > 1
         ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free::bigint + :ahead::bigint) AS first
-    GROUP BY queue, kind, reader, slot_only
+    GROUP BY queue, kind, reader, slot_only, least
 ), {claim_best}
 
 -- name: claim_limited
@@ -110,23 +108,24 @@ WITH lane AS (              -- slot_only: jobs of this kind are never prefetched
 -- The counts must not share a statement with the locks: they would see the rows as of before the wait.
 WITH capacity AS (          -- free slots per queue: the smaller of the global and the per-worker limit
     SELECT queues.name, queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL AS limited,
+        {least_priority} AS least,
         greatest(0, coalesce(least(queue.run_limit - running.everywhere, queue.worker_limit - running.here),
             :free::bigint + :ahead::bigint)) AS slots
     FROM unnest(:queues::text[]) AS queues (name) LEFT JOIN holdfast.queue ON queue.name = queues.name
     CROSS JOIN LATERAL (
         SELECT count(*) AS everywhere, count(*) FILTER (WHERE live.worker = :worker) AS here
         FROM holdfast.live WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL) AS running
-    WHERE queue.paused IS NOT TRUE AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
+    WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch)
 ), lane AS (                -- jobs of limited queues are never prefetched
-    SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader, queues.slots,
+    SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader, queues.slots, queues.least,
         queues.limited OR NOT (kinds.options->>'short')::boolean AS slot_only
     FROM capacity AS queues CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options)
     CROSS JOIN {readers} AS readers (name)
     WHERE {lane_of_worker} AND queues.slots > 0
 ), best AS (                -- as in claim, with at most as many jobs per queue as it has slots
-    SELECT queue, kind, reader, slot_only, count(*) AS jobs
+    SELECT queue, kind, reader, slot_only, least, count(*) AS jobs
     FROM (
-        SELECT queue, kind, reader, slot_only
+        SELECT queue, kind, reader, slot_only, least
         FROM (
             SELECT lane.*, candidate.id, candidate.priority, candidate.due_at, row_number() OVER (
                 PARTITION BY lane.queue ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS place
@@ -135,7 +134,7 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
         ) AS ranked_in_queue
         WHERE place <= slots
         ORDER BY priority DESC, due_at, id LIMIT :free::bigint + :ahead::bigint) AS first
-    GROUP BY queue, kind, reader, slot_only
+    GROUP BY queue, kind, reader, slot_only, least
 ), {claim_best}
 
 -- name: list_claimable

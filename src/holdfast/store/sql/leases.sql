@@ -6,6 +6,10 @@ live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_att
     live.losses, live.no_prefetch, job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS started,
     live.requested, live.has_dependents, live.worker, live.claimed_at, live.started_at, live.refusals::text
 
+-- fragment: least_priority
+-- The least priority that starts in a queue. A paused one starts only the highest: callbacks, which report a failure.
+CASE WHEN queue.paused THEN 2147483647 ELSE -2147483648 END
+
 -- name: lock_limited_queues
 -- Lock the queues that have a limit, in name order, so that claims on them run one after another.
 SELECT name FROM holdfast.queue

@@ -1,6 +1,6 @@
 -- name: list_ready_jobs
 -- List the first ready jobs of a queue and kind that this build may claim, with the columns that forecast their memory.
-SELECT live.id AS job_id, job.label, job.payload, job.on_lost
+SELECT live.id AS job_id, job.label, job.payload, job.on_lost, live.priority
 FROM {readers} AS readers CROSS JOIN holdfast_live AS live CROSS JOIN holdfast_job AS job
 WHERE job.id = live.id AND live.id IN (
     SELECT id FROM holdfast_live WHERE state = 'ready' AND queue = :queue AND kind = :kind AND reader = readers.name
@@ -12,7 +12,8 @@ ORDER BY live.priority DESC, live.due_at, live.id LIMIT :limit
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
     claimed_at = :now, lease_expires_at = :now + :lease_duration
 WHERE id = :id AND state = 'ready' AND queue = :queue
-    AND NOT EXISTS (SELECT 1 FROM holdfast_queue AS queue WHERE queue.name = :queue AND queue.paused)
+    AND priority >= coalesce(
+        (SELECT {least_priority} FROM holdfast_queue AS queue WHERE queue.name = :queue), -2147483648)
     AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
 RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint, kind_version

@@ -31,9 +31,9 @@ json_each(:leases) AS lease CROSS JOIN holdfast_live AS live ON live.id = CAST(l
 NOT (kinds.key = 'command' AND queues.value IN (SELECT value FROM json_each(:autoscaled)))
 
 -- fragment: may_begin
--- The condition on a ready job to begin now. A poison suspect of level 2 or 3 waits while its level has no room, and a
+-- The condition on a ready job to begin now; in a paused queue only one of the highest priority may. A poison suspect of level 2 or 3 waits while its level has no room, and a
 -- job whose lost run goes on in this worker waits for its end. They hold up no other job.
-(losses < 2 OR (losses = 2 AND :few > 0) OR (losses = 3 AND :alone > 0))
+priority >= lane.least AND (losses < 2 OR (losses = 2 AND :few > 0) OR (losses = 3 AND :alone > 0))
     AND id NOT IN (SELECT value FROM json_each(:unfinished))
 
 -- fragment: claim_best
@@ -70,12 +70,11 @@ RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, prior
 -- are left out: claim_limited serves them.
 WITH lane AS MATERIALIZED (     -- slot_only: jobs of this kind are never prefetched
     SELECT queues.value AS queue, kinds.key AS kind, readers.name AS reader,
-        NOT (kinds.value->>'short') AS slot_only
-    FROM json_each(:queues) AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
-    WHERE {lane_of_worker} AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch) AND NOT EXISTS (
-        SELECT 1 FROM holdfast_queue AS queue
-        WHERE queue.name = queues.value
-            AND (queue.paused OR queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL))
+        NOT (kinds.value->>'short') AS slot_only, {least_priority} AS least
+    FROM json_each(:queues) AS queues LEFT JOIN holdfast_queue AS queue ON queue.name = queues.value
+    CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
+    WHERE {lane_of_worker} AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
+        AND queue.run_limit IS NULL AND queue.worker_limit IS NULL
 ), best AS MATERIALIZED (       -- the first ready jobs over all lanes
     SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
         lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only
@@ -91,6 +90,7 @@ WITH lane AS MATERIALIZED (     -- slot_only: jobs of this kind are never prefet
 -- Claim from all queues, up to the free slots of limited ones. The caller holds their locks (lock_limited_queues).
 WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the global and the per-worker limit
     SELECT queues.value, queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL AS limited,
+        {least_priority} AS least,
         max(0, min(
             coalesce(queue.run_limit - (
                 SELECT count(*) FROM holdfast_live AS live
@@ -101,9 +101,9 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
                 :free + :ahead)
         )) AS slots
     FROM json_each(:queues) AS queues LEFT JOIN holdfast_queue AS queue ON queue.name = queues.value
-    WHERE queue.paused IS NOT 1 AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
 ), lane AS MATERIALIZED (           -- jobs of limited queues are never prefetched
-    SELECT queues.value AS queue, kinds.key AS kind, readers.name AS reader, queues.slots,
+    SELECT queues.value AS queue, kinds.key AS kind, readers.name AS reader, queues.slots, queues.least,
         queues.limited OR NOT (kinds.value->>'short') AS slot_only
     FROM capacity AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
     WHERE {lane_of_worker} AND queues.slots > 0

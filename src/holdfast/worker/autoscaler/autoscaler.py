@@ -24,6 +24,7 @@ from holdfast.domain.fleet.autoscaler import (
 )
 from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import EndReason, JobId, OnLost
+from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
 from holdfast.domain.quantities import format_size
 from holdfast.errors import StoreBusy, StoreUnavailable
@@ -85,13 +86,14 @@ class Autoscaler:
             return None
         for queue in sorted(self.queues.values(), key=lambda queue: queue.admitted_at):
             queue.admitted_at = clock.now()
-            free = not queue.paused and self._running(queue) < queue.slots.count
-            if free and (run := self._admit(queue)) is not None:
+            if self._running(queue) < queue.slots.count and (run := self._admit(queue)) is not None:
                 return run
         return None
 
     def _admit(self, queue: ScaledQueue) -> Run | None:
         line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window, build=self._build)
+        if queue.paused:
+            line = [command for command in line if command.priority == HIGHEST_PRIORITY]
         running = self._all_running()
         choice = queue.choose(self._candidates(line), running, self._host.room(running))
         if choice is None:
