@@ -13,7 +13,8 @@ from msgspec import Struct
 from holdfast.admin.views.masking import values_of
 from holdfast.client.batches.report import UnitLine, unit_line
 from holdfast.domain.access.masking import mask_cut, mask_json, mask_text
-from holdfast.domain.batches.batch import Batch, FailureGroup, Summary, failure_groups, summarise
+from holdfast.domain.batches.batch import Batch, Summary, summarise
+from holdfast.domain.batches.failures import FailureGroup, failure_groups
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
 from holdfast.store.batches.queries import BatchStatus, UnitError

@@ -15,13 +15,12 @@ from holdfast.domain.batches.batch import (
     AbortedBy,
     Batch,
     BatchState,
-    FailureGroup,
     LeftBy,
     Summary,
     exit_code,
-    failure_groups,
     summarise,
 )
+from holdfast.domain.batches.failures import FailureGroup, failure_groups
 from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.quantities import format_rate, format_short_duration
 from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, ServiceRunning, StoreStopped

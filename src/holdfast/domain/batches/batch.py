@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NewType
@@ -11,9 +11,8 @@ from typing import Any, NewType
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.unit import Counters, UnitOutcome
+from holdfast.domain.batches.unit import Counters
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
-from holdfast.domain.jobs.error_clusters import SeenError, cluster_errors
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.retry_curve import Curve
@@ -78,7 +77,7 @@ _EXIT_CODES: dict[AbortedBy | None, int] = {
 class Batch(Struct, frozen=True):
     """A batch as the store keeps it. *run_number* counts its runs; *version* and *inputs* are checked for drift.
 
-    *failures* is JSON: the failures for which a breaker stopped the last run, grouped (:class:`FailureGroup`).
+    *failures* is JSON: the failures for which a breaker stopped the last run, grouped.
     """
 
     id: BatchId
@@ -102,25 +101,6 @@ class Batch(Struct, frozen=True):
     started_at: datetime | None
     finished_at: datetime | None
     failures: str | None = None
-
-
-class FailureGroup(Struct, frozen=True):
-    """Failures of units whose errors differ only in numbers and names. *key* and *error* are those of one of them."""
-
-    count: int
-    error: str
-    key: str
-
-
-def group_failures(kind: str, outcomes: Iterable[UnitOutcome]) -> list[FailureGroup]:
-    """Group the failures of units; the largest group is the first."""
-    clusters = cluster_errors(SeenError(each.key, kind, each.error or "") for each in outcomes)
-    return [FailureGroup(each.count, each.sample, each.newest) for each in clusters]
-
-
-def failure_groups(batch: Batch) -> list[FailureGroup]:
-    """The failures that stopped the last run of a batch."""
-    return [] if batch.failures is None else msgspec.json.decode(batch.failures, type=list[FailureGroup])
 
 
 class LeftBy(StrEnum):

@@ -182,9 +182,9 @@ def _put_ends(run: BatchRun, ends: Sequence[UnitOutcome], *, fresh: bool) -> Ope
     if fresh:
         yield _appended(run, ends)
     else:
-        table = Rows(**columns_of(ends, **_COLUMNS), poison_suspect=[False] * len(ends))
-        values = {"batch_id": run.batch.id, "run_number": run.batch.run_number}
-        known: list[_KnownUnit] = yield query("write_units", _KnownUnit, unit=table, **values)
+        table = columns_of(ends, **(_BRIEF_COLUMNS if all(map(_is_brief, ends)) else _COLUMNS))
+        values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "keys": table["key"]}
+        known: list[_KnownUnit] = yield query("write_units", _KnownUnit, unit=Rows(**table), **values)
         before = {unit.key: unit.state for unit in known}
         discarded = frozenset(unit.key for unit in known if unit.state not in RUNNABLE_UNITS)
         ends = [end for end in ends if end.key not in discarded] if discarded else ends

@@ -199,9 +199,9 @@ def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
     doubtful = [unit for unit in units if unit.state is UnitState.IN_DOUBT]
     killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
     if killers:
-        yield query(
-            "write_units", batch_id=holding.batch_id, run_number=holding.run_number, unit=_failed_columns(killers)
-        )
+        table = _failed_columns(killers)
+        values = {"run_number": holding.run_number, "keys": table.columns["key"], "unit": table}
+        yield query("write_units", batch_id=holding.batch_id, **values)
     changed = {"failed": len(killers) - sum(unit.key in failed for unit in doubtful), "in_doubt": len(doubtful)}
     yield from count(holding.batch_id, holding.job_id, changed)
     # A counter of its own shows other holders that units have rows which they did not write: check_batch_shared.

@@ -4,9 +4,6 @@
 -- Write outcomes of units and return the state that each known unit had before. A unit that has finished stays as it is.
 -- The caller holds the lock of the batch, so no state changes between the read and the write.
 WITH known AS (     -- read from the snapshot before the write
-    -- planner: an array of keys is looked up in the primary key; a join could scan the ledger.
-    SELECT key, state FROM holdfast.unit
-    WHERE batch_id = :batch_id
-        AND key = ANY(ARRAY(SELECT key FROM jsonb_to_recordset(:unit::jsonb) AS outcome (key text)))
+    SELECT key, state FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
 ), written AS ({upsert_units})
 SELECT key, state FROM known

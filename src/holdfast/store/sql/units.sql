@@ -10,10 +10,11 @@ key, position, state, run_number, attempts, crashes, poison_suspect, NULL AS lab
     CASE WHEN error IS NOT NULL THEN '' END AS error, NULL AS data, NULL::bigint AS duration_ms, last_run
 
 -- fragment: upsert_units
+-- Columns that no outcome needs may be missing.
 INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number, attempts, crashes, poison_suspect,
     label, warning, error, data, duration_ms, last_run)
-SELECT :batch_id, key, position, state, :run_number, attempts, crashes, poison_suspect, label, warning, error,
-    data::json, duration_ms, :run_number
+SELECT :batch_id, key, position, state, :run_number, attempts, coalesce(crashes, 0), coalesce(poison_suspect, false),
+    label, warning, error, data::json, duration_ms, :run_number
 FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, position bigint, state text, attempts integer, crashes integer,
     poison_suspect boolean, label text, warning text, error text, data text, duration_ms bigint) WHERE true
 ON CONFLICT (batch_id, key) DO UPDATE SET position = excluded.position, state = excluded.state,

@@ -10,7 +10,8 @@ from datetime import timedelta
 import msgspec
 from msgspec import Struct, structs
 
-from holdfast.domain.batches.batch import BREAKERS, AbortedBy, Breaker, FailureLimits, group_failures
+from holdfast.domain.batches.batch import BREAKERS, AbortedBy, Breaker, FailureLimits
+from holdfast.domain.batches.failures import group_failures
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.store import Store
 from holdfast.store.batches.ledger import Flushed, NextUnits
