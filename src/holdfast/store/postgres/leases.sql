@@ -154,13 +154,13 @@ WITH capacity AS (          -- free places of the queue (NULL without a limit), 
     SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader, queues.room, queues.jobs
     FROM capacity AS queues CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
     CROSS JOIN {readers} AS readers (name)
-), candidate AS (           -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready
+), ranked_in_queue AS (           -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready
     SELECT first.id, lane.queue, first.priority, first.due_at, lane.room, lane.jobs, row_number() OVER (
         PARTITION BY lane.queue ORDER BY first.priority DESC, first.due_at, first.id) AS place
     FROM lane CROSS JOIN LATERAL ({next_in_lane} LIMIT least(lane.jobs, :limit::bigint)) AS first
 )
-SELECT queue, priority, (SELECT label FROM holdfast.job WHERE job.id = candidate.id) AS label, room
-FROM candidate WHERE place <= jobs ORDER BY priority DESC, due_at, id LIMIT :limit::bigint
+SELECT queue, priority, (SELECT label FROM holdfast.job WHERE job.id = ranked_in_queue.id) AS label, room
+FROM ranked_in_queue WHERE place <= jobs ORDER BY priority DESC, due_at, id LIMIT :limit::bigint
 
 -- name: read_requests
 -- Read the requests for a holder whose leases need no renewal yet.

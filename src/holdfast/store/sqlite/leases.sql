@@ -142,7 +142,7 @@ WITH capacity AS MATERIALIZED (     -- free places of the queue (NULL without a 
         coalesce(queues.room + coalesce(
             (SELECT shards.value->>'count' FROM json_each(:shards) AS shards WHERE shards.key = queues.name), 0), :limit) AS jobs
     FROM capacity AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
-), candidate AS (
+), ranked_in_queue AS (
     SELECT first.id, lane.queue, first.priority, first.due_at, lane.room, lane.jobs, row_number() OVER (
         PARTITION BY lane.queue ORDER BY first.priority DESC, first.due_at, first.id) AS place
     FROM lane CROSS JOIN holdfast_live AS first
@@ -151,8 +151,8 @@ WITH capacity AS MATERIALIZED (     -- free places of the queue (NULL without a 
         WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader AND {may_begin}
         ORDER BY priority DESC, due_at, id LIMIT :limit)
 )
-SELECT queue, priority, (SELECT label FROM holdfast_job AS job WHERE job.id = candidate.id) AS label, room
-FROM candidate WHERE place <= jobs ORDER BY priority DESC, due_at, id LIMIT :limit
+SELECT queue, priority, (SELECT label FROM holdfast_job AS job WHERE job.id = ranked_in_queue.id) AS label, room
+FROM ranked_in_queue WHERE place <= jobs ORDER BY priority DESC, due_at, id LIMIT :limit
 
 -- name: read_requests
 -- Read the requests for a holder whose leases need no renewal yet.
