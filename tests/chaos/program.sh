@@ -10,7 +10,7 @@ name=$1
 file=$2/program-$$-$(tr -dc a-z0-9 </dev/urandom | head -c 6).ndjson
 tell program invoke 1
 beat=1
-while [ "$beat" -lt 5 ] || [ -n "$3" ] && [ ! -e "$2/$3" ]; do
+while [ "$beat" -lt 5 ] || { [ -n "$3" ] && [ ! -e "$2/$3" ]; }; do
     beat=$((beat + 1))
     sleep 0.03
     tell beat ok "$beat"
