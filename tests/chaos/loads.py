@@ -172,9 +172,10 @@ class Client:
     def _program(self) -> None:
         self.add_program()
 
-    def add_program(self, *, queue: str = "default", beats: int = 5) -> None:
+    def add_program(self, *, queue: str = "default", until: str = "") -> None:
+        """*until*: the name of the file that ends it, in the folder of the history."""
         name = self._name()
-        words = (str(PROGRAM), name, str(kinds.folder()), str(beats))
+        words = (str(PROGRAM), name, str(kinds.folder()), until)
         command = Command(argv=words, cwd="/", env={"CHAOS_NAME": name, "PATH": "/usr/bin:/bin"})
         request = NewJob(
             kind=COMMAND,

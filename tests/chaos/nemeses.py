@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -15,9 +16,10 @@ import psutil
 
 from holdfast.errors import HoldfastError
 from tests.chaos import kinds
+from tests.chaos.loads import PROGRAM
 from tests.chaos.sites import SqliteSite
 from tests.chaos.world import World
-from tests.support.processes import Child
+from tests.support.processes import Child, gone
 
 
 class Nemesis:
@@ -102,27 +104,45 @@ class Pauses(Nemesis):
 class StoppedWorkers(Nemesis):
     """SIGSTOP of most workers while their measured programs run on: supervisors must end these with their leases."""
 
-    unit = "stopped workers"
+    unit = "programs of stopped workers"
     every = 0.5
     shape = MappingProxyType({"workers": 4, "slots": 4, "every": 0.1, "measured": True})
+    #: The file that ends the programs, and how long after the lease a busy machine may need to end them.
+    enough, patience = "enough", 20.0
+
+    def __init__(self) -> None:
+        self._added = 0
 
     def strike(self, world: World) -> int:
-        with suppress(HoldfastError):
-            for _ in range(6):
-                world.client.add_program(queue=kinds.MEASURED, beats=100)
-        world.rest(1.0)
+        while self._added < 2 * len(world.workers):
+            with suppress(HoldfastError):
+                world.client.add_program(queue=kinds.MEASURED, until=self.enough)
+                self._added += 1
+        world.rest(1.5)
         chosen = world.random.sample(world.workers, len(world.workers) - 1)
         for worker in chosen:
             worker.signal(signal.SIGSTOP)
-        world.rest(kinds.LEASE * world.random.uniform(1.5, 3.0))
+        programs = [pid for worker in chosen for pid in _programs_below(worker.pid)]
+        world.rest(kinds.LEASE * 1.2)
+        until = time.monotonic() + self.patience
+        while (left := [pid for pid in programs if not gone(pid)]) and time.monotonic() < until:
+            world.rest(0.1)
+        world.outliving += [f"program {pid} of a stopped worker" for pid in left]
         for worker in chosen:
             worker.resume()
         world.tend()
-        return len(chosen)
+        return len(programs)
 
     def heal(self, world: World) -> None:
+        (world.folder / self.enough).touch()
         for worker in world.workers:
             worker.resume()
+
+
+def _programs_below(pid: int) -> list[int]:
+    with suppress(psutil.Error):
+        return [each.pid for each in psutil.Process(pid).children(recursive=True) if str(PROGRAM) in each.cmdline()]
+    return []
 
 
 class Clocks(Nemesis):

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A program under test: it tells the history that it is alive, four times, and that it has come to its end.
-# $3 is the number of its last beat; without it, five.
+# If there is a $3, it lives until there is a file of that name in the folder.
 # The clock of /proc/uptime is the one that all processes share; $1 is its name, $2 the folder of the history.
 tell() {
     read -r up _ </proc/uptime
@@ -10,7 +10,7 @@ name=$1
 file=$2/program-$$-$(tr -dc a-z0-9 </dev/urandom | head -c 6).ndjson
 tell program invoke 1
 beat=1
-while [ "$beat" -lt "${3:-5}" ]; do
+while [ "$beat" -lt 5 ] || { [ -n "$3" ] && [ ! -e "$2/$3" ]; }; do
     beat=$((beat + 1))
     sleep 0.03
     tell beat ok "$beat"

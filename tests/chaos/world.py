@@ -118,6 +118,8 @@ class World:
         self.versions = [1, 2]
         #: Workers of a steady world that ended nevertheless.
         self.fallen: list[str] = []
+        #: Programs that ran on after the lease of their stopped worker.
+        self.outliving: list[str] = []
         #: Keep the history, for somebody to look at.
         self.kept = False
         self._driving: list[str] = []
@@ -134,7 +136,7 @@ class World:
                 kinds.app.use(self.site.url, stepped_store(self.site.url))
         kinds.app.queues.set_limits(kinds.NARROW, limit=kinds.LIMIT)
         if self.shape.measured:
-            kinds.app.store.autoscaler.set_bounds(kinds.MEASURED, Bounds(2, 4))
+            kinds.app.store.autoscaler.set_bounds(kinds.MEASURED, Bounds(2, 2))
         audit.install(self.site)
         run_times = {"every": self.shape.every, "longest": self.shape.longest, "heavy": self.shape.heavy}
         self.client = loads.Client(kinds.recorder(), self.site, self._seed, **run_times)
@@ -220,7 +222,7 @@ class World:
         pids = [pid for process in self._processes() for pid in _tree(process.pid)]
         for process in self._processes():
             process.kill()
-        survivors = self._survivors(pids)
+        survivors = [*self.outliving, *self._survivors(pids)]
         facts = audit.read_facts(
             self.site,
             tx_kinds=kinds.TX_KINDS,

@@ -27,7 +27,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-COPIED = ("src", "tests", "pyproject.toml")
+COPIED = ("src", "tests", "docs", "pyproject.toml")
 #: A harness that has not found the bug by then, in seconds, does not find it.
 PATIENCE = 240
 #: How long a test of the harness waits for what the bug keeps from coming, in seconds.

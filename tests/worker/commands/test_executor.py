@@ -357,6 +357,27 @@ def test_the_next_worker_kills_the_commands_of_a_killed_worker_and_supervisor(ap
         wait_until(lambda: all(gone(pid) for pid in left))
 
 
+def test_a_command_is_gone_before_another_worker_runs_it_again(app, add, real_database, tmp_path):
+    """I16: its worker and its supervisor were killed, and the next worker has a supervisor already."""
+    code = "if [ -e first ]; then kill -0 $(cat first); echo $? > second; else echo $$ > first; exec sleep 600; fi"
+    child = Child(work, real_database.url, str(tmp_path))
+    child.hear()
+    job_id = add("sh", "-c", code, max_attempts=2, retry='{"steps": [0.0], "jitter": 0.0}')
+    wait_until(lambda: (tmp_path / "first").exists() and (tmp_path / "first").read_text())
+    own = supervisors(child.pid)
+    child.pause()
+    with app.worker(poll=0.05, grace=0.2):
+        other = add("true")
+        wait_until(lambda: app.views.get(other).state is State.DONE)
+        os.kill(int((tmp_path / "first").read_text()), 0)
+        for supervisor in own:
+            supervisor.kill()
+        child.kill()
+        child.end()
+        wait_until(lambda: app.views.get(job_id).state is State.DONE)
+    assert (tmp_path / "second").read_text() == "1\n", "I16 is broken: the program runs twice at a time"
+
+
 def test_a_command_that_ignores_the_request_is_killed(app, add, tmp_path):
     job_id = add("sh", "-c", "trap '' TERM; touch begun; while :; do sleep 0.05; done")
     with app.worker(poll=0.05, heartbeat=0.2):

@@ -61,13 +61,11 @@ def test_a_supervisor_that_nobody_has_collected_is_gone():
 def test_a_number_that_is_used_again_is_another_process():
     """K23: the supervisor is gone, though a process has its number."""
     own = ProcessId.of(os.getpid())
-    reused = ProcessId(own.pid, own.started - 1)
-    with sleeper(ChildId(reused, pid_namespace(), "x")) as process:
+    child = ChildId(ProcessId(own.pid, own.started - 1), pid_namespace(), "x")
+    assert child.is_abandoned(), "K23 is broken: the start time does not count"
+    with sleeper(child) as process:
         kill_abandoned()
-        try:
-            wait_until(lambda: gone(process.pid))
-        except AssertionError:
-            raise AssertionError("K23 is broken: the start time does not count") from None
+        assert wait_until(lambda: gone(process.pid))
 
 
 @pytest.mark.parametrize("value", ["", "x", "1:2:3", "::", "1:2:three:x", "99999999999999999999:1:{namespace}:x"])

@@ -35,6 +35,7 @@ from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.commands.caps import NOT_ENFORCED, WATCH, enforcer_here
+from holdfast.worker.commands.kernel import kill_abandoned
 from holdfast.worker.commands.output import MAX_BYTES, TAIL_BYTES, AttemptLog
 from holdfast.worker.executors.channel import CANNOT_START, ProcessExited, StartProcess
 from holdfast.worker.executors.children import SupervisorClient
@@ -163,6 +164,8 @@ class CommandExecutor(SlotExecutor):
         message = StartProcess(list(command.argv), command=True, cwd=command.cwd, env=env, measured=run.measured)
         caps = {"memory": command.memory, "cpus": command.cpus, "require_cap": command.require_cap}
         message = structs.replace(message, **caps, until=run.lease_expires_at)
+        if lease.token > 1:
+            kill_abandoned()  # its last worker may have been killed with its supervisor, and the program not
         reading, writing = os.pipe()
         try:
             name = self._supervisor.start_process(message, writing, stdin=self._stdin)

@@ -17,7 +17,7 @@ from msgspec import Struct
 #: Every child of a supervisor has it, and every descendant inherits it.
 CHILD_VARIABLE = "HOLDFAST_CHILD"
 #: States of a process that has ended.
-_ENDED = (b"Z", b"X")
+_EXITED = (b"Z", b"X")
 
 
 class ProcessId(Struct, frozen=True):
@@ -43,7 +43,7 @@ class ProcessId(Struct, frozen=True):
         stat = _state_and_start(self.pid)
         if stat is None:
             return False
-        return stat[0] in _ENDED or (self.started is not None and stat[1] != self.started)
+        return stat[0] in _EXITED or (self.started is not None and stat[1] != self.started)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to this process, and never to a later one with its number."""

@@ -155,7 +155,7 @@ def kill_orphans(living: Mapping[str, int]) -> bool:
     return killed
 
 
-def has_ended(pid: int) -> bool | None:
+def has_exited(pid: int) -> bool | None:
     """Whether a child of this process has ended; None: the system cannot tell without collecting it.
 
     Its status is kept, and its number is not used again.
@@ -171,10 +171,10 @@ def has_ended(pid: int) -> bool | None:
 def reap_orphans(children: Collection[int]) -> None:
     """Collect the orphans that have ended, up to the first of *children* that has: its status is left for its owner."""
     with suppress(ChildProcessError, AttributeError):  # without waitid there is no subreaper either
-        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            if ended.si_pid in children:
+        while (exited := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if exited.si_pid in children:
                 return
-            os.waitpid(ended.si_pid, 0)
+            os.waitpid(exited.si_pid, 0)
 
 
 def _send(pids: Iterable[int], number: signal.Signals) -> None:

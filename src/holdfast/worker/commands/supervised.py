@@ -63,11 +63,11 @@ class Supervised:
 
     def collect(self) -> tuple[int, float | None] | None:
         """The exit status and processor seconds, after the rest of the session was killed; None while it runs."""
-        ended = kernel.has_ended(self.pid)
-        if ended:
+        exited = kernel.has_exited(self.pid)
+        if exited:
             self._signal_session(signal.SIGKILL)  # its number is ours until it is collected
-        status = None if ended is False else self._wait()
-        if ended is None and status is not None:
+        status = None if exited is False else self._wait()
+        if exited is None and status is not None:
             self._signal_session(signal.SIGKILL)
         return status
 
