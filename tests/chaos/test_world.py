@@ -40,3 +40,9 @@ def test_nothing_is_broken(site):
     """Kills and pauses past the lease, with writers that contend for the file, or answers that are lost, all at once."""
     third = "storms" if site.name == "sqlite" else "answers"
     strike(site, ("kills", "pauses", third), seed=11, count=4)
+
+
+def test_hung_providers_delay_no_plain_plan(site):
+    """V1, V2: scope functions that hang, raise or are slow, with kills of planners, beside plain schedules."""
+    outcome = strike(site, ("providers",), seed=5, count=24, heavy=False, drivers=False)
+    assert outcome.figures["plans"] > 0
