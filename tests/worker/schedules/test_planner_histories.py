@@ -100,7 +100,7 @@ class History:
             self.spans[-1].definition = after
         for time in self.new_skips("edited", before.rule()):
             lost = time + before.delay > now and after.rule().next_after(time - MICROSECOND) == time
-            assert not lost, f"the edit lost the plan of {time}, which waited for its delay"
+            assert not lost, f"V3 is broken: the edit lost {time}, which waited for its delay"
 
     def pause(self):
         self.app.schedules.pause(NAME)
@@ -109,7 +109,7 @@ class History:
         now, definition = self.clock.now(), self.definition
         self.app.schedules.resume(NAME)
         for time in self.new_skips("paused", definition.rule()):
-            assert time + definition.delay <= now, f"the pause lost the plan of {time}, which waited for its delay"
+            assert time + definition.delay <= now, f"V3 is broken: the pause lost {time}, which waited for its delay"
 
     def remove(self):
         self.spans[-1].until = self.clock.now()
@@ -139,7 +139,7 @@ class History:
         fired = {each.time for each in self.store.plans.history(NAME, limit=100_000)}
         skips = self.store.plans.skips(NAME, limit=100_000)
         jobs = Counter(msgspec.json.decode(job.payload)["plan"]["time"] for job in self.app.views.all(holdfast.Selector()))
-        assert max(jobs.values(), default=1) == 1, f"fired more than once: {jobs.most_common(3)}"
+        assert max(jobs.values(), default=1) == 1, f"I7 is broken: fired more than once: {jobs.most_common(3)}"
         assert len(jobs) == len(fired)
         for span in self.spans:
             for time in span.times(self.clock.now()):
@@ -148,12 +148,12 @@ class History:
 
     def check_undecided(self, span, time):
         if span.decided_until is not None:
-            assert time > span.decided_until, f"the plan of {time} was lost before the schedule was deleted"
+            assert time > span.decided_until, f"I7 is broken: {time} was lost before the deletion"
             return
         schedule = self.store.schedules.get(NAME)
-        assert time > schedule.cursor, f"the plan of {time} was neither fired nor skipped"
+        assert time > schedule.cursor, f"I7 is broken: {time} was neither fired nor skipped"
         waits = time + schedule.defined.delay > self.clock.now()
-        assert schedule.paused or waits, f"the plan of {time} is due, and no planner decides it"
+        assert schedule.paused or waits, f"I7 is broken: {time} is due, and no planner decides it"
 
 
 @pytest.mark.parametrize("seed", range(12))
