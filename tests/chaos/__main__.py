@@ -37,6 +37,7 @@ FULL = {
     "saturation": 300,
     "outages": 100,
     "deploys": 300,
+    "providers": 300,
 }
 
 

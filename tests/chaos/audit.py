@@ -229,7 +229,7 @@ def _schedules(database: Database) -> list[Schedule]:
         f"SELECT name, CAST(definition AS text), {_seconds(database, 'cursor')} FROM holdfast.schedule"
     ):
         known = load_definition(definition)
-        if known.every is not None:
+        if known.every is not None and known.provider is None:
             every = int(known.every.total_seconds())
             last = None if cursor is None else int(cursor) // every * every
             found.append(Schedule(name=name, every=every, cursor=last, scopes=known.scopes or ("global",)))

@@ -250,8 +250,10 @@ def attempts_stay_within_limits(_: History, facts: Facts) -> Iterator[str]:
             yield f"job {job.id} was given up after {job.attempts} attempts of {job.max_attempts}"
 
 
-def nothing_waits_in_vain(_: History, facts: Facts) -> Iterator[str]:
-    """I11: with workers that are free, everything comes to its end."""
+def nothing_waits_in_vain(history: History, facts: Facts) -> Iterator[str]:
+    """I11: with workers that are free, everything comes to its end, and plans are decided in time."""
+    for op in history.told("late plan"):
+        yield f"a plan of {op.facts['schedule']} was decided {op.facts['seconds']} s after its time"
     for what, why in facts.stuck.items():
         yield f"{f'job {what}' if isinstance(what, int) else what} did not come to its end: {why}"
 

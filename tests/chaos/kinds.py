@@ -221,6 +221,28 @@ def planned(plan: holdfast.Plan, me: holdfast.Context) -> dict[str, int]:
         return {"token": me.token}
 
 
+@app.scopes()
+def hanging() -> list[str]:
+    NEVER.wait(3600)
+    return []
+
+
+@app.scopes()
+def raising() -> list[str]:
+    raise ValueError("nobody knows the tenants")
+
+
+@app.scopes()
+def slow_to_tell() -> list[str]:
+    NEVER.wait(os.getpid() % 7 * 0.3)
+    return ["one", "two"]
+
+
+@app.scopes()
+def quick_to_tell() -> list[str]:
+    return ["one", "two"]
+
+
 def _made(key: int, run: str, unit: holdfast.Unit) -> None:
     with recorder().running("unit", unit=unit.idempotency_key, batch=run, key=key):
         if key % 17 == 3 and unit.attempt == 1:

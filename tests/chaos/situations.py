@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NoSuchSchedule
 from tests.chaos import kinds
 from tests.chaos.nemeses import NEMESES as KILLERS
 from tests.chaos.nemeses import Nemesis
@@ -197,8 +197,50 @@ class Deploys(Nemesis):
             worker.signal(signal.SIGTERM)
 
 
+class HungProviders(Nemesis):
+    """Schedules whose scope functions hang, raise or are slow, beside plain ones; planners are killed.
+
+    Every plain plan fires once, and in time.
+    """
+
+    unit = "schedules with a provider"
+    every = 0.5
+    shape = MappingProxyType({"workers": 3, "slots": 4, "every": 0.1, "heavy": False, "drivers": False})
+    #: Seconds in which a plain plan must be decided, with planners that are killed and started again.
+    in_time = 30.0
+
+    def __init__(self) -> None:
+        self._made: list[str] = []
+
+    def strike(self, world: World) -> int:
+        with suppress(HoldfastError):
+            provider = world.random.choice(["hanging", "hanging", "hanging", "raising", "slow_to_tell", "quick_to_tell"])
+            self._make(f"{provider} {len(self._made)}", "every 5s", scopes=provider)
+            if len(self._made) < 20:
+                self._make(f"plain {len(self._made)}", "every 2s", overlap="allow")
+        if world.random.random() < 0.3:
+            world.random.choice(world.workers).signal(signal.SIGKILL)
+            world.tend()
+        return 1
+
+    def _make(self, name: str, expression: str, **options: Any) -> None:
+        self._made.append(name)
+        kinds.app.schedules.create(name, "planned", expression, catch_up="every", **options)
+
+    def heal(self, world: World) -> None:
+        for name in self._made:
+            with suppress(NoSuchSchedule):
+                kinds.app.schedules.pause(name)
+        seconds = "(decided_at - time) / 1e6" if isinstance(world.site, SqliteSite) else "extract(epoch FROM decided_at - time)"
+        late = f"SELECT schedule, {seconds} FROM holdfast.plan WHERE schedule LIKE 'plain %' AND origin = 'due'"
+        for name, waited in world.site.execute(late):
+            if waited > self.in_time:
+                kinds.recorder().tell("late plan", schedule=name, seconds=round(float(waited), 1))
+
+
 NEMESES: dict[str, Callable[[], Nemesis]] = {
     **KILLERS,
+    "providers": HungProviders,
     "transactions": Transactions,
     "forks": Forks,
     "saturation": Saturation,

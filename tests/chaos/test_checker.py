@@ -291,6 +291,12 @@ def test_i11_a_job_that_waits_in_vain(ops, recorder):
     assert broken(ops, Facts(jobs={1: named(1, state="ready")}, stuck={1: "nobody claims it"})) == {"I11"}
 
 
+def test_i11_a_plan_that_is_decided_late(ops, recorder):
+    """V1, V2: planners were there, and were held up by others' scope functions."""
+    recorder.tell("late plan", schedule="plain", seconds=90.0)
+    assert broken(ops, Facts()) == {"I11"}
+
+
 def test_i12_a_start_in_a_paused_queue(ops, recorder):
     """It was claimed after the pause was answered and before the resume was asked for."""
     enqueued(recorder, 1)

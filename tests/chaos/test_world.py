@@ -45,3 +45,9 @@ def test_nothing_is_broken(site):
 def test_nothing_outlives_stopped_workers(site):
     """K71: supervisors do not wait for workers that do not read; programs of autoscaled queues end with their leases."""
     strike(site, ("stopped",), seed=5, count=4, every=0.2, measured=True, drivers=False)
+
+
+def test_hung_providers_delay_no_plain_plan(site):
+    """V1, V2: scope functions that hang, raise or are slow, with kills of planners, beside plain schedules."""
+    outcome = strike(site, ("providers",), seed=5, count=24, heavy=False, drivers=False)
+    assert outcome.figures["plans"] > 0

@@ -40,7 +40,7 @@ def test_a_new_schedule_starts_from_its_creation(store, clock):
     assert (made.next_at, made.condition, made.actor) == (START, Condition.ACTIVE, "ada")
     assert list(due(store)) == ["five"]
     yearly = make(store, "yearly", Definition(kind="mail", cron="0 0 1 6 *"))
-    assert yearly.next_at == START.replace(month=6, hour=0)
+    assert yearly.next_at == START.replace(month=6, hour=0), "V4 is broken: a new schedule fires a past plan"
     clock.advance(minutes=1)
     assert make(store, "later").next_at == START + 5 * MINUTE
 
@@ -94,7 +94,7 @@ def test_a_schedule_that_is_created_again_repeats_no_plan(store):
     take(store, step(make(store), fire(0)))
     store.schedules.delete("five")
     again = make(store, definition=structs.replace(EVERY, start=START - timedelta(hours=1)))
-    assert take(store, step(again, fire(-5), fire(0))).fired == 1
+    assert take(store, step(again, fire(-5), fire(0))).fired == 1, "V3 is broken: a plan was repeated"
     assert len(store.views.page(Selector()).jobs) == 2
 
 
@@ -103,7 +103,7 @@ def test_a_decision_about_a_deleted_schedule_does_not_fit_its_successor(store):
     seen = make(store)
     store.schedules.delete("five")
     make(store, definition=SEVEN)
-    assert take(store, step(seen, fire(0))).moved == []
+    assert take(store, step(seen, fire(0))).moved == [], "V3 is broken: a decision was applied to another schedule"
     assert store.plans.history("five") == []
 
 
@@ -192,7 +192,7 @@ def test_a_pause_keeps_plans_that_wait_for_their_delay(store, clock):
     store.schedules.pause("five", actor="ada")
     clock.advance(minutes=2)
     resumed = store.schedules.resume("five", actor="ada")
-    assert resumed.next_at == START + 27 * MINUTE
+    assert resumed.next_at == START + 27 * MINUTE, "V3 is broken: a pause lost a plan that waited for its delay"
     assert [(skip.first, skip.last) for skip in store.plans.skips("five")] == [(START + 10 * MINUTE,) * 2]
 
 
