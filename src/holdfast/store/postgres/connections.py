@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -42,15 +43,20 @@ class FormerPrimaryError(psycopg.OperationalError):
     """Only a server is reachable that was the primary before a failover which this process has seen."""
 
 
-#: All connections of this process.
-_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+#: All connections of this process, and when they were opened, by the monotonic clock.
+_OPEN: weakref.WeakKeyDictionary[Connection, float] = weakref.WeakKeyDictionary()
 
 
 def connect(url: str, **options: Any) -> Connection:
     """Open a connection, of which a forked child keeps no copy."""
     connection = psycopg.connect(url, **options)
-    _OPEN.add(connection)
+    _OPEN[connection] = time.monotonic()
     return connection
+
+
+def opened_at(connection: Connection) -> float:
+    """When a connection was opened, by the monotonic clock."""
+    return _OPEN[connection]
 
 
 def _cut_inherited() -> None:
