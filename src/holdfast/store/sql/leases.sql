@@ -9,7 +9,8 @@ live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_att
 -- name: lock_limited_queues
 -- Lock the queues that have a limit, in name order, so that claims on them run one after another.
 SELECT name FROM holdfast.queue
-WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) ORDER BY name FOR UPDATE
+WHERE {queue_lock_wait} AND name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL)
+ORDER BY name FOR UPDATE
 
 -- name: find_limited_queue
 -- Find out whether one of these queues has a limit.
