@@ -34,9 +34,9 @@ _DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable
 #: The server has rolled the transaction back because of another one.
 _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
 #: The server has ended the session because its transaction took too long: this process was stopped for a while.
-_ENDED = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
+_TIMED_OUT = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 #: A server refuses writes for a short time around its promotion.
-_TEMPORARY = (*_CONFLICTS, *_ENDED, errors.ReadOnlySqlTransaction)
+_TEMPORARY = (*_CONFLICTS, *_TIMED_OUT, errors.ReadOnlySqlTransaction)
 
 
 class FormerPrimaryError(psycopg.OperationalError):
@@ -148,7 +148,11 @@ _TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[HoldfastError],
     ),
     ((psycopg.DataError,), InvalidInput, "the database cannot keep this"),
     ((FormerPrimaryError,), FormerPrimary, "this server no longer has the store"),
-    ((psycopg.OperationalError, psycopg.InterfaceError, *_ENDED), StoreUnavailable, "the database does not answer"),
+    (
+        (psycopg.OperationalError, psycopg.InterfaceError, *_TIMED_OUT),
+        StoreUnavailable,
+        "the database does not answer",
+    ),
 )
 
 
