@@ -12,7 +12,8 @@ from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import DependencyNotFound
-from tests.support.jobs import only, put, state, states, take, take_one
+from holdfast.store.jobs import dependencies
+from tests.support.jobs import BOOM, only, put, state, states, take, take_one
 
 FATAL = Failed(error="boom", permanent=True)
 
@@ -231,3 +232,18 @@ def test_a_need_that_is_named_twice_is_one(store):
     first = put(store)
     second = put(store, after=After(ids=(first, first)))
     assert [need.dependency_id for need in store.views.dependencies(second)] == [first]
+
+
+def test_a_long_chain_is_cancelled_in_several_transactions(store, monkeypatch):
+    """S16: one for all of it would pass the time limit of a call, again and again, and the root would never finish."""
+    monkeypatch.setattr(dependencies, "MAX_LEVELS", 3)
+    chain = [put(store, max_attempts=1)]
+    for _ in range(10):
+        chain.append(put(store, after=After(ids=(chain[-1],))))
+    store.leases.settle(take_one(store), BOOM)
+    states = [state(store, job_id) for job_id in chain]
+    assert states[0] is State.DEAD
+    assert states[-1] is State.WAITING
+    while store.leases.judge_again():
+        pass
+    assert {state(store, job_id) for job_id in chain[1:]} == {State.CANCELLED}

@@ -88,6 +88,19 @@ def test_a_handler_of_a_locked_job_keeps_no_connection_for_long(postgres, write)
     writes[write]()
 
 
+def test_a_locked_limited_queue_holds_up_no_other_queue(postgres):
+    """S12: a worker that is stopped inside its claim holds the lock; the others claim from queues without a limit."""
+    store = postgres.open()
+    store.queues.set_limits("narrow", limit=1)
+    narrow, wide = (store.jobs.enqueue(NewJob(kind="work", queue=queue)).id for queue in ("narrow", "wide"))
+    queues = ["narrow", "wide"]
+    with connect(postgres.url) as stopped:
+        stopped.execute("SELECT FROM holdfast.queue WHERE name = 'narrow' FOR UPDATE")
+        assert [lease.job_id for lease in claim_jobs(store, "w", queues=queues, kinds=["work"], limit=5)] == [wide]
+        stopped.rollback()
+    assert [lease.job_id for lease in claim_jobs(store, "w", queues=queues, kinds=["work"], limit=5)] == [narrow]
+
+
 def test_a_locked_job_holds_up_no_claim(postgres):
     """A ready job that a user's transaction holds is left for later; the next ones are claimed at once."""
     store = postgres.open()

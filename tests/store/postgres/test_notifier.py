@@ -112,3 +112,22 @@ def test_the_last_change_is_sent_before_the_end():
     notifier.notify(SCHEDULES)
     notifier.close()
     assert sent == ["queues", "schedules"]
+
+
+def test_a_notification_that_fails_is_not_the_last_one():
+    """S15: the thread goes on after every error, also after one of the driver."""
+    sent, called = [], threading.Event()
+
+    def send(text):
+        called.set()
+        if not sent:
+            sent.append("failed")
+            raise psycopg.InternalError("the server is confused")
+        sent.append(text)
+
+    notifier = PostgresNotifier(send)
+    notifier.notify(QUEUES)
+    assert called.wait(30)
+    notifier.notify(SCHEDULES)
+    notifier.close()
+    assert sent == ["failed", "schedules"]

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store import open_store
+from holdfast.store.postgres import connections
 from holdfast.store.postgres.abandoned import Abandoned
 from holdfast.store.postgres.pool import Calls, Pool
 from tests.support.backends import postgres_url
@@ -18,7 +19,7 @@ from tests.support.processes import wait_until
 
 
 def connect():
-    return psycopg.connect(postgres_url("postgres"), autocommit=True)
+    return connections.connect(postgres_url("postgres"), autocommit=True)
 
 
 @pytest.fixture
@@ -170,6 +171,18 @@ def test_abandoned_connections_count_until_the_server_has_ended_them(calls):
     with pool.connection(limit=5) as connection:
         assert backend_pid(connection) not in pids
     pool.close()
+
+
+def test_a_backend_of_somebody_else_with_the_same_pid_is_left_alone():
+    """S13: after a failover the pid of an abandoned connection may belong to a backend of the new primary."""
+    gone, closed = threading.Event(), threading.Event()
+    with connect() as innocent:
+        abandoned = Abandoned(connect, closed)
+        opened_at = time.monotonic() - 3600  # on the old primary, an hour before
+        abandoned.add(backend_pid(innocent), opened_at=opened_at, closed=gone.set)
+        assert gone.wait(30), "an unknown backend does not count"
+        assert innocent.execute("SELECT 1").fetchone() == (1,)
+    closed.set()
 
 
 def test_a_commit_that_waits_for_a_standby_is_left_alone():

@@ -18,6 +18,8 @@ from holdfast.store.jobs.events import record
 
 #: Conditions on the rows of waiting jobs: wait for locked ones, but briefly, or leave them out.
 BRIEFLY, UNLOCKED = ("brief_lock_wait",), ("unlocked_waiting",)
+#: Levels of a chain that one transaction cancels: a level takes about a millisecond, and a call has a time limit.
+MAX_LEVELS = 1000
 
 
 class WaitingJob(Struct, frozen=True):
@@ -86,19 +88,21 @@ def find_dependencies(after: After) -> Operation[list[JobId]]:
 def judge_waiting(ids: Sequence[JobId], *, insist: bool = False, where: tuple[str, ...] = ()) -> Operation[list[JobId]]:
     """Start waiting jobs, hold them or cancel them, by the states of their dependencies.
 
-    Other jobs may depend on a cancelled job: they are judged next, down the whole chain.
+    Other jobs may depend on a cancelled job: they are judged next, down the chain, up to a limit.
     *insist*: a person requested the run, so a failed dependency no longer stops it.
     *where* is :data:`BRIEFLY`, :data:`UNLOCKED`, or nothing for jobs of this transaction. Returns
-    the jobs that were left out because another transaction has locked them.
+    the jobs that are left for later: another transaction has locked them, or the chain is long.
     """
     locked: list[JobId] = []
-    while ids:
+    for _ in range(MAX_LEVELS):
+        if not ids:
+            break
         waiting: list[WaitingJob] = yield Query("lock_waiting_jobs", {"ids": ids}, WaitingJob, where)
         if where == UNLOCKED and len(waiting) < len(ids):
             rest = sorted(set(ids) - {job.id for job in waiting})
             locked += [row[0] for row in (yield query("list_still_waiting", ids=rest))]
         if not waiting:
-            break
+            return locked
         states: list[DependencyState] = yield query(
             "list_dependency_states", DependencyState, ids=[job.id for job in waiting]
         )
@@ -114,7 +118,7 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False, where: tuple[st
             {job_id: note for job_id, note in notes.items() if steps[job_id] is DependencyStep.CANCEL}
         )
         ids = yield from _dependents(cancelled)
-    return locked
+    return [*locked, *ids]
 
 
 def without_failed_dependencies(

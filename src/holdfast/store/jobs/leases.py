@@ -87,9 +87,11 @@ class Leases(Promotion):
         values = {"worker": worker, "queues": list(queues), "kinds": kinds, "free": free, "ahead": ahead}
         values |= {"few": few, "alone": alone, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
         values["build"] = build
+        claimed: list[Lease] | None = None
         if limits:
-            claimed = self._claim_limited(values)
-        else:
+            with suppress(JobLocked):  # a stopped worker holds a limited queue; the others do not wait for it
+                claimed = self._claim_limited(values)
+        if claimed is None:
             claimed = self._backend.run(query("claim", Lease, **values), timeout=Timeouts.brief)
         claimed.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.job_id))
         return claimed

@@ -18,18 +18,21 @@ log = logging.getLogger("holdfast")
 
 #: Waits before each check on the server; the last one repeats.
 DELAYS_S = (0.05, 0.5, 1.0, 2.0, 5.0)
-#: List the backends that still exist, and terminate them. A pid may belong to a newer backend. A backend that waits for
-#: a synchronous standby has committed: to end its wait would show the transaction before the standby has it.
+#: List the backends that still exist, and terminate them. Another backend may have the same pid, on this server or on
+#: another one after a failover: ours began when its connection was opened. A backend that waits for a synchronous
+#: standby has committed: to end its wait would show the transaction before the standby has it.
 TERMINATE = """
 SELECT pid, CASE WHEN wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(pid) END
 FROM unnest(%s::integer[], %s::double precision[]) AS abandoned (pid, age) JOIN pg_stat_activity USING (pid)
-WHERE backend_start < clock_timestamp() - make_interval(secs => age)
+WHERE usename = session_user AND abs(extract(epoch FROM clock_timestamp() - backend_start) - age) < %s
 """
+#: Seconds by which the start of a backend may differ from the opening of its connection, as the client measures it.
+START_TOLERANCE_S = 10.0
 
 
 class _Entry(Struct):
     pid: int
-    since: float
+    opened_at: float
     closed: Callable[[], None]
 
 
@@ -44,10 +47,13 @@ class Abandoned:
         self._running = False
         self._checks = 0
 
-    def add(self, pid: int, *, closed: Callable[[], None]) -> None:
-        """Watch the backend *pid*; *closed* is called when the server no longer has it."""
+    def add(self, pid: int, *, opened_at: float, closed: Callable[[], None]) -> None:
+        """Watch the backend *pid*; *closed* is called when the server no longer has it.
+
+        *opened_at* is when its connection was opened, by the monotonic clock.
+        """
         with self._lock:
-            self._entries.append(_Entry(pid, time.monotonic(), closed))
+            self._entries.append(_Entry(pid, opened_at, closed))
             self._checks = 0
             if not self._running:
                 self._running = True
@@ -71,7 +77,8 @@ class Abandoned:
     def _find_gone(self, entries: list[_Entry]) -> list[_Entry]:
         """The entries that the server no longer has; none while it cannot be reached."""
         now = time.monotonic()
-        parameters = ([entry.pid for entry in entries], [now - entry.since for entry in entries])
+        ages = [now - entry.opened_at for entry in entries]
+        parameters = ([entry.pid for entry in entries], ages, START_TOLERANCE_S)
         try:
             with self._connect() as connection:
                 known = {row[0] for row in connection.execute(TERMINATE, parameters)}

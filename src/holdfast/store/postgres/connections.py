@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,24 +34,29 @@ _DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable
 #: The server has rolled the transaction back because of another one.
 _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
 #: The server has ended the session because its transaction took too long: this process was stopped for a while.
-_ENDED = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
+_TIMED_OUT = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 #: A server refuses writes for a short time around its promotion.
-_TEMPORARY = (*_CONFLICTS, *_ENDED, errors.ReadOnlySqlTransaction)
+_TEMPORARY = (*_CONFLICTS, *_TIMED_OUT, errors.ReadOnlySqlTransaction)
 
 
 class FormerPrimaryError(psycopg.OperationalError):
     """Only a server is reachable that was the primary before a failover which this process has seen."""
 
 
-#: All connections of this process.
-_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+#: All connections of this process, and when they were opened, by the monotonic clock.
+_OPEN: weakref.WeakKeyDictionary[Connection, float] = weakref.WeakKeyDictionary()
 
 
 def connect(url: str, **options: Any) -> Connection:
     """Open a connection, of which a forked child keeps no copy."""
     connection = psycopg.connect(url, **options)
-    _OPEN.add(connection)
+    _OPEN[connection] = time.monotonic()
     return connection
+
+
+def opened_at(connection: Connection) -> float:
+    """When a connection was opened, by the monotonic clock."""
+    return _OPEN[connection]
 
 
 def _cut_inherited() -> None:
@@ -142,7 +148,11 @@ _TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[HoldfastError],
     ),
     ((psycopg.DataError,), InvalidInput, "the database cannot keep this"),
     ((FormerPrimaryError,), FormerPrimary, "this server no longer has the store"),
-    ((psycopg.OperationalError, psycopg.InterfaceError, *_ENDED), StoreUnavailable, "the database does not answer"),
+    (
+        (psycopg.OperationalError, psycopg.InterfaceError, *_TIMED_OUT),
+        StoreUnavailable,
+        "the database does not answer",
+    ),
 )
 
 

@@ -7,6 +7,12 @@
 -- Our own transactions hold a row for milliseconds. A caller that waits longer leaves locked rows out instead.
 (SELECT set_config('lock_timeout', '200ms', true)) IS NOT NULL
 
+-- fragment: queue_lock_wait
+-- A worker that is stopped inside its claim holds the lock of a queue: others give up after 2 seconds, and the server ends
+-- that transaction when it was idle for 5 seconds.
+(SELECT set_config('lock_timeout', '2s', true)
+    || set_config('idle_in_transaction_session_timeout', '5s', true)) IS NOT NULL
+
 -- fragment: leases_ids
 -- The job ids of :leases, a JSON object {"17": {"token": 3, ...}}.
 -- planner: its values are looked up by the row's id. A join's order is the planner's choice, and with stale

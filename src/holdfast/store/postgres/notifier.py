@@ -83,7 +83,7 @@ class PostgresNotifier:
             with self._lock:
                 changes, self._pending = self._pending, set()
             if changes:
-                with suppress(HoldfastError):  # only a hint: workers poll as well
+                with suppress(Exception):  # only a hint: workers poll as well; the thread goes on
                     self._send(encode(frozenset(changes)))
             self._closed.wait(COALESCE_WINDOW_S)
 

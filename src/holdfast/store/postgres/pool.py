@@ -16,7 +16,7 @@ from psycopg import errors
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.postgres.abandoned import Abandoned
-from holdfast.store.postgres.connections import Connection
+from holdfast.store.postgres.connections import Connection, opened_at
 
 #: One idle connection stays open; the others are closed after this time.
 IDLE_TIMEOUT_S = 5.0
@@ -145,7 +145,7 @@ class Pool:
         with self._returned:
             self._close_idle(keep=0)
             self._abandoned_count += 1
-        self._abandoned.add(pid, closed=self._release_abandoned)
+        self._abandoned.add(pid, opened_at=opened_at(connection), closed=self._release_abandoned)
 
     def _release_abandoned(self) -> None:
         with self._returned:

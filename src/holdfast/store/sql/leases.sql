@@ -13,7 +13,8 @@ CASE WHEN queue.paused THEN 2147483647 ELSE -2147483648 END
 -- name: lock_limited_queues
 -- Lock the queues that have a limit, in name order, so that claims on them run one after another.
 SELECT name FROM holdfast.queue
-WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) ORDER BY name FOR UPDATE
+WHERE {queue_lock_wait} AND name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL)
+ORDER BY name FOR UPDATE
 
 -- name: find_limited_queue
 -- Find out whether one of these queues has a limit.

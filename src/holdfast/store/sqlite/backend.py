@@ -236,7 +236,7 @@ class SqliteBackend(ForkSafe):
     def connect(self) -> sqlite3.Connection:
         """A new connection, outside a transaction."""
         refuse_inherited(str(self.path))
-        with translated():
+        with translated(self.path):
             connection = sqlite3.connect(
                 self.path,
                 timeout=self._busy_timeout,

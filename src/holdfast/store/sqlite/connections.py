@@ -59,13 +59,13 @@ def _refuse_inherited_locks(connection: sqlite3.Connection, file: str) -> None:
 def _has_locked(file: str) -> bool:
     """Whether this process holds a lock on an open file; true where the system does not tell."""
     try:
-        wanted, names = os.stat(file), os.listdir("/proc/self/fd")  # noqa: PTH116, PTH208 - not paths
+        target, names = os.stat(file), os.listdir("/proc/self/fd")  # noqa: PTH116, PTH208 - not paths
     except OSError:
         return True
     is_open = False
     for name in names:
         with suppress(OSError):
-            if os.path.samestat(os.fstat(int(name)), wanted):
+            if os.path.samestat(os.fstat(int(name)), target):
                 if "\nlock:" in Path(f"/proc/self/fdinfo/{name}").read_text(encoding="ascii"):
                     return True
                 is_open = True

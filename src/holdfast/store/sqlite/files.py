@@ -75,11 +75,15 @@ def size_of(path: str) -> int:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Raise Holdfast's errors in place of SQLite's."""
+def translated(path: Path | None = None) -> Iterator[None]:
+    """Raise Holdfast's errors in place of SQLite's; *path* is the file that is being opened."""
     try:
         yield
     except sqlite3.Error as error:
+        unopened = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CANTOPEN
+        if unopened and path is not None and not os.access(path.parent, os.W_OK):
+            text = f"{path.parent} cannot be written, and SQLite needs to write beside its file: {error}"
+            raise StoreReadOnly(text, path=str(path)) from error
         raise _translate(error) from error
 
 

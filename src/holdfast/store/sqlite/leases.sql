@@ -10,6 +10,10 @@ true
 -- SQLite has no row locks.
 true
 
+-- fragment: queue_lock_wait
+-- SQLite has no row locks.
+true
+
 -- fragment: claimed_columns
 -- The first columns of a lease.
 id AS job_id, token, kind, queue,

@@ -47,7 +47,7 @@ def holds_store(path: Path) -> bool:
     """Return whether the file holds a store, without creating or changing it."""
     if not path.is_file():
         return False
-    with translated(), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+    with translated(path), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
         return _read_meta(connection) is not None
 
 
