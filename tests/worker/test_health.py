@@ -73,3 +73,25 @@ def test_a_scheduler_is_ready_when_it_can_plan(app):
     assert worker.health.not_ready() == "the planner fails: no such table"
     worker.stop()
     thread.join()
+
+
+@pytest.mark.one_backend
+def test_a_worker_is_alive_through_a_long_grace_period(app, monkeypatch):
+    """S10: services that have stopped do not hang; a liveness probe must not end running jobs."""
+    begun, free = threading.Event(), threading.Event()
+
+    @app.job()
+    def long() -> None:
+        begun.set()
+        free.wait(60)
+
+    with working(app, grace=60) as worker:
+        long.enqueue()
+        assert begun.wait(60)
+        worker.stop()
+        wait_until(lambda: all(thread.stopped for thread in worker.services.helpers))
+        for thread in worker.services.helpers:
+            monkeypatch.setattr(thread, "_ticked_at", 0.0)
+        reason = worker.health.not_alive()
+        free.set()
+    assert reason is None, "S10 is broken"

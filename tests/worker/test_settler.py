@@ -114,7 +114,7 @@ def test_an_outcome_that_cannot_be_written_holds_up_no_other(store, settler, lea
 
 def test_an_unreadable_retry_curve_holds_up_nothing(store, settler, leases):
     """S6: a row that a user's SQL has spoiled is retried by the default curve, and taken over as well."""
-    statement = "UPDATE {} SET retry = '{{\"base\": \"soon\"}}'"
+    statement = 'UPDATE {} SET retry = \'{{"base": "soon"}}\''
     with store.backend.transaction() as connection:
         connection.execute(statement.format("holdfast.job" if store.backend.name == "postgres" else "holdfast_job"))
     for lease in leases:

@@ -17,7 +17,7 @@ from holdfast.output.printer import Format, repair_streams
 COMMANDS = {
     "up": ("ops.up:up", "Run everything for a store in one process."),
     "down": ("ops.up:down", "Stop what up has started."),
-    "status": ("ops.up:status", "Show what is up."),
+    "status": ("ops.status:status", "Show what is up."),
     "web": ("ops.web:web", "Serve the dashboard and the HTTP API."),
     "service": ("ops.service:service", "Run it as a service of systemd."),
     "worker": ("ops.worker:worker", "Run jobs."),

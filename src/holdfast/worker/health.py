@@ -56,7 +56,7 @@ class WorkerHealth:
         if not self._pool.alive:
             return "the event loop of coroutines has ended"
         for thread in self._services:
-            if thread.seconds_since_tick >= HANGS_AFTER_S:
+            if not thread.stopped and thread.seconds_since_tick >= HANGS_AFTER_S:
                 return f"the {thread.service.name} hangs"
         return None
 

@@ -140,6 +140,15 @@ class RunLifecycle:
             try_write(lambda: pause_after(self._store, lease))
 
 
+def write_within(seconds: float, write: Callable[[], object]) -> None:
+    """Write to the store, but give up after a time: a process that stops must not wait for a silent server."""
+    thread = threading.Thread(target=try_write, args=(write,), name="holdfast-last-write", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        log.warning("the store does not answer; leases that are left expire by themselves")
+
+
 def try_write(write: Callable[[], object]) -> None:
     """Write to the store if it answers; for writes whose loss expiring leases make good."""
     try:

@@ -75,6 +75,11 @@ class ServiceThread(Generic[S]):
             self._thread.join(timeout)
 
     @property
+    def stopped(self) -> bool:
+        """Whether it was told to stop: helpers stop when the grace period begins, which may be long."""
+        return self._stopping.is_set()
+
+    @property
     def seconds_since_tick(self) -> float:
         return clock.now() - self._ticked_at
 

@@ -127,7 +127,7 @@ class Settler:
         except (StoreUnavailable, StoreBusy):
             self._waiting.extendleft(reversed(group))
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one outcome that cannot be written must not hold up the others
             if len(group) > 1:
                 self._write_each(group, wait=wait)
                 return

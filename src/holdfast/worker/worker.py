@@ -30,7 +30,7 @@ from holdfast.worker.health import WorkerHealth
 from holdfast.worker.heartbeat import Heartbeat, RemoteControl
 from holdfast.worker.maintenance import Maintenance
 from holdfast.worker.options import WorkerOptions, WorkerSetup
-from holdfast.worker.run_lifecycle import RunLifecycle, try_write
+from holdfast.worker.run_lifecycle import RunLifecycle, try_write, write_within
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
 from holdfast.worker.service import ServiceThread, TickResult
@@ -45,6 +45,8 @@ log = logging.getLogger("holdfast")
 STOP_BEFORE_END_S = 1.0
 #: A worker that drains looks this often whether other workers have finished the last jobs: nobody notifies it.
 DRAIN_INTERVAL_S = 0.1
+#: Longest wait for a service that stops, and for the last writes to a store that does not answer.
+HELPER_TIMEOUT_S = LAST_WRITE_TIMEOUT_S = 5.0
 
 
 class Worker:
@@ -255,14 +257,14 @@ class Worker:
         return drained
 
     def _wind_down(self, *, exits: bool) -> None:
-        for thread in self.services.helpers:
-            thread.stop(timeout=5)
-        if self._autoscaler is not None:
-            try_write(self._autoscaler.thaw_all)
-        self._pool.release()
-        self._lifecycle.settler.flush(locked=False)
         grace = self._options.grace.total_seconds()
         ends_at, stop_before_end = clock.now() + grace, min(STOP_BEFORE_END_S, max(0.2, grace / 4))
+        self._pool.release()
+        for thread in self.services.helpers:
+            thread.stop(timeout=max(0.0, min(HELPER_TIMEOUT_S, ends_at - clock.now())))
+        if self._autoscaler is not None:
+            write_within(LAST_WRITE_TIMEOUT_S, self._autoscaler.thaw_all)
+        self._lifecycle.settler.flush(locked=False)
         self._pool.wait_idle(ends_at - stop_before_end)
         for run in self._active_runs.all():
             run.stop(StopReason.SHUTDOWN)
@@ -272,7 +274,6 @@ class Worker:
         self._pool.wait_killed(clock.now() + STOP_BEFORE_END_S)
         if exits:
             self._close(ends_at)
-            self._lifecycle.release(self._lifecycle.unfinished)
         elif self._pool.running:
             log.warning("%d handlers go on; their leases are kept until they end", self._pool.running)
             threading.Thread(target=self._close_when_idle, name="holdfast-last", daemon=True).start()
@@ -288,6 +289,16 @@ class Worker:
         """Write the last outcomes. Jobs that another transaction has locked get the rest of the grace period."""
         self._lifecycle.settler.flush(max(ends_at, clock.now() + FLUSH_TIMEOUT_S))
         self._pool.close()
+        stop_by = clock.now() + HELPER_TIMEOUT_S
         for thread in reversed(self.services.keepers):
-            thread.stop(timeout=5)
-        try_write(lambda: self._store.workers.record_stop(self.id))
+            thread.stop(timeout=max(0.0, stop_by - clock.now()))
+        write_within(LAST_WRITE_TIMEOUT_S, self._write_rest)
+
+    def _write_rest(self) -> None:
+        """Release the jobs of handlers that go on, and write the outcomes of those that have just finished."""
+        self._lifecycle.release(self._lifecycle.unfinished)
+        more = True
+        while more and len(self._lifecycle.settler):
+            result = self.services.settler.tick()
+            more = result.next_in == 0 and not result.skipped
+        self._store.workers.record_stop(self.id)

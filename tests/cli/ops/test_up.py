@@ -15,6 +15,7 @@ import pytest
 
 from holdfast import State
 from holdfast.cli.ops.pid_file import PidFile
+from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.errors import Conflict
 from tests.support.processes import gone, wait_until
 from tests.support.program import ROOT, program
@@ -57,6 +58,11 @@ def test_up_runs_until_down(app, real_database, holdfast_):
         document = json.loads(out)
         checker(("status",)).validate(document)
         assert (code, [each["pid"] for each in document["data"]["up"]]) == (0, [running.pid])
+        assert document["data"]["up"][0]["stop_switch"] is None
+        app.store.stop_switch.set(StopMode.DRAIN, actor="ada", note="deploy")
+        switch = json.loads(holdfast_("status", "-o", "json")[1])["data"]["up"][0]["stop_switch"]
+        assert (switch["mode"], switch["actor"], switch["note"]) == ("drain", "ada", "deploy")
+        assert "the store is stopped (drained by ada: deploy)" in holdfast_("status")[1]
         other = {"HOLDFAST_URL": "sqlite:///other.db"}
         assert (holdfast_("status", **other)[0], holdfast_("down", **other)[1]) == (3, "nothing was up\n")
         assert holdfast_("status", "--all", "--quiet", **other)[1] == f"{running.pid}\n"
@@ -65,7 +71,8 @@ def test_up_runs_until_down(app, real_database, holdfast_):
         code, out, _ = holdfast_("down", "-o", "json")
         assert (code, json.loads(out)["data"]["stopped"][0]["pid"]) == (0, running.pid)
         assert running.end()[0] == 0
-    assert holdfast_("status")[0] == 3
+    code, _, err = holdfast_("status")
+    assert (code, "the store is stopped (drained by ada: deploy)" in err) == (3, True)
 
 
 def test_a_detached_up_comes_up_and_goes_down(app, holdfast_):

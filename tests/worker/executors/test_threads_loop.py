@@ -104,4 +104,4 @@ def test_an_exit_while_a_payload_is_read_costs_no_slot(app):
         assert clock.wait_until(lambda: worker.running == 0, every=0.02, deadline=clock.now() + 10), "S4 is broken"
         assert good.enqueue().result(60) == "good"
     job = app.views.get(job.id)
-    assert (job.state, "SystemExit: cannot upgrade" in job.note) == (State.HELD, True)
+    assert (job.state, "SystemExit: cannot upgrade" in (job.note or "")) == (State.HELD, True), "S4 is broken"

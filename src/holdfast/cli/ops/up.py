@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,11 +21,9 @@ from holdfast.cli.ops.pid_file import PidFile, UpStatus, folder
 from holdfast.cli.ops.web import build_server, print_link
 from holdfast.cli.ops.worker import build_worker, print_notice, run_worker, start_log, worker_options
 from holdfast.cli.session import CliSession, load_app
-from holdfast.cli.text import age, table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.quantities import as_duration
-from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
-from holdfast.output.printer import Line
+from holdfast.errors import Conflict, NotStarted, WaitTimeout
 from holdfast.worker.worker import Worker
 
 POLL_INTERVAL_S = 0.05
@@ -174,22 +172,3 @@ def _wait_until_down(running: list[tuple[PidFile, UpStatus]], timeout_s: float, 
         pause.wait(POLL_INTERVAL_S)
         for pid_file, _ in left if again else []:
             pid_file.terminate()
-
-
-@command("status", answers=Items("up", UpStatus))
-@click.option("--all", "everything", is_flag=True, help="On every store, though one is named.")
-def status(session: CliSession, *, everything: bool) -> None:
-    """Show what is up: on the store that --url, HOLDFAST_URL or a file names, or yours on every store.
-
-    Exit 3 when nothing is; --quiet prints pids.
-    """
-    running = [status for _, status in all_up(None if everything else session.named_url)]
-    pids = [str(status.pid) for status in running]
-    if not running:
-        raise NotFound("nothing is up", hint="Start it with holdfast up; workers of other kinds: holdfast workers.")
-    session.output.items("up", running, (lambda _: pids) if session.output.quiet else _table)
-
-
-def _table(running: Iterable[UpStatus]) -> Iterator[Line]:
-    rows = ([str(up.pid), age(up.started_at), up.url, ",".join(up.queues), up.log or ""] for up in running)
-    return table(("PID", "SINCE", "STORE", "QUEUES", "LOG"), rows)

@@ -164,7 +164,7 @@ class CommandExecutor(SlotExecutor):
         message = StartProcess(list(command.argv), command=True, cwd=command.cwd, env=env, measured=run.measured)
         caps = {"memory": command.memory, "cpus": command.cpus, "require_cap": command.require_cap}
         message = structs.replace(message, **caps, until=run.lease_expires_at)
-        if lease.token > 1:
+        if run.lease.token > 1:
             kill_abandoned()  # its last worker may have been killed with its supervisor, and the program not
         reading, writing = os.pipe()
         try:

@@ -73,7 +73,7 @@ class RunQueue:
 
 
 class SlotGate:
-    """Keeps the runs of all executors together within the slots of the worker. Each executor alone keeps within them."""
+    """Keeps the runs of all executors together within the slots of the worker, as each keeps its own."""
 
     def __init__(self, slots: int) -> None:
         #: Replaced, never changed: any thread may iterate over it.

@@ -1,0 +1,63 @@
+"""The last moments of a worker."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import holdfast
+from holdfast import State
+from holdfast.worker import worker as module
+from tests.support.processes import wait_until
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+def test_a_run_that_finishes_in_the_last_moment_is_settled(app, monkeypatch):
+    """S13: neither its settlement nor a release may be missing, or a job that is done runs again."""
+    begun, free = threading.Event(), threading.Event()
+
+    @app.job(max_attempts=1)
+    def stubborn() -> str:
+        begun.set()
+        free.wait(60)
+        return "done"
+
+    worker = app.worker(grace=0.1, poll=0.02)
+    settler, stop = worker.services.settler, worker.services.settler.stop
+
+    def stop_then_finish(timeout: float | None = None) -> None:
+        stop(timeout)
+        free.set()
+        wait_until(lambda: not worker.running)
+
+    monkeypatch.setattr(settler, "stop", stop_then_finish)
+    thread = threading.Thread(target=worker.run, kwargs={"exits": True})
+    thread.start()
+    ref = stubborn.enqueue()
+    assert begun.wait(60)
+    worker.stop()
+    thread.join(60)
+    assert ref.job().state is State.DONE, "S13 is broken"
+
+
+@pytest.mark.one_backend
+def test_a_worker_does_not_wait_for_a_silent_store(app, monkeypatch):
+    """S11: the last writes have a time limit of their own."""
+    answer = threading.Event()
+    monkeypatch.setattr(module, "LAST_WRITE_TIMEOUT_S", 0.05)
+    worker = app.worker(grace=0.1, poll=0.02)
+    monkeypatch.setattr(app.store.workers, "record_stop", lambda worker_id: answer.wait(60))
+    thread = threading.Thread(target=worker.run, kwargs={"exits": True})
+    thread.start()
+    wait_until(lambda: worker.ready)
+    worker.stop()
+    thread.join(30)
+    ended = not thread.is_alive()
+    answer.set()
+    assert ended, "S11 is broken"
