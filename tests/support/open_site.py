@@ -23,6 +23,7 @@ from holdfast.store import Store
 from holdfast.web.live import LiveUpdates
 from holdfast.web.pages import routes
 from holdfast.web.security.authentication import Caller
+from holdfast.web.security.limits import RequestLimit
 
 
 class OpenSite:
@@ -34,6 +35,7 @@ class OpenSite:
         self.logs = log_folder(app.url)
         self.location = "a store of a test"
         self.live = LiveUpdates(app.store.dashboard.change_counters)
+        self.searches = RequestLimit(1, "searches")
         self.role = role
 
     def form_token(self, _: Caller) -> str:

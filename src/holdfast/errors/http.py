@@ -21,6 +21,7 @@ HTTP_STATUSES = {
     403: HttpStatus("That is not allowed", "The role is not enough, or the request comes from another site."),
     404: HttpStatus("Not found", "There is no such thing."),
     405: HttpStatus("Not in this way", "This address is asked in another way."),
+    408: HttpStatus("Too slow", "The request did not arrive in time."),
     409: HttpStatus("Something is in the way", "Something is in the way."),
     410: HttpStatus("No longer there", "It was there, and is forgotten."),
     413: HttpStatus("Too large", "It is too large."),
@@ -103,6 +104,22 @@ class SlowDown(HttpError):
 
     code, http_status = "E_SLOW_DOWN", 429
     hint = "Try again in a while."
+    retryable = True
+
+
+class Busy(HttpError):
+    """The server, or this caller, has too many requests at a time."""
+
+    code, http_status = "E_BUSY", 503
+    hint = "Try again in a while."
+    retryable = True
+
+
+class TooSlow(HttpError):
+    """The request did not arrive in time."""
+
+    code, http_status = "E_TOO_SLOW", 408
+    hint = "Send it again."
     retryable = True
 
 

@@ -31,6 +31,7 @@ from holdfast.web.pages import routes
 from holdfast.web.request import caller_of, error_answer, path_of, render
 from holdfast.web.security import sessions
 from holdfast.web.security.authentication import AuthenticationMiddleware, Authenticator, Caller
+from holdfast.web.security.limits import MAX_SEARCHES, RequestLimit
 from holdfast.web.security.request_checks import RequestChecks
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Site:
         self.options = options
         self.authenticator = Authenticator(options)
         self.live = LiveUpdates(self.read_changes)
+        self.searches = RequestLimit(MAX_SEARCHES, "searches in logs")
         #: The URL of the store without its password.
         self.location = mask_store_url(app.url)
         self.logs: Path = log_folder(app.url)

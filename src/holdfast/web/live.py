@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from holdfast.errors import HoldfastError
 from holdfast.store.fleet.dashboard import ChangeCounters
+from holdfast.web.request import caller_of
 
 log = logging.getLogger("holdfast")
 
@@ -27,12 +28,16 @@ INTERVAL_S = 1.0
 KEEP_ALIVE_S = 10.0
 #: Open streams per server. Pages beyond this poll by themselves.
 MAX_STREAMS = 200
+#: Of these, the streams of one person or program.
+MAX_STREAMS_PER_CALLER = 20
 
 
 class Subscriber:
     """The stream of one open page. Changes accumulate while it is slow."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        #: The name of the caller.
+        self.owner = owner
         self._changes: set[str] = set()
         self._wake = asyncio.Event()
         self.closed = False
@@ -84,9 +89,9 @@ class LiveUpdates:
         return changes
 
     @contextmanager
-    def subscribe(self) -> Iterator[Subscriber]:
+    def subscribe(self, owner: str) -> Iterator[Subscriber]:
         """A subscriber for as long as its page is open. The first one starts the poller."""
-        subscriber = Subscriber()
+        subscriber = Subscriber(owner)
         self.subscribers.add(subscriber)
         if self._poller is None or self._poller.done():
             self._before = None
@@ -108,15 +113,17 @@ class LiveUpdates:
 
     async def answer(self, request: Request, is_current: Callable[[Request], bool]) -> Response:
         """The stream of one page; it ends when the access of its caller ends."""
-        if len(self.subscribers) >= MAX_STREAMS:
+        owner = caller_of(request.scope).name
+        own = sum(each.owner == owner for each in self.subscribers)
+        if len(self.subscribers) >= MAX_STREAMS or own >= MAX_STREAMS_PER_CALLER:
             return PlainTextResponse("too many pages are open", 503)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        lines = self.lines(lambda: is_current(request))
+        lines = self.lines(lambda: is_current(request), owner)
         return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
 
-    async def lines(self, is_current: Callable[[], bool]) -> AsyncIterator[str]:
+    async def lines(self, is_current: Callable[[], bool], owner: str = "") -> AsyncIterator[str]:
         """Server-sent events. Access is checked before each of them."""
-        with self.subscribe() as subscriber:
+        with self.subscribe(owner) as subscriber:
             yield "retry: 2000\n\n"
             while not subscriber.closed:
                 changes = await subscriber.receive(self._keep_alive_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -12,13 +13,15 @@ import uvicorn
 from holdfast.errors import ConfigurationError
 from holdfast.store.engine.forks import close_in_forks
 from holdfast.web.app import Site
+from holdfast.web.connections import HEADER_TIMEOUT_S, Connection, WaitingLine
 from holdfast.web.options import make_options
 from holdfast.worker.metrics import is_loopback, parse_address
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
-MAX_CONNECTIONS = 500
+#: Connections that wait to be accepted.
+BACKLOG = 128
 #: Time for open requests when the server stops.
 GRACE_S = 5
 
@@ -61,9 +64,14 @@ class Server:
             # Headers of proxies are trusted by WebOptions.proxy_from alone.
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
+            # Requests are limited by the site, connections without a request by the line. uvicorn's own limit counts
+            # both, and refuses health checks, too.
+            http=partial(Connection, line=WaitingLine()),  # type: ignore[arg-type]
+            ws="none",
+            # The number of connections that asyncio accepts before it handles any: it must stay below the open files.
+            backlog=BACKLOG,
             timeout_graceful_shutdown=GRACE_S,
-            timeout_keep_alive=15,
+            timeout_keep_alive=int(HEADER_TIMEOUT_S),
             lifespan="on",
         )
         self._server = _UvicornServer(config, self.site)
@@ -103,6 +111,6 @@ def _listen(host: str, port: int) -> socket.socket:
         bound.close()
         hint = "Is another dashboard using the port? Port 0 takes any that is free."
         raise ConfigurationError(f"cannot listen on {host}:{port}: {error}", hint=hint) from None
-    bound.listen(128)
+    bound.listen(BACKLOG)
     close_in_forks(bound)
     return bound

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
-from holdfast.admin.views.jobs import find_log, mask_lines, read_log, search_log
+from holdfast.admin.views import jobs
+from holdfast.admin.views.jobs import LogMatches, find_log, mask_lines, read_log, search_log
 from tests.support.jobs import put
 
 SECRET = "hunter22-and-more"
@@ -56,9 +59,9 @@ def test_a_search_does_not_find_secrets(tmp_path):
     """A secret cannot be guessed letter by letter. The last matches come with their line numbers."""
     log = tmp_path / "1-1.log"
     log.write_text(f"a\nkey {SECRET}\nb KEY\n")
-    assert search_log(log, [SECRET], "hunter") == []
-    assert search_log(log, [SECRET], "key") == [(2, "key ***"), (3, "b KEY")]
-    assert search_log(log, [SECRET], "key", limit=1) == [(3, "b KEY")]
+    assert search_log(log, [SECRET], "hunter").lines == []
+    assert search_log(log, [SECRET], "key").lines == [(2, "key ***"), (3, "b KEY")]
+    assert search_log(log, [SECRET], "key", limit=1).lines == [(3, "b KEY")]
 
 
 def test_a_secret_of_several_lines_is_masked():
@@ -75,3 +78,27 @@ def test_only_commands_have_logs(store, tmp_path):
     command = store.views.get(put(store, "command", payload='{"argv": ["true"], "cwd": "/"}'))
     with pytest.raises(NotFound):
         find_log(tmp_path, command, 1)
+
+
+def test_a_search_holds_no_long_line(tmp_path):
+    """E6.3: a progress bar may write 32 MiB without the end of a line. Its first piece is searched, then the next line."""
+    log = tmp_path / "log"
+    log.write_bytes(b"begin" + b"\r50%" * 8 * 1024 * 1024 + b"hidden\nlast begin\n")
+    tracemalloc.start()
+    try:
+        found = search_log(log, [], "begin", seconds=600)
+        assert tracemalloc.get_traced_memory()[1] < 4 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+    assert [number for number, _ in found.lines] == [1, 2]
+    assert found.complete
+    assert search_log(log, [], "hidden", seconds=600).lines == []
+
+
+def test_a_search_ends_in_time(tmp_path, monkeypatch):
+    """E6.3: it says that it has not seen everything."""
+    log = tmp_path / "log"
+    log.write_text("one\ntwo\n")
+    assert search_log(log, [], "one", seconds=0) == LogMatches([], complete=False)
+    monkeypatch.setattr(jobs, "MAX_SEARCH_BYTES", 4)
+    assert search_log(log, [], "o", seconds=600) == LogMatches([(1, "one")], complete=False)

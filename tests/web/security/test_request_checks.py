@@ -52,6 +52,31 @@ def test_every_answer_carries_the_headers(site, viewer):
     assert "unsafe" not in HEADERS["Content-Security-Policy"]
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil@localhost",
+        "localhost@evil.example",
+        "localhost:80@evil.example",
+        "localhost:x",
+        "[::1]x",
+        "localhost/",
+        "",
+    ],
+)
+def test_a_host_is_a_name_and_a_port(site, host):
+    """E6.5: anything else is refused."""
+    assert Client(site).get("/login", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["10.1.2.3:8320", "web.pod.cluster.local", "localhost"])
+def test_probes_may_use_any_name(site, host):
+    """E6.6: Kubernetes asks for the address of the pod. Other paths stay closed to such names."""
+    for path in ("/healthz", "/readyz"):
+        assert Client(site).get(path, headers={"host": host}).status_code == 200
+    assert (Client(site).get("/login", headers={"host": host}).status_code == 421) == (host != "localhost")
+
+
 HOSTILE = [
     "'; DROP TABLE holdfast_job; --",
     '" OR 1=1 --',

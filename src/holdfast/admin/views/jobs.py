@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -104,6 +106,10 @@ def _masked(row: T, field: str, values: list[str]) -> T:
 WINDOW_BYTES = 256 * 1024
 #: Characters of a line.
 MAX_LINE_LENGTH = 4000
+#: Limits of a search in a log: the piece of a line that is searched, bytes in all, and time.
+SEARCH_PIECE_BYTES = 64 * 1024
+MAX_SEARCH_BYTES = 256 * 1024 * 1024
+MAX_SEARCH_S = 3.0
 
 
 class LogPart(Struct, frozen=True):
@@ -165,19 +171,39 @@ def mask_lines(text: str, values: Collection[str]) -> str:
     return text
 
 
-def search_log(path: Path, values: Collection[str], text: str, *, limit: int = 200) -> list[tuple[int, str]]:
-    """The last lines that contain *text*, with their numbers. Masked parts of a line do not match."""
-    matches: list[tuple[int, str]] = []
+class LogMatches(Struct, frozen=True):
+    """Lines of a log that contain a text, with their numbers; not *complete*: the search took too long and ended."""
+
+    lines: list[tuple[int, str]]
+    complete: bool
+
+
+def search_log(
+    path: Path, values: Collection[str], text: str, *, limit: int = 200, seconds: float = MAX_SEARCH_S
+) -> LogMatches:
+    """The last lines that contain *text*, with their numbers. Masked parts of a line do not match.
+
+    The search ends after :data:`MAX_SEARCH_BYTES`, and after some *seconds*.
+    """
+    matches: deque[tuple[int, str]] = deque(maxlen=limit)
     text = text.lower()
     with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
+        for number, raw in enumerate(_line_starts(file, time.monotonic() + seconds), 1):
             decoded = raw.decode(errors="replace").rstrip("\r\n")
             # Masking is slow: lines that do not match are not masked.
             line = _shown(decoded, values) if text in decoded.lower() else ""
             if line and text in line.lower():
                 matches.append((number, line))
-                del matches[:-limit]
-    return matches
+        return LogMatches(list(matches), complete=not file.read(1))
+
+
+def _line_starts(file: BinaryIO, end: float) -> Iterator[bytes]:
+    """The first piece of each line, until the time *end*: a line of many megabytes is never held as a whole."""
+    is_start = True
+    while time.monotonic() < end and file.tell() < MAX_SEARCH_BYTES and (piece := file.readline(SEARCH_PIECE_BYTES)):
+        if is_start:
+            yield piece
+        is_start = piece.endswith(b"\n")
 
 
 def _shown(line: str, values: Collection[str]) -> str:

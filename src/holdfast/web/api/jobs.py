@@ -69,12 +69,13 @@ class LogQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogSearch(Struct, frozen=True):
-    """A part of a log, or the lines that match a text, with their numbers."""
+    """A part of a log, or lines that match a text, with their numbers; *complete*: the search reached the end."""
 
     job: int
     attempt: int
     part: LogPart | None
     matches: list[tuple[int, str]]
+    complete: bool = True
 
 
 class EnqueueBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,7 +168,9 @@ def read_job_log(request: Request, job_id: JobId, query: LogQuery) -> LogSearch:
     attempt = record.attempts[number - 1]
     path, secrets = find_log(request.site.logs, record.job, attempt.token), request.masks.values(record.job)
     if query.search is not None:
-        return LogSearch(job_id, number, None, search_log(path, secrets, query.search))
+        with request.site.searches.slot(request.caller.name):
+            found = search_log(path, secrets, query.search)
+        return LogSearch(job_id, number, None, found.lines, found.complete)
     part = read_log(path, secrets, begin=query.begin, finished=attempt.finished_at is not None)
     return LogSearch(job_id, number, part, [])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import logging
@@ -26,6 +27,7 @@ from holdfast.store import Store
 from holdfast.web.options import WebOptions
 from holdfast.web.request import address_of, path_of
 from holdfast.web.security import csrf
+from holdfast.web.security.limits import MAX_PUBLIC_REQUESTS, MAX_REQUESTS, RequestLimit
 from holdfast.web.security.sessions import LINK_PATH, cookie_name
 
 log = logging.getLogger("holdfast.web")
@@ -39,8 +41,12 @@ USE_INTERVAL_S = 60.0
 CACHE_SIZE = 10_000
 #: The header of every 401 answer.
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
+#: Paths that answer everybody, under every host name and without limits, so that a probe tells the truth.
+HEALTH_PATHS = ("/healthz", "/readyz")
 #: Paths without authentication, and the folder of files that are the same for all callers.
-PUBLIC_PATHS = ("/healthz", "/readyz", "/login", LINK_PATH, "/metrics")
+PUBLIC_PATHS = (*HEALTH_PATHS, "/login", LINK_PATH, "/metrics")
+#: Time for a request to one of them, its body and its answer included.
+PUBLIC_TIMEOUT_S = 30.0
 STATIC_PATH = "/static/"
 
 
@@ -192,29 +198,39 @@ def _for_strangers() -> Iterator[None]:
 
 
 class AuthenticationMiddleware:
-    """Identifies the caller of every request, and checks the CSRF token of every form."""
+    """Identifies the caller of every request, limits requests at a time, and checks the CSRF token of every form."""
 
     def __init__(self, inner: ASGIApp, authenticator: Authenticator, store: Callable[[], Store]) -> None:
         self._inner = inner
         self._authenticator = authenticator
         self._store = store
+        self._requests = RequestLimit(MAX_REQUESTS, "requests")
+        self._public = RequestLimit(MAX_PUBLIC_REQUESTS, "requests of strangers")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = path_of(scope)
-        if path in PUBLIC_PATHS or path.startswith(STATIC_PATH):
+        if path in HEALTH_PATHS:
+            await self._inner(scope, receive, send)
+        elif path in PUBLIC_PATHS or path.startswith(STATIC_PATH):
+            # Strangers have slots of their own, and leave them soon: they cannot keep out those who are signed in.
+            with self._public.slot(), _for_strangers():
+                async with asyncio.timeout(PUBLIC_TIMEOUT_S):
+                    await self._inner(scope, receive, send)
+        else:
             with _for_strangers():
-                await self._inner(scope, receive, send)
-            return
-        connection = HTTPConnection(scope)
-        with _for_strangers():
-            caller = await run_in_threadpool(self._authenticator.identify, connection, self._store)
-        scope["state"] = {**scope.get("state", {}), "caller": caller}
-        if scope["method"] == "POST" and not path.startswith("/api/"):
-            body = await csrf.read_body(receive)
-            expected = await run_in_threadpool(self._form_token, caller)
-            csrf.check_form_token(expected, connection.headers.get("content-type", ""), body)
-            receive = csrf.replay_body(body)
-        await self._inner(scope, receive, send)
+                caller = await run_in_threadpool(self._authenticator.identify, HTTPConnection(scope), self._store)
+            with self._requests.slot():
+                scope["state"] = {**scope.get("state", {}), "caller": caller}
+                await self._inner(scope, await self._checked(scope, receive, caller), send)
+
+    async def _checked(self, scope: Scope, receive: Receive, caller: Caller) -> Receive:
+        """The body of a request, after the CSRF check of a form."""
+        if scope["method"] != "POST" or path_of(scope).startswith("/api/"):
+            return receive
+        body = await csrf.read_body(receive)
+        expected = await run_in_threadpool(self._form_token, caller)
+        csrf.check_form_token(expected, Headers(scope=scope).get("content-type", ""), body)
+        return csrf.replay_body(body)
 
     def _form_token(self, caller: Caller) -> str:
         return self._authenticator.form_token(self._store(), caller)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.errors.http import NoSuchPage, TooLarge, WrongHost, WrongMethod
+from holdfast.errors.http import NoSuchPage, TooLarge, TooSlow, WrongHost, WrongMethod
 from holdfast.web.options import LOOPBACK, WebOptions
-from holdfast.web.request import error_answer
+from holdfast.web.request import error_answer, path_of
 from holdfast.web.security import csrf
+from holdfast.web.security.authentication import HEALTH_PATHS
 
 log = logging.getLogger("holdfast.web")
 
@@ -32,6 +35,8 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 MAX_URL_LENGTH = 8000
+#: Time for the body of a request.
+BODY_TIMEOUT_S = 30.0
 
 
 class RequestChecks:
@@ -64,6 +69,8 @@ class RequestChecks:
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
+        if path_of(scope) in HEALTH_PATHS and scope["method"] in ("GET", "HEAD"):
+            return  # a probe names the address of a pod
         if len(headers.getlist("host")) != 1 or _without_port(host) not in self._hosts:
             raise WrongHost("this server does not answer to that name")
         if len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) > MAX_URL_LENGTH:
@@ -78,12 +85,19 @@ class RequestChecks:
             raise self._too_large()
 
     def _limit_body(self, receive: Receive) -> Receive:
-        """Count the body as it arrives: Content-Length may be wrong or missing."""
-        size = 0
+        """Limit the time of the body, and count it as it arrives: Content-Length may be wrong or missing."""
+        size, complete = 0, False
+        deadline = asyncio.get_running_loop().time() + BODY_TIMEOUT_S
 
         async def limited() -> Message:
-            nonlocal size
-            message = await receive()
+            nonlocal size, complete
+            try:
+                # After the body comes the end of the connection, which may take as long as it likes.
+                async with asyncio.timeout_at(None if complete else deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise TooSlow("the body of the request did not arrive in time") from None
+            complete = not message.get("more_body", False)
             size += len(message.get("body", b""))
             if size > self._options.largest_body:
                 raise self._too_large()
@@ -118,9 +132,9 @@ class AnswerSender:
 
 
 def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.rpartition(":")[0] if ":" in host else host
+    """The name in a Host header; empty if that holds anything but a name and a port, such as ``user@name``."""
+    match = re.fullmatch(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?", host)
+    return match[1] if match else ""
 
 
 def _check_ids(path: str) -> None:
