@@ -147,8 +147,9 @@ def conclude_run(run: BatchRun, aborted_by: AbortedBy | None, total: int, *, com
         known = met if is_final else max(total, met)
         state = state_after(now, known, aborted_by)
         if not complete and aborted_by is None and run.batch.total is None:
-            # Nobody knows how many keys the input has, and it was not read to its end.
-            yield query("finish_batch", id=batch.id, state=BatchState.STOPPED, aborted_by=None, total=None)
+            # The input was not read to its end, so that nobody may know how many keys it has.
+            left = known if known > met else None
+            yield query("finish_batch", id=batch.id, state=BatchState.STOPPED, aborted_by=None, total=left)
         elif state is BatchState.RUNNING:
             yield query("set_batch_total", id=batch.id, total=known)
         else:

@@ -157,7 +157,8 @@ WITH capacity AS (          -- free places of the queue (NULL without a limit), 
         FROM holdfast.queue WHERE queue.name = queues.name LIMIT 1) AS limits ON true
     WHERE limits.paused IS NOT TRUE AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
 ), lane AS (
-    SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader, queues.room, queues.jobs
+    SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader, queues.room, queues.jobs,
+        -2147483648 AS least
     FROM capacity AS queues CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
     CROSS JOIN {readers} AS readers (name)
 ), ranked_in_queue AS (           -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready

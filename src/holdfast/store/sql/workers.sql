@@ -44,3 +44,8 @@ LEFT JOIN (SELECT live.worker AS holder, count(*) AS jobs FROM holdfast.live AS 
     WHERE live.lease_expires_at IS NOT NULL GROUP BY live.worker) AS running ON running.holder = worker.id
 WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval AND {serves_lane}
 ORDER BY started_at, id
+
+-- name: count_workers
+-- Count live workers that serve a kind on a queue.
+SELECT count(*) FROM holdfast.worker
+WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval AND {serves_lane}

@@ -142,7 +142,7 @@ WITH capacity AS MATERIALIZED (     -- free places of the queue (NULL without a 
     FROM json_each(:queues) AS queues LEFT JOIN holdfast_queue AS queue ON queue.name = queues.value
     WHERE queue.paused IS NOT 1 AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
 ), lane AS MATERIALIZED (           -- and how many of its jobs are listed
-    SELECT queues.name AS queue, kinds.value AS kind, readers.name AS reader, queues.room,
+    SELECT queues.name AS queue, kinds.value AS kind, readers.name AS reader, queues.room, -2147483648 AS least,
         coalesce(queues.room + coalesce(
             (SELECT shards.value->>'count' FROM json_each(:shards) AS shards WHERE shards.key = queues.name), 0), :limit) AS jobs
     FROM capacity AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
