@@ -20,9 +20,9 @@ from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap, Plan
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
-from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.state import BatchRun
+from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.chaos.standing import Broken, audit

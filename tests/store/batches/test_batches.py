@@ -13,9 +13,9 @@ from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost, NoSuchBatch
-from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.state import MAX_CRASHES
+from holdfast.store.batches.unit_choice import NextUnits
 from tests.support.jobs import lapse
 from tests.support.processes import connect
 

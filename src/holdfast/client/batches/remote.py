@@ -43,8 +43,8 @@ from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches.conflicts import this_process
 from holdfast.worker.batches.driver import Driver
+from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.source import PendingUnits, numbered
-from holdfast.worker.batches.writer import RunPlan
 from holdfast.worker.context import RunContext
 from holdfast.worker.service import ServiceThread, TickResult
 
