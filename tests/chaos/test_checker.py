@@ -398,6 +398,28 @@ def test_i18_a_free_slot_beside_a_waiting_job(ops, recorder):
     assert broken(ops, Facts(jobs=jobs, moves=moves, fallen=["worker process 7"])) == {"I18"}
 
 
+def test_i18_a_shard_that_keeps_its_slot(ops, recorder):
+    """K83: both slots are taken, one by a shard whose turn is over; job 2 waits for a minute all the same."""
+    for job_id in (1, 2):
+        enqueued(recorder, job_id)
+        run(recorder, job_id)
+    jobs = {1: named(1), 2: named(2)}
+    moves = [
+        Move(seq=1, step=Step.IN, job=1, state="ready", token=0, at=1.0),
+        Move(seq=2, step=Step.MOVE, job=1, old="ready", state="running", token=1, at=1.0),
+        Move(seq=3, step=Step.IN, job=9, kind="shard:x", state="ready", token=0, at=1.0),
+        Move(seq=4, step=Step.MOVE, job=9, kind="shard:x", old="ready", state="running", token=1, at=1.0),
+        Move(seq=5, step=Step.IN, job=2, state="ready", token=0, at=2.0),
+        Move(seq=6, step=Step.END, job=1, state="done", token=1, at=62.0),
+        Move(seq=7, step=Step.MOVE, job=2, old="ready", state="running", token=1, at=62.0),
+        Move(seq=8, step=Step.END, job=2, state="done", token=1, at=70.0),
+    ]
+    assert broken(ops, Facts(jobs=jobs, moves=moves, slots=2)) == {"I18"}
+    released = Move(seq=5, step=Step.MOVE, job=9, kind="shard:x", old="running", state="ready", token=1, at=12.0)
+    taken = Move(seq=5, step=Step.MOVE, job=9, kind="shard:x", old="ready", state="running", token=2, at=52.0)
+    assert broken(ops, Facts(jobs=jobs, moves=[*moves[:5], released, taken, *moves[5:]], slots=1)) == set()
+
+
 def test_i20_a_worker_that_is_ready_without_a_store(ops, recorder):
     """Half a minute into an outage the worker still calls itself ready."""
     number = recorder.tell("outage", Phase.INVOKE, brief=False)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from holdfast.domain.batches.turns import SLICE_S
 from tests.chaos.facts import Facts, Move, Step
 from tests.chaos.history import Asked, History
 
@@ -73,14 +74,21 @@ def better_jobs_come_first(history: History, facts: Facts) -> Iterator[str]:
 
 
 def free_slots_are_used(history: History, facts: Facts) -> Iterator[str]:
-    """I18: no job waits longer than the bound while a slot is free; no worker ends by itself."""
+    """I18: no job waits longer than the bound while a slot is free, or beside a shard whose turn is over.
+
+    No worker ends by itself.
+    """
     yield from (f"{worker} ended, and nobody had ended it" for worker in facts.fallen)
     if facts.slots is None or facts.stepped:
         return
     waiting, running = _Waiting(), set[int]()
+    shards: dict[int, Move] = {}
     excused = _Excuses(history)
     free_since = 0.0
     for move in facts.moves:
+        if _is_claim(move) and _is_plain(move):
+            yield from _beside_shards(move, waiting.since.get(move.job, move.at), shards, excused)
+        _follow_shard(move, shards)
         if _is_claim(move) and _is_plain(move) and len(running) < facts.slots:
             since = max(waiting.since.get(move.job, move.at), free_since)
             if move.at - since > MAX_WAIT_S and not excused.covers(move.job, since, move.at):
@@ -91,6 +99,25 @@ def free_slots_are_used(history: History, facts: Facts) -> Iterator[str]:
             free_since = move.at
         if _is_plain(move):
             waiting.apply(move)
+
+
+def _beside_shards(claim: Move, since: float, shards: dict[int, Move], excused: _Excuses) -> Iterator[str]:
+    """A shard whose turn has been over for the bound still runs, and this job has waited all the time."""
+    over_at = claim.at - MAX_WAIT_S
+    for shard in shards.values():
+        is_late = since < over_at and shard.at + SLICE_S < over_at and shard.priority <= claim.priority
+        if is_late and not excused.covers(claim.job, since, claim.at):
+            yield (
+                f"job {claim.job} ({claim.kind}) waited for {claim.at - since:.1f} s beside shard {shard.job}, "
+                f"whose turn had begun {claim.at - shard.at:.1f} s before"
+            )
+
+
+def _follow_shard(move: Move, shards: dict[int, Move]) -> None:
+    if move.kind.startswith("shard:") and _is_claim(move):
+        shards[move.job] = move
+    elif move.state != "running":
+        shards.pop(move.job, None)
 
 
 def ready_is_honest(history: History, facts: Facts) -> Iterator[str]:

@@ -23,12 +23,12 @@ class Failure(Struct, frozen=True, kw_only=True):
     retry_after_s: float | None = None
     #: The command to run next.
     next: str | None = None
-    context: dict[str, str] = {}
+    context: dict[str, Any] = {}
 
 
 def failure_of(error: HoldfastError | HttpError) -> Failure:
     """An error as JSON answers show it."""
-    context = {name: str(value) for name, value in error.context.items()}
+    context = {name: value if isinstance(value, dict) else str(value) for name, value in error.context.items()}
     return Failure(code=error.code, message=error.message, hint=error.hint, retryable=error.retryable, context=context)
 
 

@@ -94,7 +94,20 @@ class Output:
         os.dup2(2, 1)
 
     def flush(self) -> None:
-        self._out.flush()
+        with self._translated():
+            self._out.flush()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Name errors of the output. After a closed pipe the rest goes to /dev/null, also what is buffered."""
+        try:
+            yield
+        except BrokenPipeError:
+            with open(os.devnull, "w") as null:  # noqa: PTH123
+                os.dup2(null.fileno(), self._out.fileno())
+            raise PipeClosed from None
+        except OSError as error:
+            raise OutputError(error) from None
 
     @property
     def color(self) -> bool:
@@ -209,12 +222,8 @@ class Output:
         self._write(json_line({"_meta": end}))
 
     def _write(self, text: str, end: str = "\n") -> None:
-        try:
+        with self._translated():
             self._out.write(text + end)
-        except BrokenPipeError:
-            raise PipeClosed from None
-        except OSError as error:
-            raise OutputError(error) from None
         self._lines += 1
 
 

@@ -6,17 +6,20 @@ has a test for each of them and runs on SQLite and PostgreSQL.
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl
 
 from holdfast.domain.store_url import SqliteUrl
 from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
-from holdfast.settings import sqlite_file
+from holdfast.settings import sqlite_file, user_data
 
 if TYPE_CHECKING:
     from holdfast.store.access.audit import AuditedAction, AuditLog
@@ -160,7 +163,17 @@ def _open_sqlite(url: str, **opening: Any) -> Store:
         raise ConfigurationError(f"durability is 'full' or 'fast', not {durability!r}")
     if options:
         raise ConfigurationError(f"the URL has an unknown option {min(options)!r}")
-    return Store(SqliteBackend(sqlite_file(url), durability=durability, **opening))
+    file = sqlite_file(url)
+    if opening["create"]:
+        _require_folder(file.parent)
+    return Store(SqliteBackend(file, durability=durability, **opening))
+
+
+def _require_folder(folder: Path) -> None:
+    """Refuse a missing folder, unless it is the default one: a mistyped path must not become a new, empty store."""
+    if not folder.exists() and folder != user_data(os.environ):
+        hint = f"Check the URL of the store, or create the folder: mkdir -p {shlex.quote(str(folder))}"
+        raise ConfigurationError(f"the folder {folder} does not exist", hint=hint)
 
 
 def _open_postgres(url: str, **opening: Any) -> Store:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,9 @@ from holdfast.store.jobs.steps import StoredStep
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run, StopReason
 from holdfast.worker.stats import Stats
+
+if TYPE_CHECKING:
+    from holdfast.worker.batches.turns import ShardTurns
 
 
 class ReportProgress(Struct, frozen=True, tag=True, kw_only=True):
@@ -180,8 +183,11 @@ class RunContext(Context):
         *,
         leaving: threading.Event | None = None,
         counts: Stats | None = None,
+        turns: ShardTurns | None = None,
     ) -> None:
         self.lease = lease = run.lease
+        #: The shards of this worker; None outside of a worker.
+        self.turns = turns
         self.counts = counts or Stats()
         #: Set when the worker stops: a handler that can continue later should return.
         self.leaving = leaving or threading.Event()

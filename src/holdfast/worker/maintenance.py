@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StatementTimeout, StoreUnavailable
 from holdfast.store import Store
@@ -69,6 +70,7 @@ class Maintenance:
         self._retention = retention or Retention()
         self._maintained = maintained
         self._cursor: JobId | None = None
+        self._next_batch: BatchId | None = None
         self._promoted_at = 0.0
         now = clock.now()
         self._promotion = MaintenanceStep("promote", self._promote, PROMOTE_INTERVAL_S)
@@ -81,6 +83,7 @@ class Maintenance:
             MaintenanceStep("offer refused jobs", self._offer_refused, OFFER_INTERVAL_S),
             MaintenanceStep("check dependencies", self._check_dependencies, DEPENDENCIES_INTERVAL_S),
             MaintenanceStep("revive batches", self._revive_batches, BATCHES_INTERVAL_S),
+            MaintenanceStep("continue cancels", self._continue_cancel, BATCHES_INTERVAL_S),
             MaintenanceStep("expire results", self._expire_inbox, INBOX_INTERVAL_S),
         ]
         for rule in RULES:
@@ -162,9 +165,13 @@ class Maintenance:
         return 0, self._cursor is not None
 
     def _revive_batches(self) -> tuple[int, bool]:
-        count = self._store.batches.revive(limit=100)
+        count, self._next_batch = self._store.batches.revive(after=self._next_batch or BatchId(0), limit=100)
         self._maintained["batch"] += count
-        return count, False
+        return count, self._next_batch is not None
+
+    def _continue_cancel(self) -> tuple[int, bool]:
+        count = self._store.batches.continue_cancel()
+        return count, count > 0
 
     def _expire_inbox(self) -> tuple[int, bool]:
         count = self._store.inbox.expire(limit=100)

@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.store.jobs.settlement import LeaseKey, Settlement, lease_key
 from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
+from holdfast.worker.batches.turns import ShardTurns
 from holdfast.worker.context import MakeRequest, Reporter, RunContext, SendMessage
 from holdfast.worker.handler import RESULTS, first_line
 from holdfast.worker.options import WorkerSetup
@@ -37,6 +38,7 @@ class RunLifecycle:
         self.shortage = Shortage()
         self.active_runs = ActiveRuns()
         self.finish_signal = self.active_runs.finish_signal
+        self._turns = ShardTurns(setup, self.active_runs)
         self.settler = Settler(setup.store.reserved_store(), self.active_runs, settled=self._settled)
         #: Called after each run, when its settlement is queued and its slot is free.
         self.slot_freed: Callable[[], None] = lambda: None
@@ -50,7 +52,9 @@ class RunLifecycle:
 
     def context(self, run: Run) -> RunContext:
         send = self.reporter(run)
-        return RunContext(run, send, self._worker, self._request, leaving=self._leaving, counts=self.counts)
+        return RunContext(
+            run, send, self._worker, self._request, leaving=self._leaving, counts=self.counts, turns=self._turns
+        )
 
     def reporter(self, run: Run) -> SendMessage:
         """The function that carries messages of the handler to the store."""

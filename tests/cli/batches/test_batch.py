@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 
 import pytest
 
+from holdfast.domain.batches.batch import identity
+from holdfast.domain.jobs.job import WorkerId
+from holdfast.store.batches.runs import RunRequest
 from tests.support.programs import batch_units
 
 pytestmark = pytest.mark.usefixtures("own_store")
@@ -70,6 +75,61 @@ def test_a_dry_run_writes_nothing(batch, run):
     assert batch("run", PLAIN[2], "--range", "1-5", "--dry-run").data["summary"]["pending"] == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "pending"),
+    [((), 5), (("--limit", "2"), 2), (("--resume-from", "4"), 2), (("--only", "1,5"), 2)],
+)
+def test_a_dry_run_counts_the_units_that_would_run(batch, options, pending):
+    """U9: --limit, --resume-from and --only hold for it too; on a new batch and on one that goes on."""
+    for run in (("--range", "1-5"), ("--range", "1-5", "--name", "begun")):
+        assert batch("run", PLAIN[2], *run, *options, "--dry-run").data["summary"]["pending"] == pending
+    batch("run", PLAIN[2], "--range", "1-5", "--name", "begun", "--only", "4")
+    answer = batch("run", PLAIN[2], "--range", "1-5", "--name", "begun", *options, "--dry-run")
+    assert answer.data["summary"]["pending"] == {5: 4}.get(pending, 1 if "--resume-from" in options else 2)
+
+
+def test_resume_of_a_foreground_batch_names_the_command(batch):
+    """U9: it does nothing by itself, and says which command does."""
+    batch("run", PLAIN[2], "--range", "1-9", "--limit", "1")
+    answer = batch("resume", "1")
+    assert (answer.data["changed"], "when its command is run again" in answer.data["note"]) == (False, True)
+
+
+def test_holders_and_owners_are_objects(batch, store):
+    """U9: no JSON inside of JSON."""
+    owner = {"host": "h", "pid": 1, "started": 1.0, "boot": "b", "namespace": "n", "command": "mine"}
+    request = RunRequest(
+        identity=identity("tests.support.programs.batch_units:plain", {}, "range 1-5"),
+        kind="plain", arguments="{}", source="range", actor="ada", owner=json.dumps(owner),
+    )  # fmt: skip
+    store.batches.open(request, worker=WorkerId("w"))
+    assert batch("show", "1").data["holders"] == [owner]
+    refused = batch("run", PLAIN[2], "--range", "1-5")
+    assert (refused.code, refused.document["error"]["context"]["owner"]) == (9, owner)
+
+
+def test_a_mistyped_path_makes_no_store(run, tmp_path, monkeypatch):
+    """U9: a missing folder is exit 4, with the fix; nothing is created."""
+    monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{tmp_path}/mistyped/jobs.db")
+    answer = run(*PLAIN, "--range", "1-5", "-o", "json")
+    assert answer.code == 4
+    assert "mkdir -p" in answer.document["error"]["hint"]
+    assert not (tmp_path / "mistyped").exists()
+
+
+@pytest.mark.usefixtures("run")
+def test_a_closed_pipe_is_exit_0():
+    """U9: the reader has seen enough; the batch can be resumed."""
+    command = [sys.executable, "-m", "holdfast", *PLAIN, "--range", "10-4000", "-o", "ndjson", "--quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stderr is not None
+        writer.stdout.read(1)
+        writer.stdout.close()
+        errors = writer.stderr.read()
+    assert (writer.returncode, b"Traceback" in errors) == (0, False), "U9 is broken"
+
+
 def test_once_is_exit_13_when_there_is_nothing_to_do(batch):
     assert batch("run", GREET[2], "--all", "--once").code == 0
     assert batch("run", GREET[2], "--all", "--once").code == 13
@@ -90,6 +150,7 @@ def test_actions_on_a_batch(batch):
         "changed": True,
         "units": 1,
         "dry_run": False,
+        "note": None,
     }
     assert batch("pause", "1").data["changed"]
     assert batch("run", PLAIN[2], "--range", "1-5").code == 11
@@ -184,7 +245,8 @@ def test_attaching_to_a_paused_batch_is_exit_11(batch):
     batch_units.app.submit(batch_units.greet, ["a", "b"])
     assert batch("pause", "1").data["changed"]
     assert batch("attach", "1").code == 11
-    assert batch("cancel", "1").data == {"batch": 1, "action": "cancel", "changed": True, "units": 2, "dry_run": False}
+    cancelled = batch("cancel", "1").data
+    assert (cancelled["changed"], cancelled["units"], cancelled["note"]) == (True, 2, None)
     assert not batch("cancel", "1").data["changed"]
 
 

@@ -381,6 +381,7 @@ def test_only_some_keys_are_run_and_the_others_left_alone(app):
     assert run(app, work, range(10), only=[9], once=True).exit_code == 0
     assert run(app, work, range(10), only=[5, 9], dry_run=True).summary.pending == 1
     assert run(app, work, range(10)).summary.succeeded == 10
+    assert run(app, work, range(10), once=True).exit_code == 13
 
 
 def test_an_error_of_the_keys_releases_the_batch(app):
@@ -455,3 +456,138 @@ def test_a_resumed_range_needs_few_lookups(app):
     assert run(app, work, keys, limit=6000, name="a").exit_code == 0
     assert run(app, work, keys, name="a").summary.succeeded == len(keys)
     assert made == [*keys]
+
+
+def test_a_default_is_the_same_argument(app):
+    """U5: an argument left out and its default given are one batch; a default that is no JSON is left out."""
+    made = []
+
+    @app.unit(operational=["speed"])
+    def work(key: int, *, replace: bool = False, speed: int = 1, client: object = threading) -> None:
+        made.append(key)
+
+    first = run(app, work.bind(), range(3), limit=1)
+    again = run(app, work.bind(replace=False, speed=2), range(3))
+    assert (first.batch.id, again.batch.id) == (1, 1), "U5 is broken"
+    assert made == [0, 1, 2]
+    assert run(app, work.bind(replace=True), range(3)).batch.id == 2
+
+
+def test_progress_counts_the_whole_ledger(app, capsys):
+    """U6: after a resume it begins where the ledger is, and failed units that run again count once."""
+
+    @app.unit(max_failures=0)
+    def work(key: int, *, bad: int = 0) -> None:
+        if key < 3 and not fixed:
+            raise ValueError(key)
+
+    fixed = []
+    app.run(work, range(20), limit=11, output="none")
+    fixed.append(True)
+    app.run(work, range(20), output="text", progress_every=1)
+    lines = [line for line in capsys.readouterr().err.splitlines() if " of 20 units" in line]
+    counts = [int(line.split()[0]) for line in lines]
+    assert min(counts) > 8, "U6 is broken"
+    assert (counts[-1], counts) == (20, sorted(set(counts)))
+
+
+@pytest.mark.parametrize(
+    ("options", "left_by", "text"),
+    [
+        ({"limit": 2}, "limit", "the limit left units"),
+        ({"only": [1]}, "only", "--only did not name"),
+        ({"resume_from": 8}, "resume_from", "before --resume-from"),
+    ],
+)
+def test_units_left_on_purpose_are_told(app, capsys, options, left_by, text):
+    """U9: exit 0 with pending units says why, in the summary and in words; the last run says nothing."""
+
+    @app.unit()
+    def work(key: int) -> None:
+        pass
+
+    result = app.run(work, range(10), output="text", **options)
+    assert (result.exit_code, result.summary.left_by) == (0, left_by), "U9 is broken"
+    assert result.summary.pending > 0
+    assert text in capsys.readouterr().out
+    rest = run(app, work, range(10))
+    assert (rest.summary.left_by, rest.summary.pending, rest.batch.state) == (None, 0, BatchState.DONE)
+
+
+@pytest.mark.parametrize("count", [3, 50, 120])
+def test_a_loop_that_is_left_is_not_done(app, count):
+    """U9: a break leaves the batch resumable, also where the keys that were read are all done."""
+    did = []
+    for stop_after in (count, 200):
+        with app.session("left", output="none") as session:
+            for key in session.pending(iter(range(150))):
+                with session.unit(key):
+                    did.append(key)
+                if len(did) == stop_after:
+                    break
+        if stop_after == count:
+            assert (session.exit_code, session.summary.left_by) == (0, "break"), "U9 is broken"
+            assert app.store.batches.get(BatchId(1)).state is BatchState.STOPPED
+    assert (did, session.summary.left_by) == ([*range(150)], None)
+    assert app.store.batches.get(BatchId(1)).state is BatchState.DONE
+
+
+def test_one_that_joins_says_that_others_work_on_the_rest(app, capsys):
+    """U9: it found nothing to do, and the pending units are in hand elsewhere."""
+    begun, go = threading.Event(), threading.Event()
+
+    @app.unit()
+    def work(key: int) -> None:
+        begun.set()
+        go.wait(60)
+
+    first = threading.Thread(target=lambda: run(app, work, range(5)))
+    first.start()
+    assert begun.wait(60)
+    joined = app.run(work, range(5), allow_concurrent=True, output="text")
+    go.set()
+    first.join()
+    assert (joined.exit_code, joined.summary.left_by, joined.summary.pending) == (0, "others", 5), "U9 is broken"
+    assert "other runs still work on the pending units" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("make", [lambda *keys: list(keys), lambda *keys: iter(keys), lambda *keys: range(len(keys))])
+def test_a_failed_key_that_is_gone_is_skipped(app, make):
+    """U9: it does not keep exit 6 for ever; a failed key that is still there does."""
+
+    @app.unit(max_failures=0)
+    def work(key: int) -> None:
+        if key in (0, 3):
+            raise ValueError(key)
+
+    assert run(app, work, make(0, 1, 2, 3), name="some").exit_code == 6
+    result = run(app, work, make(0, 1, 2), name="some")
+    assert (result.exit_code, result.summary.failed, result.summary.skipped) == (6, 1, 1), "U9 is broken"
+    assert app.store.batches.recount(result.batch.id) == {"done": 2, "failed": 1, "skipped": 1}
+    assert run(app, work, [1, 2], name="some").exit_code == 0
+
+
+def test_units_that_ran_again_are_not_returned_any_more(app):
+    """U9: what a breaker released is not in the summary of the clean run after it."""
+    fixed = []
+
+    @app.unit(max_failures=2)
+    def work(key: int) -> None:
+        if not fixed:
+            raise ValueError(key)
+
+    assert run(app, work, range(4)).summary.returned == 2
+    fixed.append(True)
+    assert run(app, work, range(4)).summary.returned == 0, "U9 is broken"
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), [1.0, float("-inf")]])
+def test_a_key_that_is_no_number_is_refused(app, bad):
+    """U9: NaN and infinity would be one key."""
+
+    @app.unit()
+    def work(key: object) -> None:
+        pass
+
+    with pytest.raises(holdfast.HoldfastError, match="the key cannot be stored"):
+        run(app, work, [1.0, bad])

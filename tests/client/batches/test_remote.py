@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 import holdfast
 from holdfast import Unit
-from holdfast.client.batches.remote import SLICE_S
+from holdfast.domain.batches import turns as domain_turns
 from holdfast.domain.batches.batch import BatchState
 from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import BatchHeld, InvalidInput
+from holdfast.errors import BatchHeld, HoldfastError, InvalidInput
+from holdfast.worker.batches import turns
 from holdfast.worker.metrics import WorkerCollector
 from tests.support.processes import wait_until
 
@@ -139,22 +143,100 @@ def test_a_batch_on_the_workers_is_a_conflict(app, work):
     assert (joined.exit_code, sorted(work.made)) == (0, [*range(5)])
 
 
+@pytest.fixture
+def short_turns(monkeypatch):
+    """Turns of a fraction of a second, checked as often."""
+    monkeypatch.setattr(domain_turns, "SLICE_S", 0.1)
+    monkeypatch.setattr(turns, "CHECK_INTERVAL_S", 0.05)
+
+
+@pytest.mark.usefixtures("short_turns")
 def test_batches_advance_side_by_side(app):
-    """With one slot for two batches, both advance: a shard makes room for ready jobs."""
-    turns, together = [], threading.Event()
+    """K83: with one slot for three batches, all advance by turns: a released shard goes behind the others."""
+    begun, all_begun = set[str](), threading.Event()
 
     @app.unit()
     def nap(key: int, *, name: str, unit: Unit) -> None:
-        turns.append(name)
-        if len(set(turns)) == 2:
-            together.set()
-        together.wait(0.2)
+        begun.add(name)
+        if len(begun) == 3:
+            all_begun.set()
+        all_begun.wait(0.05)
 
-    batches = [app.submit(nap.bind(name=name), range(1000), shards=1) for name in "ab"]
+    batches = [app.submit(nap.bind(name=name), range(300), shards=1) for name in "abc"]
     with worker(app, slots=1):
-        assert together.wait(SLICE_S * 12)  # one alone would take longer
+        assert all_begun.wait(60)
+        assert min(app.store.batches.counters(batch.id).done for batch in batches[:2]) < 300
         wait_until(lambda: all(app.store.batches.get(batch.id).state is BatchState.DONE for batch in batches))
-    assert Counter(turns) == {"a": 1000, "b": 1000}
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_a_job_of_another_queue_gets_its_turn(app):
+    """K83: shards that fill all slots make room for a job of any queue and kind that the worker serves."""
+    stop = threading.Event()
+
+    @app.unit(queue="b")
+    def nap(key: int) -> None:
+        stop.wait(0.02)
+
+    @app.job(queue="online")
+    def ping() -> int:
+        return 1
+
+    batches = [app.submit(nap, range(5000), shards=2, name="one")]
+    with worker(app, slots=2):
+        wait_until(lambda: len(app.store.batches.holders(batches[0].id)) == 2)
+        ref = ping.enqueue()
+        with suppress(HoldfastError):
+            ref.result(timeout=20)
+        assert ref.state is State.DONE, "K83 is broken"
+        batches.append(app.submit(nap, range(5000), shards=2, name="two"))
+        wait_until(lambda: app.store.batches.counters(batches[1].id).done > 0)
+        assert app.store.batches.get(batches[0].id).state is BatchState.RUNNING
+        for batch in batches:
+            app.store.batches.cancel(batch.id)
+        stop.set()
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_shards_make_no_room_for_a_job_of_an_unknown_kind(app):
+    """To check: no worker here can run it, so a release would help nobody."""
+    app.store.jobs.enqueue(NewJob(kind="unknown"))
+    stop = threading.Event()
+
+    @app.unit()
+    def nap(key: int) -> None:
+        stop.wait(0.01)
+
+    batch = app.submit(nap, range(5000), shards=1)
+    with worker(app, slots=1):
+        wait_until(lambda: app.store.batches.counters(batch.id).done > 40)
+        (shard,) = app.views.all(Selector(kinds=("shard:nap",)))
+        assert shard.token == 1
+        app.store.batches.cancel(batch.id)
+        stop.set()
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_a_paused_queue_stops_its_shards(app):
+    """U8: after their units in hand; they go on when the queue is resumed."""
+    stop = threading.Event()
+
+    @app.unit(queue="b")
+    def nap(key: int) -> None:
+        stop.wait(0.01)
+
+    batch = app.submit(nap, range(5000), shards=2)
+    running = Selector(states=(State.RUNNING,))
+    with worker(app):
+        wait_until(lambda: app.store.batches.counters(batch.id).done > 0)
+        app.store.queues.pause("b")
+        wait_until(lambda: app.views.count(running).count == 0)
+        seen = app.store.batches.counters(batch.id).done
+        assert (app.store.batches.get(batch.id).state, seen < 5000) == (BatchState.RUNNING, True)
+        app.store.queues.resume("b")
+        wait_until(lambda: app.store.batches.counters(batch.id).done > seen)
+        app.store.batches.cancel(batch.id)
+        stop.set()
 
 
 def test_a_worker_that_stops_releases_its_shards(app):
@@ -209,6 +291,37 @@ def test_a_deadline_holds_on_workers_too(app):
     with worker(app):
         result = app.run(slow, range(1000), where="workers", deadline=0.5, output="none")
     assert (result.exit_code, str(result.summary.aborted_by)) == (10, "deadline")
+
+
+def test_no_worker_is_told_and_the_deadline_holds(app, work, capsys):
+    """U8: without a worker, text and JSON say so, and the run ends at its deadline with exit 10."""
+    result = app.run(work, range(5), where="workers", deadline=0.3, output="json")
+    assert (result.exit_code, str(result.batch.state)) == (10, "stopped"), "U8 is broken"
+    told = capsys.readouterr()
+    assert "no live worker runs 'work' from the queue 'default'" in told.err
+    assert "no live worker" in json.loads(told.out)["data"]["note"]
+
+
+def test_failed_units_beside_an_inbox_run_again_at_once(app):
+    """U8: the batch runs on while a result waits for its consumer; nobody waits for maintenance."""
+    tried = []
+
+    @app.unit(max_failures=0)
+    def work(key: int, unit: Unit) -> None:
+        tried.append(key)
+        if key == 0:
+            unit.hand_over(1, inbox="box")
+        elif tried.count(key) == 1:
+            raise ValueError(key)
+
+    with worker(app):
+        batch = app.submit(work, range(3), shards=1)
+        wait_until(lambda: app.store.batches.counters(batch.id).failed == 2)
+        wait_until(lambda: not app.store.batches.holders(batch.id))
+        assert app.store.batches.get(batch.id).state is BatchState.RUNNING
+        assert app.store.batches.retry_failed(batch.id) == 2
+        assert len([*app.views.all(Selector(kinds=("shard:work",), states=(State.READY, State.RUNNING)))]) == 1
+        wait_until(lambda: app.store.batches.counters(batch.id).done == 2)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost, NoSuchBatc
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.state import MAX_CRASHES
 from holdfast.store.batches.unit_choice import NextUnits
-from tests.support.jobs import lapse
+from tests.support.jobs import claim_jobs, lapse, put
 from tests.support.processes import connect
 
 WORKER = WorkerId("w")
@@ -160,6 +160,26 @@ def test_a_run_notices_that_another_has_been_there(store):
     leave(store, joined, AbortedBy.SIGNAL, complete=False)
     flushed = store.batches.flush(run, next_units=NextUnits(candidates=keys(1, 2), limit=9, fresh=True))
     assert taken(flushed) == [2]
+
+
+def test_a_range_run_meets_the_rows_of_a_dead_joiner(store, clock):
+    """K30: the joiner died with units in hand and without a result; the run looks them up and goes on."""
+    run = begin(store, total=30)
+    first = take(store, run, *range(10), fresh=True).taken
+    joined = begin(store, join=True)
+    assert taken(take(store, joined, *range(10, 20))) == [*range(10, 20)]
+    clock.advance(seconds=50)
+    store.leases.renew([run.lease])
+    clock.advance(seconds=20)
+    assert [lost.job_id for lost in store.leases.take_over()] == [joined.lease.job_id]
+    store.batches.flush(run, [done(unit) for unit in first])
+    met = []
+    while units := take(store, run, *range(10, 20), fresh=True).taken:
+        met += [int(unit.key) for unit in units]
+        assert all(unit.poison_suspect for unit in units), "K30 is broken"
+        store.batches.flush(run, [done(unit) for unit in units], NextUnits(fresh=True))
+    assert met == [*range(10, 20)]
+    assert check(store, run.batch.id).done == 20
 
 
 def test_a_fresh_run_looks_nothing_up(store):
@@ -435,6 +455,16 @@ def test_the_drivers_job_is_no_workers(store):
     assert (job.id, job.state) == (run.lease.job_id, State.RUNNING)
     leave(store, run, AbortedBy.SIGNAL, complete=False)
     assert store.views.get(job.id).state is State.DONE
+
+
+def test_the_drivers_job_takes_no_place_of_a_limited_queue(store):
+    """K28: it belongs to no queue that workers serve, so a job of ``default`` begins beside it."""
+    store.queues.set_limits("default", limit=1)
+    run = begin(store)
+    put(store)
+    assert len(claim_jobs(store, "w", queues=["default"], kinds=["mail"])) == 1, "K28 is broken"
+    assert store.views.count(Selector(queues=("default",), states=(State.RUNNING,))).count == 1
+    assert store.views.get(run.lease.job_id).queue == "holdfast.foreground"
 
 
 def test_renewal_keeps_a_run(store, clock):

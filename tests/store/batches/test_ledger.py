@@ -7,7 +7,8 @@ import pytest
 from holdfast.domain.batches.batch import AbortedBy
 from holdfast.domain.batches.unit import UnitState, unit_key
 from holdfast.domain.jobs.verdict import Done
-from holdfast.store.batches.unit_choice import FIRST_PLACE, NextUnits
+from holdfast.store.batches.state import FIRST_PLACE
+from holdfast.store.batches.unit_choice import NextUnits
 from tests.store.batches.test_batches import begin, check, done, finish, keys, leave, take, taken
 from tests.store.batches.test_runs import launch, shard, work
 from tests.support.jobs import lapse

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from holdfast.domain.batches.batch import AbortedBy, BatchState, Sharding
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, Sharding
+from holdfast.domain.batches.turns import ClaimableJob
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState
-from holdfast.domain.jobs.job import State
+from holdfast.domain.fleet.stop_switch import StopMode
+from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.verdict import Done
+from holdfast.domain.jobs.verdict import Done, Released
 from holdfast.errors import BatchHeld, LeaseLost
 from holdfast.store.batches.unit_choice import NextUnits
 from tests.store.batches.test_batches import begin, check, done, keys, leave
-from tests.support.jobs import lapse, take
+from tests.support.jobs import lapse, put, take
 
 KIND = "shard:resync"
 
@@ -52,7 +56,7 @@ def shards_of(store):
 def test_shards_share_the_units(store):
     """Each is a job; none takes what another has; the last one ends the batch."""
     batch = launch(store, 1, 2, 3, 4)
-    assert (batch.state, batch.total, len(shards_of(store))) == (BatchState.RUNNING, 4, 2)
+    assert (batch.state, batch.total) == (BatchState.RUNNING, 4)
     one, two = shard(store, batch), shard(store, batch)
     first = store.batches.flush(one, next_units=NextUnits(limit=2)).taken
     assert work(store, two) == [3, 4]
@@ -212,17 +216,17 @@ def test_what_a_lost_shard_had_in_hand_comes_back(store, clock):
 def test_shards_that_were_removed_come_back(store):
     """A sweep finds batches with pending units that nobody works on; it starts none twice."""
     batch = launch(store, 1, 2)
-    assert store.batches.revive() == 0
-    assert len(shards_of(store)) == 2
+    assert store.batches.revive() == (0, None)
+    assert len(shards_of(store)) == 1
     store.control.cancel(Selector(kinds=(KIND,)), actor="ada")
     assert shards_of(store) == []
-    assert store.batches.revive() == 1
-    assert len(shards_of(store)) == 2
+    assert store.batches.revive() == (1, None)
+    assert len(shards_of(store)) == 1
     run = shard(store, batch)
-    assert store.batches.revive() == 0
+    assert store.batches.revive() == (0, None)
     work(store, run)
     part(store, run)
-    assert store.batches.revive() == 0
+    assert store.batches.revive() == (0, None)
 
 
 def test_failed_units_run_again_when_it_is_submitted_again(store):
@@ -254,5 +258,79 @@ def test_a_foreground_run_takes_a_stopped_batch_from_the_workers(store):
     run = begin(store)
     assert run.batch.id == batch.id
     assert shard(store, batch) is None
-    assert store.batches.revive() == 0
+    assert store.batches.revive() == (0, None)
     leave(store, run, AbortedBy.SIGNAL, complete=False)
+
+
+def test_one_shard_waits_at_most(store):
+    """K83: a job that is enqueued later waits behind one shard, not behind all; each shard starts the next one."""
+    batch = launch(store, *range(50), shards=3)
+    running = []
+    for begun in range(3):
+        assert len(shards_of(store)) == begun + 1, "K83 is broken"
+        running.append(shard(store, batch))
+    assert len(shards_of(store)) == 3
+    for run in running:
+        work(store, run)
+        store.batches.leave(run, None)
+    assert store.batches.get(batch.id).state is BatchState.DONE
+
+
+def test_every_batch_is_revived_in_its_turn(store):
+    """To check: batches whose shards wait do not hide newer ones that have lost theirs."""
+    launch(store, 1, identity="old")
+    newer = launch(store, 2, identity="new")
+    store.control.cancel(Selector(labels=(f"batch-{newer.id}",)), actor="ada")
+    revived, following = store.batches.revive(limit=1)
+    assert (revived, following) == (0, BatchId(newer.id - 1))
+    assert store.batches.revive(after=following, limit=1) == (1, newer.id)
+    assert store.batches.revive(after=newer.id, limit=1) == (0, None)
+
+
+def waiting(store, **options):
+    values = {"queues": ["default", "online"], "kinds": ["mail", KIND], "shards": {}, "limit": 10} | options
+    return store.batches.waiting_jobs(WorkerId("w"), **values)
+
+
+def test_jobs_that_a_worker_could_claim_wait_beside_its_shards(store):
+    """K83: of all queues of the worker, the best first; none of unknown kinds and none of paused queues."""
+    put(store)
+    put(store, queue="online", priority=3, label="x")
+    put(store, "unknown")
+    put(store, queue="elsewhere")
+    assert waiting(store) == [ClaimableJob("online", 3, "x", None), ClaimableJob("default", 0, None, None)]
+    assert len(waiting(store, limit=1)) == 1
+    store.queues.pause("online")
+    assert [job.queue for job in waiting(store)] == ["default"]
+    assert store.batches.paused_queues(["online", "default"]) == {"online"}
+    store.stop_switch.set(StopMode.DRAIN, actor="ada")
+    assert waiting(store) == []
+
+
+def test_a_full_queue_hides_no_other(store):
+    """K83: its jobs count only as far as it has room, or shards of this worker that can make room."""
+    for _ in range(3):
+        put(store)
+    ping = put(store, queue="online")
+    store.queues.set_limits("default", limit=1)
+    assert [(job.queue, job.room) for job in waiting(store, limit=2)] == [("default", 1), ("online", None)]
+    take(store)
+    assert [(job.queue, job.room) for job in waiting(store)] == [("online", None)]
+    full = waiting(store, shards={"default": 1})
+    assert [(job.queue, job.room) for job in full] == [("default", 0), ("online", None)]
+    assert ping
+
+
+def test_a_released_shard_goes_behind_jobs_that_wait(store, clock):
+    """K83: its due time moves; a shard that a shutdown interrupts keeps its place."""
+    batch = launch(store, 1, 2, shards=1)
+    (lease,) = take(store, kinds=(KIND,))
+    clock.advance(seconds=1)
+    ping = put(store)
+    store.leases.settle(lease, Released(interrupted=True))
+    (lease,) = take(store, kinds=(KIND, "mail"))
+    assert lease.kind == KIND
+    clock.advance(seconds=1)
+    store.leases.settle(lease, Released(delay=timedelta(0)))
+    assert [lease.job_id for lease in take(store, kinds=(KIND, "mail"))] == [ping], "K83 is broken"
+    assert shard(store, batch) is not None

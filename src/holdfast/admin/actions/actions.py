@@ -40,13 +40,17 @@ class Changed(Struct, frozen=True):
 
 
 class BatchChanged(Struct, frozen=True):
-    """What a verb did to a batch, or with a *dry_run* would do; *units* counts those that it changed."""
+    """What a verb did to a batch, or with a *dry_run* would do; *units* counts those that it changed.
+
+    *note* says what is left for a person to do.
+    """
 
     batch: int
     action: str
     changed: bool
     units: int | None = None
     dry_run: bool = False
+    note: str | None = None
 
 
 class EnqueuedJob(Struct, frozen=True):

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from holdfast.admin.actions.actions import Actions, BatchChanged
 from holdfast.admin.views.batches import batch_secrets
-from holdfast.domain.access.masking import mask_cut
+from holdfast.domain.access.masking import mask_cut, mask_text
 from holdfast.domain.access.roles import Role
-from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.batch import DRIVER, BatchId, BatchState, batch_label, sharding_of
 from holdfast.domain.batches.unit import UnitKey
 from holdfast.domain.jobs.error_clusters import cluster_key
+from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store import Store
-from holdfast.store.access.audit import changes_of
+from holdfast.store.access.audit import Changes, changes_of
+from holdfast.store.batches.control import OnStep, ignore_step
+from holdfast.store.batches.state import UnitStep
+from holdfast.worker.batches.conflicts import command_of
 
 #: The actions on batches, and the role that each of them requires.
 BATCH_ACTIONS: Mapping[str, Role] = {
@@ -31,33 +36,51 @@ class BatchActions:
         self._actions = actions
         self._store = actions.store
 
-    def perform(self, action: str, batch_id: BatchId) -> BatchChanged:
-        """Perform one of :data:`BATCH_ACTIONS`."""
+    def perform(self, action: str, batch_id: BatchId, *, on_step: OnStep = ignore_step) -> BatchChanged:
+        """Perform one of :data:`BATCH_ACTIONS`; *on_step* is called with the number of units so far."""
         was_open = action == "cancel" and not self._store.batches.get(batch_id).state.finished
         batches = self._audited(action, batch_id, was_open=was_open).batches
         units: int | None = None
+        note: str | None = None
         match action:
             case "pause":
                 changed = batches.pause(batch_id)
             case "resume":
                 changed = batches.resume(batch_id)
+                note = self._how_to_continue(batch_id)
             case "cancel":
-                units = batches.cancel(batch_id)
+                units = batches.cancel(batch_id, on_step=on_step)
                 changed = was_open or units > 0
             case "retry-failed":
-                units = batches.retry_failed(batch_id)
+                units = batches.retry_failed(batch_id, on_step=on_step)
                 changed = units > 0
             case "rm":
-                batches.delete(batch_id)
+                batches.delete(batch_id, on_step=on_step)
                 changed = True
             case _:
                 hint = f"Verbs: {', '.join(BATCH_ACTIONS)}."
                 raise InvalidInput(f"a batch cannot be told to {action[:40]!r}", hint=hint)
-        return BatchChanged(batch_id, action, changed, units)
+        return BatchChanged(batch_id, action, changed, units, note=note)
+
+    def _how_to_continue(self, batch_id: BatchId) -> str | None:
+        """The command that continues a batch, if no worker does."""
+        batch = self._store.batches.get(batch_id)
+        if batch.state not in (BatchState.STOPPED, BatchState.READY) or sharding_of(batch) is not None:
+            return None
+        jobs = self._store.views.page(Selector(labels=(batch_label(batch),), kinds=(DRIVER,)), limit=1).jobs
+        command = command_of(jobs[0].payload) if jobs else None
+        which = f": {mask_text(command)}" if command else ""
+        return f"it runs in the foreground, and goes on when its command is run again{which}"
 
     def _audited(self, action: str, batch_id: BatchId, *, was_open: bool) -> Store:
-        """A batch that was open changes when it is cancelled, even if it has no unit left."""
-        changes = (lambda units: units or True) if was_open else changes_of
+        """The store for one action. Several transactions may do it, each a step."""
+
+        def changes(answer: Any) -> Changes:
+            if isinstance(answer, UnitStep):
+                # A batch that was open changes when it is cancelled, even if it has no unit left.
+                return answer.changed or was_open
+            return answer is None if action == "rm" else changes_of(answer)
+
         return self._actions.audited(f"batch {action}", f"batch={batch_id}", changes=changes)
 
     def perform_on_units(self, action: str, batch_id: BatchId, cluster: str, *, dry_run: bool = False) -> BatchChanged:

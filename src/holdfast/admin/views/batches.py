@@ -35,7 +35,8 @@ class BatchView(Struct, frozen=True):
     created_at: datetime
     finished_at: datetime | None
     summary: Summary
-    holders: list[str]
+    #: The processes that work on it: host, pid, start, command.
+    holders: list[dict[str, Any]]
     requested: str | None = None
     started_at: datetime | None = None
     actor: str | None = None
@@ -50,7 +51,7 @@ def batch_view(batch: Batch, status: BatchStatus) -> BatchView:
     fields["arguments"] = mask_json(batch.arguments)
     summary = _masked(summarise(counters, total, batch.aborted_by), batch_secrets(batch))
     fields["failures"] = _masked_failures(batch)
-    holders = [holder.owner for holder in status.holders]
+    holders = [msgspec.json.decode(holder.owner) for holder in status.holders]
     return BatchView(**fields, runs=batch.run_number, summary=summary, holders=holders)
 
 

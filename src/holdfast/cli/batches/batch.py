@@ -196,16 +196,18 @@ def _add_action(name: str, text: str) -> None:
     @command(name, group=batch, answers=BatchChanged, changes=True)
     @click.argument("batch_id", type=click.IntRange(1))
     def action(session: CliSession, *, batch_id: int) -> None:
-        answer = session.actions.batches.perform(name, BatchId(batch_id))
+        with progress(session.output, f"{name} {batch_id}", None) as update:
+            answer = session.actions.batches.perform(name, BatchId(batch_id), on_step=lambda count: update(count, 0))
         units = "" if answer.units is None else f", {answer.units:,} units"
         text = f"{name} {batch_id}{units}" if answer.changed else f"{name} {batch_id}: nothing to do"
+        text += "" if answer.note is None else f"; {answer.note}"
         session.output.value(answer, lambda: [text])
 
     action.help = text
 
 
 _add_action("pause", "Start no more units; what runs may end.")
-_add_action("resume", "Let a paused batch go on: the workers do, a run here when it is started again.")
+_add_action("resume", "Let a paused or stopped batch go on: the workers do, a run here when it is started again.")
 _add_action("cancel", "Cancel every unit that has not ended.")
 _add_action("retry-failed", "Let failed units run again: on workers at once, here in the next run.")
 _add_action("rm", "Forget a batch with its ledger, if nobody runs it.")

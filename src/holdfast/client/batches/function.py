@@ -19,7 +19,7 @@ from holdfast.client.batches.report import unit_line
 from holdfast.domain.batches.batch import Batch, Summary
 from holdfast.domain.batches.unit import UnitOutcome, unit_key
 from holdfast.domain.jobs.json_values import to_json
-from holdfast.errors import InvalidInput, InvalidKind
+from holdfast.errors import HoldfastError, InvalidInput, InvalidKind
 from holdfast.store import Store
 from holdfast.worker.batches.unit import Unit
 
@@ -69,6 +69,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def _is_json(value: Any) -> bool:
+    try:
+        to_json(value, label="the default")
+    except HoldfastError:
+        return False
+    return True
+
+
 class UnitFunction(Generic[P, R]):
     """A function that does one unit of a batch.
 
@@ -104,6 +112,8 @@ class UnitFunction(Generic[P, R]):
         #: Returns whether a unit that a lost run left in flight took effect.
         self.verifier: Callable[[Any], bool] | None = None
         self.__wrapped__ = function
+        #: The defaults of the arguments other than the key that can be part of the identity of a batch.
+        self.defaults = self._json_defaults()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -123,6 +133,11 @@ class UnitFunction(Generic[P, R]):
                 raise InvalidInput(f"{self.options.name!r} has no argument {name!r}", hint=f"It has: {known}.")
         self.convert_arguments(msgspec.json.decode(to_json(arguments, label="the arguments")))
         return BoundFunction(self, arguments)
+
+    def _json_defaults(self) -> dict[str, Any]:
+        values = {name: self._signature.parameters[name].default for name in self._names[1:]}
+        defaults = {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
+        return {name: value for name, value in defaults.items() if _is_json(value)}
 
     def convert_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Convert decoded JSON to the types of the function's annotations."""
@@ -224,5 +239,6 @@ class BoundFunction(Struct, frozen=True):
 
     @property
     def identity_arguments(self) -> dict[str, Any]:
-        """The arguments that are part of the identity of a batch."""
-        return {name: value for name, value in self.arguments.items() if name not in self.function.options.operational}
+        """The arguments that are part of the identity of a batch: a default counts like the same value given."""
+        arguments = {**self.function.defaults, **self.arguments}
+        return {name: value for name, value in arguments.items() if name not in self.function.options.operational}

@@ -19,6 +19,8 @@ from holdfast.worker.batches.source import Bitmap
 
 #: From this many finished units on, reading their keys once is quicker than looking up each key.
 BITMAP_MIN_UNITS = 5000
+#: With more failed units than this, none is looked for in the input.
+MAX_FAILED_KEYS = 100_000
 
 
 def selected_keys(function: UnitFunction[..., Any], keys: Iterable[Any], selection: Selection) -> set[UnitKey] | None:
@@ -27,9 +29,9 @@ def selected_keys(function: UnitFunction[..., Any], keys: Iterable[Any], selecti
     first = [] if selection.resume_from is None else [key_of(function, selection.resume_from)]
     named = [*(only or ()), *first]
     if named and isinstance(keys, range | Sequence):
-        known = None if isinstance(keys, range) else {unit_key(key) for key in keys}
+        known = set[UnitKey]() if isinstance(keys, range) else {unit_key(key) for key in keys}
         for key in named:
-            if not (key in known if known is not None else key.lstrip("-").isdecimal() and int(key) in keys):
+            if not (_is_in(key, keys) if isinstance(keys, range) else key in known):
                 raise InvalidInput(f"{key} is not among the keys")
     return None if only is None else set(only)
 
@@ -39,6 +41,37 @@ def finished_keys(store: Store, opened: BatchRun, keys: Iterable[Any]) -> Bitmap
     if opened.created or not isinstance(keys, range) or store.batches.counters(opened.batch.id).over < BITMAP_MIN_UNITS:
         return None
     return Bitmap(keys, store.batches.finished_keys(opened.batch.id))
+
+
+class FailedKeys:
+    """The failed units of earlier runs. Those whose keys the input no longer has are skipped when it was read."""
+
+    def __init__(self, store: Store, opened: BatchRun) -> None:
+        self._store = store
+        self._opened = opened
+        self._unmet = set[UnitKey]()
+        if not opened.created and store.batches.counters(opened.batch.id).failed <= MAX_FAILED_KEYS:
+            self._unmet.update(error.key for error in store.ledger.all_errors(opened.batch.id))
+
+    def met_in(self, keys: Iterable[Any]) -> Iterable[Any]:
+        """The same keys; each that is read counts as met."""
+        if isinstance(keys, range):
+            self._unmet = {key for key in self._unmet if not _is_in(key, keys)}
+            return keys
+        return self._noted(keys) if self._unmet else keys
+
+    def skip_gone(self) -> None:
+        """Skip the units that were not met, after all keys were read."""
+        self._store.batches.skip_gone(self._opened, sorted(self._unmet))
+
+    def _noted(self, keys: Iterable[Any]) -> Iterator[Any]:
+        for key in keys:
+            self._unmet.discard(unit_key(key))
+            yield key
+
+
+def _is_in(key: UnitKey, keys: range) -> bool:
+    return key.lstrip("-").isdecimal() and int(key) in keys
 
 
 def key_of(function: UnitFunction[..., Any], value: Any) -> UnitKey:

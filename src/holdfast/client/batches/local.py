@@ -14,11 +14,11 @@ import msgspec
 
 from holdfast.client.batches.batch_claim import abandon_batch, length_of, open_batch
 from holdfast.client.batches.function import BoundFunction, UnitFunction
-from holdfast.client.batches.keys import finished_keys, key_of, selected_keys
-from holdfast.client.batches.options import RunOptions
+from holdfast.client.batches.keys import FailedKeys, finished_keys, key_of, selected_keys
+from holdfast.client.batches.options import RunOptions, Selection
 from holdfast.client.batches.report import BatchResult, RunReport, begin_or_report
-from holdfast.domain.batches.batch import AbortedBy, BatchState
-from holdfast.domain.batches.unit import UnitOutcome, UnitRow
+from holdfast.domain.batches.batch import AbortedBy, BatchState, LeftBy
+from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
@@ -56,8 +56,9 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     if isinstance(run, BatchResult):
         return run
     resume_from = options.selection.resume_from
+    failed = FailedKeys(store, run.opened)
     source = InputKeys(
-        keys,
+        failed.met_in(keys),
         resume_from=None if resume_from is None else key_of(bound.function, resume_from),
         only=only,
         finished=finished_keys(store, run.opened, keys),
@@ -77,7 +78,9 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     except BaseException:
         abandon_batch(store, run.opened)
         raise
-    result = _finish(store, run.opened, source, aborted_by)
+    if source.complete and aborted_by is None:
+        failed.skip_gone()
+    result = _finish(store, run.opened, source, aborted_by, options.selection)
     hooks.end(result.summary)
     run.report.finish(result)
     return result
@@ -95,8 +98,19 @@ class LocalRun(NamedTuple):
         """Open the batch; raises like :func:`open_batch`."""
         output = options.printer()
         opened = open_batch(store, bound, keys, options, output)
-        total, every = length_of(keys), options.progress_every
-        report = RunReport(output, opened.batch, total=total, every=every, created=opened.created, edited=opened.edited)
+        counters = Counters() if opened.created else store.batches.counters(opened.batch.id)
+        # Failed units run again; they are finished when they have.
+        failed = 0 if options.retry_failed else counters.failed
+        report = RunReport(
+            output,
+            opened.batch,
+            total=length_of(keys),
+            every=options.progress_every,
+            created=opened.created,
+            edited=opened.edited,
+            before=counters.over + counters.in_inbox - counters.failed + failed,
+            failed=failed,
+        )
         return cls(opened, report, unit_runner(store, bound, opened))
 
     def heartbeat(self, store: Store, stop: Callable[[AbortedBy], None]) -> ServiceThread[DriverHeartbeat]:
@@ -129,7 +143,9 @@ def signal_handlers(on_first: Callable[[], None]) -> AbstractContextManager[obje
     return Signals(on_first, lambda: os._exit(SECOND_SIGNAL_EXIT_CODE))
 
 
-def _finish(store: Store, opened: BatchRun, source: InputKeys, aborted_by: AbortedBy | None) -> BatchResult:
+def _finish(
+    store: Store, opened: BatchRun, source: InputKeys, aborted_by: AbortedBy | None, selection: Selection
+) -> BatchResult:
     if aborted_by is AbortedBy.LEASE_LOST:
         batch_id = opened.batch.id
         return BatchResult.after(store.batches.get(batch_id), store.batches.counters(batch_id), aborted_by)
@@ -139,9 +155,21 @@ def _finish(store: Store, opened: BatchRun, source: InputKeys, aborted_by: Abort
         store.batches.cancel(opened.batch.id)
     aborted_by = None if aborted_by is AbortedBy.LIMIT and source.complete else aborted_by
     total = max(source.keys_read, opened.batch.total or 0)
+    if source.complete and aborted_by is None:
+        store.batches.skip_missing(opened)
     batch, counters = store.batches.end(opened, aborted_by, total, complete=source.complete)
     store.leases.settle(opened.lease, Done())
-    return BatchResult.after(batch, counters, AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted_by)
+    aborted_by = AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted_by
+    return BatchResult.after(batch, counters, aborted_by, left_by=_left_by(selection, aborted_by))
+
+
+def _left_by(selection: Selection, aborted_by: AbortedBy | None) -> LeftBy | None:
+    """The option by which a run leaves units behind, if it does."""
+    if aborted_by is AbortedBy.LIMIT:
+        return LeftBy.LIMIT
+    if selection.only is not None:
+        return LeftBy.ONLY
+    return None if selection.resume_from is None else LeftBy.RESUME_FROM
 
 
 def run_plan(bound: BoundFunction, options: RunOptions) -> RunPlan:

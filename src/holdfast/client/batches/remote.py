@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -13,6 +16,7 @@ import msgspec
 from holdfast.client.batches.batch_claim import abandon_batch, open_batch
 from holdfast.client.batches.dry_run import dry_run
 from holdfast.client.batches.function import BoundFunction, UnitFunction
+from holdfast.client.batches.keys import FailedKeys
 from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers, unit_kind, unit_runner
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult, RunReport, begin_or_report
@@ -23,16 +27,16 @@ from holdfast.domain.batches.batch import (
     BatchId,
     BatchState,
     Sharding,
+    batch_label,
     shard_kind,
     sharding_of,
     summarise,
 )
+from holdfast.domain.batches.turns import ShardTurn
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import Cancelled, Context, Release
-from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
-from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_duration, checked_number
@@ -52,6 +56,8 @@ from holdfast.worker.service import ServiceThread, TickResult
 PLAN_CHUNK = 1000
 #: Pause between two polls of a batch on the workers.
 POLL_INTERVAL_S = 0.2
+#: Pause between two checks whether a worker runs the shards.
+WORKERS_INTERVAL_S = 5.0
 
 
 def run_anywhere(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
@@ -71,10 +77,12 @@ def submit_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], option
     """Write all units of a batch to its ledger and hand the batch to the workers; raises like ``open_batch``."""
     sharding = _sharding(bound, options)
     opened = open_batch(store, bound, keys, options, options.printer(), submits=True)
-    places = numbered(keys)
+    failed = FailedKeys(store, opened)
+    places = numbered(failed.met_in(keys))
     try:
         while chunk := list(islice(places, PLAN_CHUNK)):
             store.batches.plan(opened, chunk, retry_failed=options.retry_failed)
+        failed.skip_gone()
     except BaseException:
         abandon_batch(store, opened)
         raise
@@ -108,7 +116,7 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
     """Report the progress of a batch on the workers until it is finished; a signal stops the batch."""
     before = store.batches.counters(batch.id).over
     report = RunReport(output, batch, total=batch.total, every=every, created=batch.run_number == 1, before=before)
-    stop_requested = threading.Event()
+    stop_requested, sharding, checked_at = threading.Event(), sharding_of(batch), -math.inf
 
     def on_first_signal() -> None:
         report.note(STOPPING)
@@ -120,6 +128,11 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
             report.progress(counters.over + counters.in_inbox, counters.failed)
             if counters.in_inbox and batch.total is not None and counters.over + counters.in_inbox >= batch.total:
                 break  # no unit is left to run; only results wait for their consumers
+            if sharding is not None and clock.now() - checked_at >= WORKERS_INTERVAL_S:
+                checked_at = clock.now()
+                report.warn(_unserved(store, sharding))
+            if sharding is not None and sharding.until is not None and datetime.now(UTC) >= sharding.until:
+                store.batches.abort(batch.id, AbortedBy.DEADLINE)
             if stop_requested.wait(POLL_INTERVAL_S):
                 stop_requested.clear()
                 store.batches.abort(batch.id, AbortedBy.SIGNAL)
@@ -130,6 +143,15 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
     result = BatchResult.after(batch, counters, batch.aborted_by)
     report.finish(result)
     return result
+
+
+def _unserved(store: Store, sharding: Sharding) -> str | None:
+    """A note that no live worker can run the shards, if that is so."""
+    if store.workers.count_serving(sharding.queue, sharding.kind):
+        return None
+    function = sharding.kind.removeprefix(shard_kind(""))
+    text = f"no live worker runs {function!r} from the queue {sharding.queue!r}: the units wait for one"
+    return f"{text} (holdfast worker --app MODULE:APP --queue {shlex.quote(sharding.queue)})"
 
 
 def _finished_units(store: Store, batch: Batch) -> Iterator[list[UnitRow]]:
@@ -160,10 +182,6 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
     )
 
 
-#: A shard runs at least this long before it makes room for other jobs that are ready.
-SLICE_S = 10.0
-#: Pause between two checks for other ready jobs, once the slice is used up.
-READY_CHECK_INTERVAL_S = 1.0
 #: Pause between two checks for a stop of the worker.
 WATCH_INTERVAL_S = 0.2
 
@@ -183,7 +201,7 @@ def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
 
 
 class _Shard:
-    """One run of a shard. It takes units until none is left, until it is stopped, or until other jobs are ready."""
+    """One run of a shard. It takes units until none is left, until it is stopped, or until its turn is over."""
 
     def __init__(self, store: Store, function: UnitFunction[..., Any], context: RunContext) -> None:
         self._store = store
@@ -207,13 +225,32 @@ class _Shard:
             rate=None if sharding.rate is None else sharding.rate / sharding.shards,
         )
         driver = Driver(self._store, opened, runner, plan, source, on_written=self._on_written)
-        watch = ServiceThread(_ShardWatch(self._store, driver, self._context, sharding), on_tick=lambda *_: None)
-        watch.start()
-        try:
-            aborted_by = driver.run() if self._function.hooks.begin(opened.batch) else AbortedBy.FATAL
-        finally:
-            watch.stop(timeout=1)
+        watch = ServiceThread(_ShardWatch(driver, self._context, sharding), on_tick=lambda *_: None)
+        with self._turn(opened.batch, sharding):
+            watch.start()
+            try:
+                aborted_by = driver.run() if self._function.hooks.begin(opened.batch) else AbortedBy.FATAL
+            finally:
+                watch.stop(timeout=1)
         self._leave(opened, aborted_by, made_room=driver.stopped_taking)
+
+    @contextmanager
+    def _turn(self, batch: Batch, sharding: Sharding) -> Iterator[None]:
+        turns, lease = self._context.turns, self._context.lease
+        if turns is None:
+            yield
+            return
+        label, priority = batch_label(batch), lease.priority
+        began_at = clock.now()
+        turns.begin(
+            ShardTurn(
+                job_id=lease.job_id, batch_label=label, queue=sharding.queue, priority=priority, began_at=began_at
+            )
+        )
+        try:
+            yield
+        finally:
+            turns.end(lease.job_id)
 
     def _on_written(self, outcomes: Sequence[UnitOutcome]) -> None:
         self._context.counts.units_finished(self._function.options.name, outcomes)
@@ -234,28 +271,20 @@ class _Shard:
 
 
 class _ShardWatch:
-    """Stops a shard on a stop of its worker, and lets it make room for other ready jobs."""
+    """Stops a shard on a stop of its worker, and lets it make room when its turn is over."""
 
     name = "minder"
 
-    def __init__(self, store: Store, driver: Driver, context: RunContext, sharding: Sharding) -> None:
+    def __init__(self, driver: Driver, context: RunContext, sharding: Sharding) -> None:
         self.wake = threading.Event()
-        self._store = store
         self._driver = driver
         self._context = context
         self._sharding = sharding
-        self._next_ready_check = clock.now() + SLICE_S
 
     def tick(self) -> TickResult:
+        turns = self._context.turns
         if self._context.stopping.is_set():
             self._driver.stop(None)
-        elif self._context.leaving.is_set() or self._others_are_ready():
+        elif self._context.leaving.is_set() or (turns is not None and turns.is_over(self._context.lease.job_id)):
             self._driver.stop_taking()
         return TickResult(WATCH_INTERVAL_S)
-
-    def _others_are_ready(self) -> bool:
-        if clock.now() < self._next_ready_check:
-            return False
-        self._next_ready_check = clock.now() + READY_CHECK_INTERVAL_S
-        ready = Selector(queues=(self._sharding.queue,), states=(State.READY,))
-        return self._store.views.count(ready, cap=1).count > 0

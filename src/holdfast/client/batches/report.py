@@ -11,13 +11,7 @@ from typing import Any, NoReturn, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import (
-    AbortedBy,
-    Batch,
-    Summary,
-    exit_code,
-    summarise,
-)
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchState, LeftBy, Summary, exit_code, summarise
 from holdfast.domain.batches.failures import FailureGroup, failure_groups
 from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.quantities import format_rate, format_short_duration
@@ -46,9 +40,19 @@ class BatchResult(Struct, frozen=True):
     error: HoldfastError | None = None
 
     @classmethod
-    def after(cls, batch: Batch, counters: Counters, aborted_by: AbortedBy | None) -> Self:
-        """The result of a run that is finished."""
-        return cls(batch, summarise(counters, batch.total or 0, aborted_by), exit_code(counters, aborted_by))
+    def after(
+        cls, batch: Batch, counters: Counters, aborted_by: AbortedBy | None, *, left_by: LeftBy | None = None
+    ) -> Self:
+        """The result of a run that is finished. *left_by*: the option that made it leave units behind."""
+        total = max(batch.total or 0, counters.over + counters.in_inbox)
+        summary = summarise(counters, total, aborted_by)
+        if aborted_by is None and batch.state is BatchState.STOPPED:
+            left_by = left_by or LeftBy.BREAK
+        elif aborted_by is None and batch.state is BatchState.RUNNING and summary.pending:
+            left_by = LeftBy.OTHERS
+        elif aborted_by is not AbortedBy.LIMIT or not summary.pending:
+            left_by = None
+        return cls(batch, msgspec.structs.replace(summary, left_by=left_by), exit_code(counters, aborted_by))
 
     def check(self) -> None:
         """Raise the error that kept the run from beginning, if there was one."""
@@ -70,12 +74,13 @@ def begin_or_report(begin: Callable[[], T], output: Output) -> T | BatchResult:
 
 
 class RunAnswer(Struct, frozen=True):
-    """What a run prints for programs."""
+    """What a run prints for programs. *note* is for people, such as that no worker serves the batch."""
 
     batch: int | None
     generation: int
     summary: Summary
     dry_run: bool = False
+    note: str | None = None
     #: The failures for which a breaker stopped the run, grouped.
     failures: list[FailureGroup] = []
 
@@ -106,18 +111,22 @@ class RunReport:
         created: bool,
         edited: bool = False,
         before: int = 0,
+        failed: int = 0,
     ) -> None:
-        #: Units that were finished before this report began.
+        #: Units that were finished before this report began: progress counts them, the rate does not.
         self._before = before
+        #: Unit lines that this report has printed.
+        self._printed = 0
+        self._note_of_answer: str | None = None
         self._output = output
         self._batch = batch
         self._created = created
         self._edited = edited
         self._total = total
         self._every = max(1, every)
-        self._finished = 0
-        self._failed = 0
-        self._noted = 0
+        self._finished = before
+        self._failed = failed
+        self._noted = before
         self._began = time.monotonic()
         self._shows_progress = output.format is Format.TEXT and not output.quiet
         self._stack = ExitStack()
@@ -128,6 +137,7 @@ class RunReport:
         self._note_begin()
         if has_bar(self._output):
             self._bar = self._stack.enter_context(progress(self._output, f"batch {self._batch.id}", self._total))
+            self._bar(self._finished, self._failed)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -149,15 +159,20 @@ class RunReport:
     def note(self, text: str) -> None:
         self._output.note(text)
 
+    def warn(self, text: str | None) -> None:
+        """Print a note, and keep it for the result; None withdraws it."""
+        if text is not None and text != self._note_of_answer:
+            self.note(text)
+        self._note_of_answer = text
+
     def units(self, outcomes: Sequence[UnitOutcome | UnitRow]) -> None:
         """Report units that the ledger has now."""
-        finished = self._finished + len(outcomes)
+        self._printed += len(outcomes)
         if self._output.format is Format.NDJSON:
-            self._output.checkpointed_lines([unit_line(outcome) for outcome in outcomes], checkpoint=finished)
+            self._output.checkpointed_lines([unit_line(outcome) for outcome in outcomes], checkpoint=self._printed)
         elif self._shows_progress:
             failed = sum(outcome.state is UnitState.FAILED for outcome in outcomes)
-            self.progress(finished, self._failed + failed)
-        self._finished = finished
+            self.progress(self._finished + len(outcomes), self._failed + failed)
 
     def progress(self, finished: int, failed: int) -> None:
         """Show how many units are finished, and how many of them failed."""
@@ -184,7 +199,7 @@ class RunReport:
         batch, summary, exit_code = self._batch, result.summary, result.exit_code
         assert summary is not None
         failures = [] if result.batch is None else failure_groups(result.batch)
-        answer = RunAnswer(batch.id, batch.generation, summary, failures=failures)
+        answer = RunAnswer(batch.id, batch.generation, summary, note=self._note_of_answer, failures=failures)
         if exit_code == 0:
             self._output.value(answer, lambda: [_summary_line(batch, summary)], ndjson_summary=True)
             return
@@ -227,4 +242,14 @@ def _summary_line(batch: Batch, summary: Summary) -> str:
     names = ("failed", "skipped", "cancelled", "in_doubt", "in_inbox", "pending", "warned", "returned")
     counts = {name.replace("_", " "): getattr(summary, name) for name in names} | summary.labels
     words = [f"{summary.succeeded:,} of {summary.total:,} done", *(f"{n:,} {name}" for name, n in counts.items() if n)]
-    return f"batch {batch.id}: {', '.join(words)}"
+    left = "" if summary.left_by is None else f"; {_LEFT[summary.left_by]}"
+    return f"batch {batch.id}: {', '.join(words)}{left}"
+
+
+_LEFT = {
+    LeftBy.LIMIT: "the limit left units for the next run",
+    LeftBy.ONLY: "units that --only did not name are left for another run",
+    LeftBy.RESUME_FROM: "units before --resume-from are left for another run",
+    LeftBy.BREAK: "the loop ended before its input: the next run goes on there",
+    LeftBy.OTHERS: "other runs still work on the pending units",
+}

@@ -21,6 +21,8 @@ from holdfast.errors import InvalidInput
 BatchId = NewType("BatchId", int)
 #: The kind of a foreground run's own job. No worker serves it.
 DRIVER = "holdfast.driver"
+#: The queue of these jobs: they take no place of a queue with a limit, and no worker serves it.
+DRIVER_QUEUE = "holdfast.foreground"
 
 
 class BatchState(StrEnum):
@@ -101,8 +103,18 @@ class Batch(Struct, frozen=True):
     failures: str | None = None
 
 
+class LeftBy(StrEnum):
+    """The reason why a run that was not stopped leaves pending units behind."""
+
+    LIMIT = "limit"
+    ONLY = "only"
+    RESUME_FROM = "resume_from"
+    BREAK = "break"
+    OTHERS = "others"
+
+
 class Summary(Struct, frozen=True, kw_only=True):
-    """How a run ended."""
+    """How a run ended. *left_by* says why pending units are left behind though nothing has stopped the run."""
 
     total: int
     succeeded: int
@@ -117,24 +129,27 @@ class Summary(Struct, frozen=True, kw_only=True):
     aborted: bool = False
     aborted_by: AbortedBy | None = None
     max_failures_hit: bool = False
+    left_by: LeftBy | None = None
     labels: dict[str, int] = {}
 
 
-def summarise(counted: Counters, total: int, aborted_by: AbortedBy | None) -> Summary:
+def summarise(counted: Counters, total: int, aborted_by: AbortedBy | None, left_by: LeftBy | None = None) -> Summary:
+    pending = max(0, total - counted.over - counted.in_inbox)
     return Summary(
         total=total,
         succeeded=counted.done,
         failed=counted.failed,
         skipped=counted.skipped,
         cancelled=counted.cancelled,
-        pending=max(0, total - counted.over - counted.in_inbox),
+        pending=pending,
         in_doubt=counted.in_doubt,
         in_inbox=counted.in_inbox,
         warned=counted.warned,
-        returned=counted.returned,
+        returned=min(counted.returned, pending),  # those that ran again later are not pending any more
         aborted=aborted_by is not None,
         aborted_by=aborted_by,
         max_failures_hit=aborted_by is AbortedBy.MAX_FAILURES,
+        left_by=left_by,
         labels=counted.labels,
     )
 
@@ -258,6 +273,11 @@ def shard_kind(function: str) -> str:
     return f"shard:{function}"
 
 
+def batch_label(batch: Batch) -> str:
+    """The label of all jobs of a batch."""
+    return f"batch-{batch.id}"
+
+
 def is_shard(kind: str) -> bool:
     """Whether a kind is one of shards."""
     return kind.startswith("shard:")
@@ -268,19 +288,21 @@ def sharding_of(batch: Batch) -> Sharding | None:
     return None if batch.options == "{}" else msgspec.json.decode(batch.options, type=Sharding)
 
 
-def shard_jobs(batch: Batch, sharding: Sharding) -> list[NewJob]:
-    """The jobs of all shards. They have no limit of attempts: limits apply to units."""
-    return [
-        NewJob(
-            kind=sharding.kind,
-            payload=msgspec.json.encode({"batch": batch.id, "number": number}).decode(),
-            queue=sharding.queue,
-            priority=sharding.priority,
-            label=f"batch-{batch.id}",
-            unique=Unique(f"{batch.id}/{number}"),
-            max_attempts=None,
-            max_crashes=None,
-            retry=SHARD_RETRY.dumps(),
-        )
-        for number in range(sharding.shards)
-    ]
+def shard_job(batch: Batch, sharding: Sharding, number: int) -> NewJob:
+    """The job of one shard. It has no limit of attempts: limits apply to units."""
+    return NewJob(
+        kind=sharding.kind,
+        payload=msgspec.json.encode({"batch": batch.id, "number": number}).decode(),
+        queue=sharding.queue,
+        priority=sharding.priority,
+        label=batch_label(batch),
+        unique=Unique(f"{batch.id}/{number}"),
+        max_attempts=None,
+        max_crashes=None,
+        retry=SHARD_RETRY.dumps(),
+    )
+
+
+def shard_number(payload: str) -> int:
+    """The number of a shard, from 0, in the payload of its job."""
+    return int(msgspec.json.decode(payload)["number"])

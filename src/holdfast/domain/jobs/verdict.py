@@ -64,11 +64,12 @@ class Failed(Struct, frozen=True, kw_only=True):
 class Released(Struct, frozen=True, kw_only=True):
     """The run released the job; this costs no attempt.
 
+    Without a *delay* the job keeps its place in the queue; with one, also of zero, it goes behind jobs that wait.
     *interrupted*: a shutdown or an eviction stopped the run, so its effect is in doubt and
     ``on_lost`` decides.
     """
 
-    delay: timedelta = ZERO
+    delay: timedelta | None = None
     interrupted: bool = False
 
 
@@ -103,13 +104,13 @@ Outcome = Done | Failed | Released | Unreadable | Stopped | Lost
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The next state of a job. *delay* starts now, on the store's clock."""
+    """The next state of a job. *delay* starts now, on the store's clock; None keeps the due time."""
 
     state: State
     attempts: int
     crashes: int
     reason: str
-    delay: timedelta = ZERO
+    delay: timedelta | None = None
     #: Losses of holders before a durable start, at most 3; the job is a poison suspect of this level.
     losses: int = 0
     #: Whether the run has begun, as far as it is known.
@@ -205,7 +206,7 @@ def _unrecorded_loss(job: JobNumbers, lost: Lost) -> Verdict:
     if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, lost.reason, attempts=job.attempts)
     losses = job.losses if job.no_prefetch else min(job.losses + 1, MAX_LOSSES)
-    return _verdict(job, _next_state(job, ZERO), lost.reason, attempts=job.attempts, losses=losses, begun=False)
+    return _verdict(job, _next_state(job, None), lost.reason, attempts=job.attempts, losses=losses, begun=False)
 
 
 def _in_doubt(job: JobNumbers, reason: str, note: str, *, crashes: int | None = None) -> Verdict:
@@ -239,10 +240,10 @@ def _retry_delay(job: JobNumbers, chance: float) -> timedelta:
     return delay_after(curve, job.attempt, chance=chance)
 
 
-def _next_state(job: JobNumbers, delay: timedelta) -> State:
+def _next_state(job: JobNumbers, delay: timedelta | None) -> State:
     if job.requested is ControlRequest.PAUSE:
         return State.HELD
-    return State.SCHEDULED if delay > ZERO else State.READY
+    return State.SCHEDULED if delay is not None and delay > ZERO else State.READY
 
 
 def _spent(used: int, limit: int | None) -> bool:

@@ -1,43 +1,34 @@
-"""Batches: runs on them, control by people, and their counters."""
+"""Batches: runs on them, and their counters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from operator import itemgetter
 from typing import Any
 
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, sharding_of
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, Sharding
+from holdfast.domain.batches.turns import ClaimableJob
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
-from holdfast.domain.jobs.job import ControlRequest, WorkerId
-from holdfast.errors import BatchHeld, NoSuchBatch, NoTransaction
+from holdfast.domain.jobs.job import JobId, WorkerId
+from holdfast.errors import NoSuchBatch, NoTransaction
 from holdfast.store.batches import ledger, runs
+from holdfast.store.batches.control import BatchControl
 from holdfast.store.batches.runs import RunRequest, check_lease, open_batch
-from holdfast.store.batches.state import (
-    PEOPLE,
-    BatchRun,
-    Holder,
-    UnitInFlight,
-    cancel_units,
-    conclude_run,
-    count,
-    counted,
-    holders_of,
-    locked,
-    units_in_hand,
-)
+from holdfast.store.batches.state import BatchRun, Holder, UnitInFlight, conclude_run, counted
 from holdfast.store.engine.changes import JOBS
-from holdfast.store.engine.operation import Noun, Operation, delegate, query, read, transaction
+from holdfast.store.engine.operation import ById, Operation, delegate, query, read, transaction
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 
 FIRST = BatchId(2**62)
+BEFORE_ALL = BatchId(0)
 #: Keys that one statement reads.
 KEY_PAGE_SIZE = 20_000
 
 
-class Batches(Noun):
-    """Opens batches, writes their ledgers, and controls them."""
+class Batches(BatchControl):
+    """Opens batches, writes their ledgers, and reads them."""
 
     def open(self, request: RunRequest, *, worker: WorkerId, lease_duration: timedelta = DEFAULT_LEASE) -> BatchRun:
         """Begin a run: continue the open batch of this identity, or begin a new generation.
@@ -108,9 +99,11 @@ class Batches(Noun):
 
     @transaction()
     def end(
-        self, run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool
+        self, run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool, sized: bool | None = None
     ) -> Operation[tuple[Batch, Counters]]:
         """Finish a run and return the state of its batch. *complete*: the run has met every key of its input.
+
+        *sized*: *total* counts the keys that the run has not met too; by default if the run began with their number.
 
         - A batch that a person has cancelled is cancelled, even if the run did not receive the request.
 
@@ -118,100 +111,60 @@ class Batches(Noun):
             LeaseLost: The run's job was taken over; nothing was written.
         """
         yield from check_lease(run.lease)
-        counters = yield from conclude_run(run, aborted_by, total, complete=complete)
+        counters = yield from conclude_run(
+            run, aborted_by, total, complete=complete, sized=run.batch.total is not None if sized is None else sized
+        )
         return (yield from Batches.get.operation(self, run.batch.id)), counters
 
-    launch = delegate(runs.launch, wakes=JOBS)
-    join = delegate(runs.join)
+    def launch(self, run: BatchRun, sharding: Sharding) -> Batch:
+        """Hand a batch whose units are planned to the workers; units that have vanished are skipped before, in steps.
+
+        Raises:
+            LeaseLost: The run's job was taken over.
+        """
+        self.skip_missing(run)
+        return self._wake(self._backend.write(runs.launch, run, sharding))
+
+    join = delegate(runs.join, wakes=JOBS)
     leave = delegate(runs.leave)
     abort = delegate(runs.abort)
-    revive = delegate(runs.revive, wakes=JOBS)
+
+    def revive(self, *, after: BatchId = BEFORE_ALL, limit: int = 100) -> tuple[int, BatchId | None]:
+        """Start a shard for batches on the workers that have lost all of theirs, in one page of such batches.
+
+        Returns the number of batches that had none, and the start of the next page: whoever passes it on examines
+        every batch, however many have waiting shards.
+        """
+        revived, following = self._backend.write(runs.revive, after, limit)
+        return self._wake(revived), following
+
+    def waiting_jobs(
+        self,
+        worker: WorkerId,
+        *,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        shards: Mapping[str, int],
+        build: str = "",
+        unfinished: Sequence[JobId] = (),
+        limit: int = 100,
+    ) -> list[ClaimableJob]:
+        """The best ready jobs that *worker* could claim if its *shards*, counted by queue, made room.
+
+        Jobs of paused queues, of other kinds, and of full queues without a shard of this worker are left out.
+        """
+        values: dict[str, Any] = {"worker": worker, "queues": list(queues), "kinds": list(kinds)}
+        values["shards"] = ById(id=list(shards), count=list(shards.values()))
+        values |= {"build": build, "unfinished": list(unfinished), "few": 1, "alone": 1, "limit": limit}
+        return self._fetch("list_claimable", ClaimableJob, **values)
+
+    def paused_queues(self, queues: Sequence[str]) -> set[str]:
+        """Those of *queues* that a person has paused."""
+        return {row[0] for row in self._fetch("list_paused_queues", queues=list(queues))}
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """The current holders of a batch."""
         return self._fetch("list_batch_holders", Holder, batch_id=batch_id)
-
-    @transaction()
-    def pause(self, batch_id: BatchId) -> Operation[bool]:
-        """Start no more units; running ones finish. Returns whether anything changed."""
-        batch = yield from locked(batch_id)
-        if batch.state.finished or batch.state is BatchState.PAUSED or batch.requested is not None:
-            return False
-        holders = yield from holders_of(batch_id)
-        if holders:
-            yield query("request_batch_control", id=batch_id, requested=ControlRequest.PAUSE)
-        else:
-            values = {"state": BatchState.PAUSED, "aborted_by": AbortedBy.PAUSE, "total": batch.total}
-            yield query("finish_batch", id=batch_id, **values)
-        return True
-
-    @transaction(wakes=JOBS)
-    def resume(self, batch_id: BatchId) -> Operation[bool]:
-        """Continue a paused batch: workers continue it at once, a foreground run when it is started again.
-
-        A stopped batch on the workers continues too. Returns whether anything changed.
-        """
-        batch = yield from locked(batch_id)
-        if batch.requested == ControlRequest.PAUSE and batch.state is BatchState.RUNNING:
-            yield query("reopen_batch", id=batch_id)
-            return True
-        on_workers = sharding_of(batch) is not None and batch.state is BatchState.STOPPED
-        if batch.state is not BatchState.PAUSED and not on_workers:
-            return False
-        yield from runs.reopen(batch)
-        return True
-
-    @transaction()
-    def cancel(self, batch_id: BatchId) -> Operation[int]:
-        """Cancel every unfinished unit, also of a batch that is paused or not begun; returns their number.
-
-        A running unit may finish, and its outcome counts. The batch never becomes done.
-        """
-        batch = yield from locked(batch_id)
-        if batch.state.finished and batch.state is not BatchState.CANCELLED:
-            return 0
-        cancelled = yield from cancel_units(batch_id)
-        holders = yield from holders_of(batch_id)
-        if holders:
-            yield query("request_batch_control", id=batch_id, requested=ControlRequest.CANCEL)
-        else:
-            now = yield from counted(batch_id)
-            values = {"state": BatchState.CANCELLED, "aborted_by": AbortedBy.CANCEL, "total": now.over}
-            yield query("finish_batch", id=batch_id, **values)
-        return cancelled
-
-    @transaction(wakes=JOBS)
-    def retry_failed(self, batch_id: BatchId) -> Operation[int]:
-        """Make failed units pending again, with all their attempts; returns their number. A finished batch reopens."""
-        batch = yield from locked(batch_id)
-        if batch.state is BatchState.CANCELLED:
-            return 0
-        held = yield from units_in_hand(batch_id)
-        reopened = {}
-        for state in (UnitState.FAILED, UnitState.IN_DOUBT):
-            rows = yield query("reopen_units", batch_id=batch_id, state=state, in_flight=held)
-            reopened[str(state)] = -len(rows)
-        yield from count(batch_id, PEOPLE, reopened)
-        total = -sum(reopened.values())
-        if total and batch.state.finished:
-            yield from runs.reopen(batch)
-        return total
-
-    @transaction()
-    def delete(self, batch_id: BatchId) -> Operation[None]:
-        """Delete a batch with its ledger.
-
-        Raises:
-            BatchHeld: A holder works on it.
-        """
-        batch = yield from locked(batch_id)
-        holders = yield from holders_of(batch_id)
-        if holders or runs.is_on_workers(batch):
-            owner = holders[0].owner if holders else "{}"
-            place = "is held by a run" if holders else "is on the workers"
-            hint = "Cancel it first, and wait until it has ended."
-            raise BatchHeld(f"batch {batch_id} {place}", hint=hint, batch_id=batch_id, owner=owner)
-        yield query("delete_batch", id=batch_id)
 
     @read
     def get(self, batch_id: BatchId) -> Operation[Batch]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.batches.unit import MAX_UNIT_ERROR, UnitKey, UnitState, withdrawal_deltas
 from holdfast.domain.names import clean_text
-from holdfast.errors import ResultLost
+from holdfast.errors import NoSuchBatch, ResultLost
 from holdfast.store.batches.state import PEOPLE, conclude, count, locked
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
@@ -98,7 +98,10 @@ def _end(result: InboxItem, state: UnitState, error: str | None) -> Operation[No
 
 def _take_out(result: InboxItem | _Expired, state: UnitState, error: str | None) -> Operation[bool]:
     """Delete a result and finish its unit; whether the result still existed."""
-    batch = yield from locked(result.batch_id)
+    try:
+        batch = yield from locked(result.batch_id)
+    except NoSuchBatch:
+        return False  # it was deleted, and its results will be
     rows = yield query("delete_inbox_result", id=result.id, token=result.token)
     if not rows:
         return False

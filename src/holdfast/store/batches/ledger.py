@@ -23,8 +23,8 @@ from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
-from holdfast.store.batches.state import MAX_CRASHES, BatchRun, UnitInFlight, count, hold
-from holdfast.store.batches.unit_choice import NOTHING, Choice, NextUnits, Place, choose_next, new_unit
+from holdfast.store.batches.state import MAX_CRASHES, BatchRun, Place, UnitInFlight, count, hold
+from holdfast.store.batches.unit_choice import NOTHING, Choice, NextUnits, choose_next, new_unit
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, columns_of, query
 
 #: How long a result waits for its consumer.

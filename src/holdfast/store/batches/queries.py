@@ -8,13 +8,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import Batch, BatchId, BatchState, state_after
+from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitRow, UnitState, sum_counters
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
-from holdfast.store.batches.runs import reopen
-from holdfast.store.batches.state import PEOPLE, count, counted, locked
-from holdfast.store.engine.operation import Noun, Operation, query, transaction
+from holdfast.store.batches.unit_steps import change_units
+from holdfast.store.engine.operation import Noun
 
 #: Units that one page examines where no index serves its filter.
 WINDOW_SIZE = 5000
@@ -112,47 +111,21 @@ class LedgerQueries(Noun):
 
     def retry(self, batch_id: BatchId, keys: Sequence[UnitKey]) -> int:
         """Make failed units among *keys* pending again; returns their number. A finished batch reopens."""
-        retried = self._change(batch_id, keys, UnitState.PENDING, None)
-        if retried:
-            self._reopen(batch_id)
-        return self._wake(retried)
+        return self._change(batch_id, keys, UnitState.PENDING, None)
 
     def skip(self, batch_id: BatchId, keys: Sequence[UnitKey], *, label: str = "skipped") -> int:
         """Skip failed units among *keys*; returns their number."""
         return self._change(batch_id, keys, UnitState.SKIPPED, label)
 
     def _change(self, batch_id: BatchId, keys: Sequence[UnitKey], state: UnitState, label: str | None) -> int:
+        """Change units in chunks, each in its own transaction: a call that fails half-way can be repeated."""
         if not isinstance(keys, Sequence) or isinstance(keys, str):
             raise InvalidInput("keys are a list")
-        chunks = (list(keys[start : start + CHUNK_SIZE]) for start in range(0, len(keys), CHUNK_SIZE))
-        return sum(self._change_chunk(batch_id, chunk, state, label) for chunk in chunks)
-
-    @transaction()
-    def _change_chunk(
-        self, batch_id: BatchId, keys: list[UnitKey], state: UnitState, label: str | None
-    ) -> Operation[int]:
-        batch = yield from locked(batch_id)
-        if batch.state is BatchState.CANCELLED:
-            return 0
-        values = {"batch_id": batch_id, "keys": keys, "state": state, "label": label}
-        deltas = {}
-        for before in (UnitState.FAILED, UnitState.IN_DOUBT):
-            rows = yield query("change_failed_units", before=before, **values)
-            deltas[str(before)] = -len(rows)
-        changed = -sum(deltas.values())
-        if state is UnitState.SKIPPED:
-            deltas["skipped"] = changed
-            deltas[f"label:{label}"] = changed
-        yield from count(batch_id, PEOPLE, deltas)
-        if changed and state is UnitState.SKIPPED and batch.state.finished:
-            yield from _judge_again(batch)
-        return changed
-
-    @transaction()
-    def _reopen(self, batch_id: BatchId) -> Operation[None]:
-        batch = yield from locked(batch_id)
-        if batch.state.finished and batch.state is not BatchState.CANCELLED:
-            yield from reopen(batch)
+        total = 0
+        for start in range(0, len(keys), CHUNK_SIZE):
+            chunk = list(keys[start : start + CHUNK_SIZE])
+            total += self._wake(self._backend.write(change_units, batch_id, chunk, state, label))
+        return total
 
 
 def _number(text: str, default: int) -> int:
@@ -180,11 +153,3 @@ def _page(units: list[UnitRow], size: int, limit: int, matches: Callable[[UnitRo
     if len(chosen) > limit or (len(chosen) == limit and len(units) == size == limit):
         return UnitPage(chosen[:limit], chosen[limit - 1].key)
     return UnitPage(chosen, units[-1].key if len(units) == size else None)
-
-
-def _judge_again(batch: Batch) -> Operation[None]:
-    """Mark a finished batch as done if its last failed unit was skipped."""
-    now = yield from counted(batch.id)
-    state = state_after(now, now.over, None)
-    if state is not batch.state:
-        yield query("finish_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)

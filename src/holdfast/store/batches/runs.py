@@ -9,13 +9,17 @@ from msgspec import Struct
 
 from holdfast.domain.batches.batch import (
     DRIVER,
+    DRIVER_QUEUE,
     AbortedBy,
     Batch,
     BatchId,
     BatchState,
     Sharding,
-    shard_jobs,
+    batch_label,
+    shard_job,
+    shard_number,
     sharding_of,
+    state_after,
 )
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.fleet.stop_switch import StopSwitch
@@ -23,7 +27,7 @@ from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost
 from holdfast.store.batches.ledger import lock_run
-from holdfast.store.batches.state import BatchRun, conclude, hold, holders_of, locked, skip_vanished
+from holdfast.store.batches.state import BatchRun, conclude, counted, hold, holders_of, locked
 from holdfast.store.engine.operation import Operation, query
 from holdfast.store.fleet.stop_switch import refuse_if_stopped
 from holdfast.store.jobs.enqueue import enqueue_operation
@@ -69,7 +73,7 @@ def open_batch(
     latest = rows[0] if rows else None
     on_workers = latest is not None and latest.state is BatchState.RUNNING and sharding_of(latest) is not None
     if latest is not None and on_workers and not request.join:
-        raise BatchHeld(f"batch {latest.id} is on the workers", batch_id=latest.id, owner="{}")
+        raise BatchHeld(f"batch {latest.id} is on the workers", batch_id=latest.id, owner={})
     if latest is None or request.fresh or latest.state in (BatchState.DONE, BatchState.CANCELLED):
         batch = yield from _new_batch(request, latest)
         if batch is None:
@@ -117,7 +121,9 @@ def _is_alone(request: RunRequest, batch: Batch) -> Operation[bool]:
         yield from seize(dead)
     alive = [holder for holder in holders if holder not in dead]
     if alive and not request.join:
-        raise BatchHeld(f"batch {batch.id} is held by another run", batch_id=batch.id, owner=alive[0].owner)
+        raise BatchHeld(
+            f"batch {batch.id} is held by another run", batch_id=batch.id, owner=msgspec.json.decode(alive[0].owner)
+        )
     return not alive
 
 
@@ -126,8 +132,9 @@ def _lease(
 ) -> Operation[Lease]:
     job = NewJob(
         kind=DRIVER,
+        queue=DRIVER_QUEUE,
         payload=request.owner,
-        label=f"batch-{batch.id}",
+        label=batch_label(batch),
         max_attempts=None,
         max_crashes=None,
         on_lost=OnLost.DEAD,
@@ -150,37 +157,41 @@ def _lease(
 
 
 def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
-    """Hand a batch whose units are planned to the workers; units that have vanished are skipped.
+    """Hand a batch whose units are planned to the workers.
 
     Raises:
         LeaseLost: The run's job was taken over; nothing was written.
     """
     yield from lock_run(run)
-    yield from skip_vanished(run)
     yield query("delete_in_flight", ids=[run.lease.job_id])
-    planned = yield query("recount_units", batch_id=run.batch.id)
-    total = sum(n for _, n in planned)
+    ((pending,),) = yield query("count_pending_units", batch_id=run.batch.id)
+    now = yield from counted(run.batch.id)
+    total = pending + now.over + now.in_inbox
     yield query("start_batch_shards", id=run.batch.id, options=msgspec.json.encode(sharding).decode(), total=total)
     batch = yield from locked(run.batch.id)
     yield from conclude(batch)
-    yield from start_shards(batch)
+    yield from start_shard(batch)
     return (yield from locked(run.batch.id))
 
 
-def start_shards(batch: Batch) -> Operation[bool]:
-    """Start the missing shards of a batch that has pending units; whether one was missing."""
+def start_shard(batch: Batch, number: int = 0) -> Operation[bool]:
+    """Start a shard of a batch that has pending units, unless it exists; whether it was missing.
+
+    Each shard starts the next one when it begins. So a batch has one waiting shard at most, however many it may have:
+    jobs that are enqueued later wait behind one of them, not behind all.
+    """
     sharding = sharding_of(batch)
-    if sharding is None:
+    if sharding is None or number >= sharding.shards:
         return False
     pending: list[UnitRow] = yield query("read_pending_units", UnitRow, batch_id=batch.id, limit=1)
     if not pending:
         return False
-    shards = yield from enqueue_operation(shard_jobs(batch, sharding), None)
-    return any(shard.created for shard in shards)
+    (shard,) = yield from enqueue_operation([shard_job(batch, sharding, number)], None)
+    return shard.created
 
 
 def join(batch_id: BatchId, lease: Lease, *, owner: str) -> Operation[BatchRun | None]:
-    """Begin to work as a shard, under the lease of its job; None: the batch has no more work.
+    """Begin to work as a shard, under the lease of its job, and start the next shard; None: there is no more work.
 
     Raises:
         LeaseLost: The shard's job was taken over.
@@ -190,6 +201,7 @@ def join(batch_id: BatchId, lease: Lease, *, owner: str) -> Operation[BatchRun |
     if not rows or not is_on_workers(rows[0]):
         return None
     yield from hold(rows[0], lease, [], owner=owner)
+    yield from start_shard(rows[0], shard_number(lease.payload) + 1)
     return BatchRun(rows[0], lease, created=False, edited=False)
 
 
@@ -220,17 +232,20 @@ def abort(batch_id: BatchId, why: AbortedBy) -> Operation[None]:
     yield from conclude((yield from locked(batch_id)))
 
 
-def revive(*, limit: int = 100) -> Operation[int]:
-    """Start new shards for batches on the workers that have lost all of theirs; returns the number of batches."""
-    rows = yield query("list_batches_without_shards", limit=limit)
+def revive(after: BatchId, limit: int) -> Operation[tuple[int, BatchId | None]]:
+    """Start a shard for batches on the workers that have lost all of theirs; one page of them.
+
+    Returns the number of batches that had none, and the start of the next page.
+    """
+    rows = yield query("list_batches_without_shards", after=after, limit=limit)
     revived = 0
     for (batch_id,) in rows:
         batch = yield from locked(BatchId(batch_id))
         holders = yield from holders_of(batch.id)
         if batch.state is BatchState.RUNNING and not holders:
             yield from conclude(batch)
-            revived += yield from start_shards((yield from locked(batch.id)))
-    return revived
+            revived += yield from start_shard((yield from locked(batch.id)))
+    return revived, BatchId(rows[-1][0]) if len(rows) == limit else None
 
 
 def reopen(batch: Batch) -> Operation[None]:
@@ -240,4 +255,12 @@ def reopen(batch: Batch) -> Operation[None]:
     else:
         yield query("reopen_batch", id=batch.id)
         yield from conclude((yield from locked(batch.id)))
-        yield from start_shards(batch)
+        yield from start_shard(batch)
+
+
+def judge_again(batch: Batch) -> Operation[None]:
+    """Mark a finished batch as done if its last failed unit was skipped."""
+    now = yield from counted(batch.id)
+    state = state_after(now, now.over, None)
+    if state is not batch.state:
+        yield query("finish_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)

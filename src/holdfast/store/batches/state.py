@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -21,8 +22,20 @@ MAX_CRASHES = 3
 #: The label of units that killed their processes.
 CRASHED = "crashed"
 
+#: Units that one transaction changes for a person.
+STEP_SIZE = 2000
+
 #: A unit in hand: its key and its place in the input.
 UnitInFlight = tuple[UnitKey, int]
+
+#: A place in the order in which units run: the run that last began the unit, its position in the input, its key.
+Place = tuple[int, int, UnitKey]
+FIRST_PLACE: Place = (0, -1, UnitKey(""))
+
+
+def after(place: Place) -> dict[str, Any]:
+    """The parameters of a statement that reads units after a place."""
+    return dict(zip(("last_run", "position", "key"), place, strict=True))
 
 
 class Holder(Struct, frozen=True):
@@ -65,13 +78,37 @@ def units_in_hand(batch_id: BatchId, *, besides: JobId = PEOPLE) -> Operation[li
     return [key for row in rows for key, _ in decode(row[0])]
 
 
-def cancel_units(batch_id: BatchId) -> Operation[int]:
-    """Cancel every unit that no holder has in hand, also units whose results wait in an inbox; returns their number."""
+class UnitCursor(Struct, frozen=True):
+    """The last units of a step: a pending one by its place, and one of another state by its key."""
+
+    place: Place = FIRST_PLACE
+    key: str = ""
+
+
+START = UnitCursor()
+
+
+class UnitStep(Struct, frozen=True):
+    """The number of units that a step has changed, and where the next step begins; None: there is none."""
+
+    changed: int
+    cursor: UnitCursor | None
+
+
+def cancel_units(batch_id: BatchId, cursor: UnitCursor, limit: int) -> Operation[UnitStep]:
+    """Cancel units that no holder has in hand, and units whose results wait in an inbox: *limit* of each at most."""
     held = yield from units_in_hand(batch_id)
-    units = yield query("cancel_units", batch_id=batch_id, in_flight=held)
-    results = yield query("cancel_inbox_results", batch_id=batch_id)
-    yield from count(batch_id, PEOPLE, {**withdrawal_deltas(results), "cancelled": len(units) + len(results)})
-    return len(units) + len(results)
+    pending: list[Place] = yield query("list_pending_keys", batch_id=batch_id, limit=limit, **after(cursor.place))
+    waiting = yield query("list_unit_keys", batch_id=batch_id, state=UnitState.RUNNING, after=cursor.key, limit=limit)
+    keys = [key for _, _, key in pending]
+    units = yield query("cancel_units", batch_id=batch_id, in_flight=held, keys=keys)
+    results = yield query("cancel_inbox_results", batch_id=batch_id, keys=[key for (key,) in waiting])
+    changed = len(units) + len(results)
+    yield from count(batch_id, PEOPLE, {**withdrawal_deltas(results), "cancelled": changed})
+    if len(pending) < limit and len(waiting) < limit:
+        return UnitStep(changed, None)
+    (key,) = waiting[-1] if waiting else (cursor.key,)
+    return UnitStep(changed, UnitCursor(pending[-1] if pending else cursor.place, key))
 
 
 def conclude(batch: Batch) -> Operation[None]:
@@ -81,7 +118,9 @@ def conclude(batch: Batch) -> Operation[None]:
         return
     why = batch.aborted_by if batch.requested is None else AbortedBy(batch.requested)
     if batch.requested == ControlRequest.CANCEL:
-        yield from cancel_units(batch.id)
+        step = yield from cancel_units(batch.id, START, STEP_SIZE)
+        if step.cursor is not None:
+            return  # maintenance continues
     now = yield from counted(batch.id)
     total = max(batch.total or 0, now.over)
     state = state_after(now, total, why)
@@ -89,26 +128,33 @@ def conclude(batch: Batch) -> Operation[None]:
         yield query("finish_batch", id=batch.id, state=state, aborted_by=why, total=total)
 
 
-def conclude_run(run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool) -> Operation[Counters]:
+def conclude_run(
+    run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool, sized: bool
+) -> Operation[Counters]:
     """Finish the batch of a foreground run that has left it, unless another holder works on it.
 
-    *total* is the number of known units; *complete*: the run has met every key of its input.
+    *total* is the number of known units; *complete*: the run has met every key of its input; *sized*: *total* counts
+    the keys that it has not met too.
     """
     batch = yield from locked(run.batch.id)
     yield query("delete_in_flight", ids=[run.lease.job_id])
     holders = yield from holders_of(batch.id)
+    rest: UnitCursor | None = None
     if batch.requested == ControlRequest.CANCEL:  # the run may not have received the request
         aborted_by = AbortedBy.CANCEL
-        yield from cancel_units(batch.id)
-    if complete and aborted_by is None and not holders:
+        rest = (yield from cancel_units(batch.id, START, STEP_SIZE)).cursor
+    if complete and aborted_by is None and not holders and run.batch.run_number > 1:
         yield from skip_vanished(run)
     now = yield from counted(batch.id)
-    if not holders:
+    if not holders and rest is None:  # otherwise maintenance continues
         met = now.over + now.in_inbox
         is_final = aborted_by is AbortedBy.CANCEL or (complete and aborted_by is None)
         known = met if is_final else max(total, met)
         state = state_after(now, known, aborted_by)
-        if state is BatchState.RUNNING:
+        if not complete and aborted_by is None and not sized:
+            # Nobody knows how many keys the input has, and it was not read to its end.
+            yield query("finish_batch", id=batch.id, state=BatchState.STOPPED, aborted_by=None, total=None)
+        elif state is BatchState.RUNNING:
             yield query("set_batch_total", id=batch.id, total=known)
         else:
             yield query("finish_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
@@ -163,6 +209,9 @@ def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
         yield query("write_units", batch_id=holding.batch_id, **values)
     changed = {"failed": len(killers) - sum(unit.key in failed for unit in doubtful), "in_doubt": len(doubtful)}
     yield from count(holding.batch_id, holding.job_id, changed)
+    # A counter of its own shows other holders that units have rows which they did not write: check_batch_shared.
+    mark = Rows(name=["done"], count=[0])
+    yield query("add_unit_counts", batch_id=holding.batch_id, job_id=holding.job_id, delta=mark)
 
 
 def _failed_columns(units: list[UnitRow]) -> Rows:

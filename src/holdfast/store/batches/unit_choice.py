@@ -8,12 +8,8 @@ from msgspec import Struct, structs
 
 from holdfast.domain.batches.batch import AbortedBy
 from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
-from holdfast.store.batches.state import MAX_CRASHES, BatchRun, UnitInFlight, units_in_hand
+from holdfast.store.batches.state import MAX_CRASHES, BatchRun, Place, UnitInFlight, after, units_in_hand
 from holdfast.store.engine.operation import Operation, query
-
-#: A place among the units that an earlier run began: run, position, key.
-Place = tuple[int, int, UnitKey]
-FIRST_PLACE: Place = (0, -1, UnitKey(""))
 
 
 class NextUnits(Struct, frozen=True, kw_only=True):
@@ -99,10 +95,9 @@ def choose_next(run: BatchRun, request: NextUnits, *, shared: bool) -> Operation
         rows = yield query("read_pending_units", UnitRow, batch_id=run.batch.id, limit=limit)
         choice = choose_units(rows, taken=taken, is_idle=not mine, limit=request.limit, may_run=lambda _: True)
         return structs.replace(choice, examined=0)
-    values = dict(zip(("last_run", "position", "key"), request.after, strict=True))
-    values |= {"batch_id": run.batch.id, "run_number": run.batch.run_number, "crashes": MAX_CRASHES}
+    values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "crashes": MAX_CRASHES}
     values |= {"retry_failed": request.retry_failed, "limit": request.limit}
-    rows = yield query("read_units_again", UnitRow, **values)
+    rows = yield query("read_units_again", UnitRow, **values, **after(request.after))
     choice = choose_units(rows, taken=taken, is_idle=not mine, limit=request.limit, may_run=lambda _: True)
     if not choice.examined:
         return structs.replace(choice, last=request.after if rows else None)

@@ -202,6 +202,11 @@ class Workers(Noun):
         values = {"host": host, "pid": pid, "version": version, "slots": slots}
         yield query("insert_worker", id=worker, queues=queues, kinds=kinds, build=build, **values)
 
+    def count_serving(self, queue: str, kind: str) -> int:
+        """The number of live workers that serve a kind on a queue."""
+        ((count,),) = self._fetch("count_workers", queue=queue, kind=kind, silence=WORKER_SILENCE)
+        return int(count)
+
     def heartbeat(self, worker: WorkerId) -> WorkerHeartbeat | None:
         """Record that a worker is alive, and return the request to it; None if it is not registered."""
         rows = self._backend.run(query("record_heartbeat", id=worker), repeatable=True, timeout=Timeouts.brief)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import JobId, State
+from holdfast.store.batches.unit_steps import prune_batches, prune_units
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
 ZERO = timedelta(0)
@@ -16,13 +17,15 @@ RESPONSE_RETENTION = timedelta(hours=24)
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """How long finished jobs, decisions about plans, and audit entries stay; zero keeps them forever."""
+    """How long finished jobs and batches, decisions about plans, and audit entries stay; zero keeps them forever."""
 
     done: timedelta = timedelta(days=30)
     cancelled: timedelta = timedelta(days=30)
     dead: timedelta = timedelta(days=90)
     plans: timedelta = timedelta(days=90)
     audit: timedelta = timedelta(days=365)
+    #: Finished batches with their ledgers.
+    batches: timedelta = timedelta(days=90)
 
     @property
     def longest(self) -> timedelta:
@@ -32,7 +35,7 @@ class Retention(Struct, frozen=True, kw_only=True):
 
 
 class RetentionRule(Struct, frozen=True):
-    """Rows of one sort and their age: *statement* prunes them, or they are the jobs of a *state*.
+    """Rows of one sort and their age: *statement* or *operation* prunes them, or they are the jobs of a *state*.
 
     *counted_as* is their name in metrics.
     """
@@ -42,9 +45,10 @@ class RetentionRule(Struct, frozen=True):
     age: Callable[[Retention], timedelta]
     statement: str = ""
     state: State | None = None
+    operation: Callable[[timedelta, int], Operation[int]] | None = None
 
 
-#: What is pruned. A key is as old as its own date says.
+#: What is pruned. A key is as old as its own date says; units are those of deleted batches.
 RULES = (
     RetentionRule("done", "job", lambda retention: retention.done, state=State.DONE),
     RetentionRule("cancelled", "job", lambda retention: retention.cancelled, state=State.CANCELLED),
@@ -56,6 +60,8 @@ RULES = (
     RetentionRule("decisions", "decision", lambda retention: retention.done, "prune_decisions"),
     RetentionRule("memory profiles", "decision", lambda retention: retention.done, "prune_memory_profiles"),
     RetentionRule("audit entries", "audit", lambda retention: retention.audit, "prune_audit_entries"),
+    RetentionRule("batches", "batch", lambda retention: retention.batches, operation=prune_batches),
+    RetentionRule("units", "unit", lambda _: timedelta(microseconds=1), operation=prune_units),
     RetentionRule("responses", "audit", lambda _: RESPONSE_RETENTION, "prune_idempotency_keys"),
 )
 
@@ -75,6 +81,8 @@ class Pruner(Noun):
         age = rule.age(retention)
         if age == ZERO:
             return 0
+        if rule.operation is not None:
+            return self._backend.write(rule.operation, age, limit)
         if rule.state is None:
             return len(self._backend.run(query(rule.statement, age=age, limit=limit), repeatable=True))
         if not self._fetch("lock_expired_jobs", state=rule.state, age=age, limit=1):

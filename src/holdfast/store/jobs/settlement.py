@@ -228,7 +228,7 @@ def _put_back_columns(ends: list[_End], raised: int) -> Rows:
         reader=[end.verdict.reader for end in ends],
         refusals=[dump_refusals(end.verdict.refusals) for end in ends],
         raised=[raised] * len(ends),
-        delay=[end.verdict.delay or None for end in ends],
+        delay=[end.verdict.delay for end in ends],
     )
 
 

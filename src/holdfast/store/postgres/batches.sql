@@ -11,3 +11,15 @@ WITH owned AS (
 )
 SELECT requested, aborted_by, (SELECT mode FROM holdfast.stop_switch) AS switch
 FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM owned) FOR UPDATE
+
+-- name: delete_units
+-- Delete some units of a deleted batch.
+DELETE FROM holdfast.unit
+WHERE ctid = ANY(ARRAY(SELECT ctid FROM holdfast.unit WHERE batch_id = :batch_id LIMIT :limit::bigint))
+RETURNING 1 AS one
+
+-- name: delete_batch_results
+-- Delete some results of a deleted batch.
+DELETE FROM holdfast.inbox
+WHERE ctid = ANY(ARRAY(SELECT ctid FROM holdfast.inbox WHERE batch_id = :batch_id LIMIT :limit::bigint))
+RETURNING 1 AS one

@@ -138,6 +138,31 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
     GROUP BY queue, kind, reader, slot_only
 ), {claim_best}
 
+-- name: list_claimable
+-- List the best jobs that wait and that a worker could claim, if its shards made room. :shards counts its shards by
+-- queue: a queue that has reached its limit can serve as many jobs as it has shards here. A paused queue serves none.
+WITH capacity AS (          -- free places of the queue (NULL without a limit), and how many of its jobs are listed
+    SELECT queues.name, limits.room,
+        coalesce(limits.room + coalesce((:shards::jsonb->queues.name->>'count')::bigint, 0), :limit::bigint) AS jobs
+    FROM unnest(:queues::text[]) AS queues (name) LEFT JOIN LATERAL (
+        SELECT queue.paused, CASE WHEN queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL THEN (
+            SELECT greatest(0, least(queue.run_limit - count(*),
+                queue.worker_limit - count(*) FILTER (WHERE live.worker = :worker)))
+            FROM holdfast.live WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL) END AS room
+        FROM holdfast.queue WHERE queue.name = queues.name LIMIT 1) AS limits ON true
+    WHERE limits.paused IS NOT TRUE AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
+), lane AS (
+    SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader, queues.room, queues.jobs
+    FROM capacity AS queues CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
+    CROSS JOIN {readers} AS readers (name)
+), ranked_in_queue AS (           -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready
+    SELECT first.id, lane.queue, first.priority, first.due_at, lane.room, lane.jobs, row_number() OVER (
+        PARTITION BY lane.queue ORDER BY first.priority DESC, first.due_at, first.id) AS place
+    FROM lane CROSS JOIN LATERAL ({next_in_lane} LIMIT least(lane.jobs, :limit::bigint)) AS first
+)
+SELECT queue, priority, (SELECT label FROM holdfast.job WHERE job.id = ranked_in_queue.id) AS label, room
+FROM ranked_in_queue WHERE place <= jobs ORDER BY priority DESC, due_at, id LIMIT :limit::bigint
+
 -- name: read_requests
 -- Read the requests for a holder whose leases need no renewal yet.
 SELECT id AS job_id, false AS renewed, requested FROM holdfast.live

@@ -75,18 +75,45 @@ UPDATE holdfast.batch SET options = :options::json, total = :total WHERE id = :i
 UPDATE holdfast.batch SET total = :total WHERE id = :id
 
 -- name: list_batches_without_shards
--- Lock running batches on workers that have no holder. A batch that another transaction has locked is left for later.
+-- Lock running batches on workers that have no holder, above an id. A batch that another transaction has locked is left
+-- for later.
 SELECT id FROM holdfast.batch AS batch
-WHERE {lock_wait} AND state = 'running' AND options::text <> '{}'
+WHERE {lock_wait} AND state = 'running' AND id > :after AND options::text <> '{}'
     AND NOT EXISTS (SELECT FROM holdfast.in_flight AS in_flight WHERE in_flight.batch_id = batch.id)
 ORDER BY id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
 
--- name: delete_batch
--- Delete a batch and its units, counters and results.
-WITH deleted_units AS (DELETE FROM holdfast.unit WHERE batch_id = :id),
-deleted_counts AS (DELETE FROM holdfast.unit_count WHERE batch_id = :id),
-deleted_results AS (DELETE FROM holdfast.inbox WHERE batch_id = :id)
-DELETE FROM holdfast.batch WHERE id = :id RETURNING id
+-- name: lock_cancelled_batch
+-- Lock a batch whose cancel is not complete and that has no holder. A locked one has somebody who continues.
+SELECT id FROM holdfast.batch AS batch
+WHERE requested = 'cancel' AND state IN ('ready', 'running', 'paused', 'stopped')
+    AND NOT EXISTS (SELECT FROM holdfast.in_flight AS in_flight WHERE in_flight.batch_id = batch.id)
+ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
+
+-- name: lock_expired_batches
+-- Lock finished batches past their age.
+SELECT id FROM holdfast.batch
+WHERE {lock_wait} AND state IN ('done', 'partial', 'failed', 'cancelled')
+    AND finished_at < (SELECT holdfast.now()) - :age::interval
+ORDER BY finished_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
+
+-- name: insert_deleted_batches
+-- Record batches whose units, counters and results are to be deleted.
+INSERT INTO holdfast.deleted_batch (id, deleted_at)
+SELECT value, (SELECT holdfast.now()) FROM unnest(:ids::bigint[]) AS ids (value)
+
+-- name: delete_batches
+-- Delete batches. Their other rows are deleted in steps.
+DELETE FROM holdfast.batch WHERE id = ANY(:ids::bigint[]) RETURNING id
+
+-- name: lock_deleted_batch
+-- Lock a deleted batch that still has rows: this one, or any. A locked one has somebody who continues.
+SELECT id FROM holdfast.deleted_batch WHERE :id::bigint IS NULL OR id = :id::bigint
+ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
+
+-- name: finish_batch_deletion
+-- Delete the counters of a deleted batch, and its record.
+WITH deleted_counts AS (DELETE FROM holdfast.unit_count WHERE batch_id = :id)
+DELETE FROM holdfast.deleted_batch WHERE id = :id RETURNING id
 
 -- name: check_batch_shared
 -- Check whether another holder works on the batch, or has. Run it under lock_batch, as a statement of

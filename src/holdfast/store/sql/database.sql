@@ -66,19 +66,23 @@ SELECT batch_id FROM (
     FROM holdfast.unit_count WHERE name IN ('done', 'failed', 'skipped', 'cancelled', 'in_doubt', 'in_inbox')
     UNION ALL
     SELECT batch_id, state, -count(*) FROM holdfast.unit WHERE state <> 'pending' GROUP BY batch_id, state) AS counted
+WHERE NOT EXISTS (SELECT FROM holdfast.deleted_batch AS deleted WHERE deleted.id = counted.batch_id)
 GROUP BY batch_id, state HAVING sum(count) <> 0
 LIMIT :limit::bigint
 
 -- name: find_units_without_batch
--- Check: batch ids of units, counters and results without their batch.
+-- Check: batch ids of units, counters and results without their batch. Those of deleted batches are deleted in steps.
 SELECT batch_id FROM holdfast.unit AS unit
 WHERE NOT EXISTS (SELECT FROM holdfast.batch AS batch WHERE batch.id = unit.batch_id)
+    AND NOT EXISTS (SELECT FROM holdfast.deleted_batch AS deleted WHERE deleted.id = unit.batch_id)
 UNION
 SELECT batch_id FROM holdfast.unit_count AS counted
 WHERE NOT EXISTS (SELECT FROM holdfast.batch AS batch WHERE batch.id = counted.batch_id)
+    AND NOT EXISTS (SELECT FROM holdfast.deleted_batch AS deleted WHERE deleted.id = counted.batch_id)
 UNION
 SELECT batch_id FROM holdfast.inbox AS result
 WHERE NOT EXISTS (SELECT FROM holdfast.batch AS batch WHERE batch.id = result.batch_id)
+    AND NOT EXISTS (SELECT FROM holdfast.deleted_batch AS deleted WHERE deleted.id = result.batch_id)
 LIMIT :limit::bigint
 
 -- name: find_holders_without_lease
@@ -92,4 +96,5 @@ LIMIT :limit::bigint
 SELECT id FROM holdfast.inbox AS result
 WHERE NOT EXISTS (SELECT FROM holdfast.unit AS unit
     WHERE unit.batch_id = result.batch_id AND unit.key = result.key AND unit.state = 'running')
+    AND NOT EXISTS (SELECT FROM holdfast.deleted_batch AS deleted WHERE deleted.id = result.batch_id)
 LIMIT :limit::bigint

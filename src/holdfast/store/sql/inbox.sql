@@ -32,9 +32,10 @@ UPDATE holdfast.unit SET state = :state, error = :error WHERE batch_id = :batch_
 RETURNING label, warning
 
 -- name: cancel_inbox_results
--- Delete the results of a batch and cancel their units.
-WITH deleted_results AS (DELETE FROM holdfast.inbox WHERE batch_id = :batch_id)
-UPDATE holdfast.unit SET state = 'cancelled' WHERE batch_id = :batch_id AND state = 'running' RETURNING label, warning
+-- Delete results of a batch and cancel their units.
+WITH deleted_results AS (DELETE FROM holdfast.inbox WHERE batch_id = :batch_id AND key = ANY(:keys::text[]))
+UPDATE holdfast.unit SET state = 'cancelled'
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = 'running' RETURNING label, warning
 
 -- name: count_inbox_results
 -- Count the results in an inbox.

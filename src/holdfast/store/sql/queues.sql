@@ -35,6 +35,10 @@ RETURNING name
 -- Resume a queue. No row comes back if it is not paused.
 UPDATE holdfast.queue SET paused = false, note = NULL WHERE name = :name AND paused RETURNING name
 
+-- name: list_paused_queues
+-- List which of these queues are paused.
+SELECT name FROM holdfast.queue WHERE name = ANY(:queues::text[]) AND paused
+
 -- name: get_queue
 -- Read the settings of a queue.
 SELECT {queue_columns} FROM holdfast.queue WHERE name = :name

@@ -106,16 +106,39 @@ UPDATE holdfast.unit SET state = 'skipped', label = 'gone'
 WHERE batch_id = :batch_id AND state = 'pending' AND run_number < :run_number
 RETURNING key
 
+-- name: skip_outdated_units
+-- Skip pending units that no run since an earlier one has met.
+UPDATE holdfast.unit SET state = 'skipped', label = 'gone'
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = 'pending' AND run_number < :run_number
+RETURNING key
+
+-- name: count_pending_units
+-- Count the pending units of a batch.
+SELECT count(*) AS count FROM holdfast.unit WHERE batch_id = :batch_id AND state = 'pending'
+
+-- name: list_pending_keys
+-- List the keys of pending units in the order in which they run, after a place.
+SELECT last_run, position, key FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = 'pending'
+    AND (last_run, position, key) > (:last_run::bigint, :position::bigint, :key::text)
+ORDER BY last_run, position, key LIMIT :limit::bigint
+
+-- name: list_unit_keys
+-- List the keys of units of one state other than done and pending, after a key.
+SELECT key FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = :state AND state <> 'done' AND state <> 'pending' AND key > :after
+ORDER BY key LIMIT :limit::bigint
+
 -- name: cancel_units
--- Cancel pending units that are not in flight.
+-- Cancel pending units, except those in flight.
 UPDATE holdfast.unit SET state = 'cancelled'
-WHERE batch_id = :batch_id AND state = 'pending' AND NOT key = ANY(:in_flight::text[])
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = 'pending' AND NOT key = ANY(:in_flight::text[])
 RETURNING key
 
 -- name: reopen_units
--- Make failed units pending again with all attempts, except those in flight.
+-- Make units pending again with all attempts.
 UPDATE holdfast.unit SET state = 'pending', crashes = 0, poison_suspect = false
-WHERE batch_id = :batch_id AND state = :state AND NOT key = ANY(:in_flight::text[])
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = :state
 RETURNING key
 
 -- name: change_failed_units

@@ -7,3 +7,15 @@ holdfast_in_flight AS in_flight CROSS JOIN holdfast_live AS live ON live.id = in
 SELECT batch.requested, batch.aborted_by, (SELECT mode FROM holdfast_stop_switch) AS switch
 FROM holdfast_live AS live CROSS JOIN holdfast_batch AS batch ON batch.id = :batch_id
 WHERE live.id = :job_id AND live.token = :token AND live.state = 'running'
+
+-- name: delete_units
+-- Delete some units of a deleted batch.
+DELETE FROM holdfast_unit
+WHERE batch_id = :batch_id AND key IN (SELECT key FROM holdfast_unit WHERE batch_id = :batch_id LIMIT :limit)
+RETURNING 1 AS one
+
+-- name: delete_batch_results
+-- Delete some results of a deleted batch.
+DELETE FROM holdfast_inbox
+WHERE id IN (SELECT id FROM holdfast_inbox WHERE batch_id = :batch_id LIMIT :limit)
+RETURNING 1 AS one

@@ -123,6 +123,37 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
     ORDER BY priority DESC, due_at, id LIMIT :free + :ahead
 ), {claim_best}
 
+-- name: list_claimable
+-- List the best jobs that wait and that a worker could claim, if its shards made room. :shards counts its shards by
+-- queue: a queue that has reached its limit can serve as many jobs as it has shards here. A paused queue serves none.
+WITH capacity AS MATERIALIZED (     -- free places of the queue (NULL without a limit)
+    SELECT queues.value AS name, CASE WHEN queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL THEN max(0, min(
+            coalesce(queue.run_limit - (
+                SELECT count(*) FROM holdfast_live AS live
+                WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL), :limit),
+            coalesce(queue.worker_limit - (
+                SELECT count(*) FROM holdfast_live AS live
+                WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL AND live.worker = :worker), :limit)
+        )) END AS room
+    FROM json_each(:queues) AS queues LEFT JOIN holdfast_queue AS queue ON queue.name = queues.value
+    WHERE queue.paused IS NOT 1 AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
+), lane AS MATERIALIZED (           -- and how many of its jobs are listed
+    SELECT queues.name AS queue, kinds.value AS kind, readers.name AS reader, queues.room,
+        coalesce(queues.room + coalesce(
+            (SELECT shards.value->>'count' FROM json_each(:shards) AS shards WHERE shards.key = queues.name), 0), :limit) AS jobs
+    FROM capacity AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
+), ranked_in_queue AS (
+    SELECT first.id, lane.queue, first.priority, first.due_at, lane.room, lane.jobs, row_number() OVER (
+        PARTITION BY lane.queue ORDER BY first.priority DESC, first.due_at, first.id) AS place
+    FROM lane CROSS JOIN holdfast_live AS first
+    WHERE first.id IN (
+        SELECT id FROM holdfast_live
+        WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader AND {may_begin}
+        ORDER BY priority DESC, due_at, id LIMIT :limit)
+)
+SELECT queue, priority, (SELECT label FROM holdfast_job AS job WHERE job.id = ranked_in_queue.id) AS label, room
+FROM ranked_in_queue WHERE place <= jobs ORDER BY priority DESC, due_at, id LIMIT :limit
+
 -- name: read_requests
 -- Read the requests for a holder whose leases need no renewal yet.
 SELECT live.id AS job_id, 0 AS renewed, live.requested FROM {leases_with_live}

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -161,10 +161,17 @@ def is_owner_dead(encoded: str) -> bool:
         return True
 
 
-def describe_owner(encoded: str) -> str:
+def describe_owner(owner_or_json: str | Mapping[str, Any]) -> str:
     """A description of the owner for people."""
+    encoded = owner_or_json if isinstance(owner_or_json, str) else msgspec.json.encode(owner_or_json).decode()
     owner = _decode(encoded)
     return "another run" if owner is None else f"pid {owner.pid} on {owner.host} ({owner.command})"
+
+
+def command_of(encoded: str) -> str | None:
+    """The command line of the owner, if it is known."""
+    owner = _decode(encoded)
+    return None if owner is None else owner.command
 
 
 def _decode(encoded: str) -> Owner | None:

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from holdfast.domain.batches.unit import UnitKey, unit_key
 from holdfast.store.batches.ledger import Flushed
-from holdfast.store.batches.state import UnitInFlight
-from holdfast.store.batches.unit_choice import FIRST_PLACE, NextUnits, Place
+from holdfast.store.batches.state import FIRST_PLACE, Place, UnitInFlight
+from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
 from holdfast.worker.batches.plan import MAX_UNWRITTEN
 

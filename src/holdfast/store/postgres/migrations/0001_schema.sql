@@ -546,6 +546,14 @@ CREATE TABLE holdfast.batch (
 );
 CREATE INDEX batch_open ON holdfast.batch (id) WHERE state IN ('ready', 'running', 'paused', 'stopped');
 CREATE INDEX batch_running ON holdfast.batch (id) WHERE state = 'running';
+CREATE INDEX batch_cancelled ON holdfast.batch (id) WHERE requested = 'cancel';
+CREATE INDEX batch_finished ON holdfast.batch (finished_at) WHERE state IN ('done', 'partial', 'failed', 'cancelled');
+
+-- Batches that were deleted and whose units, counters or results still have rows: they are deleted in steps.
+CREATE TABLE holdfast.deleted_batch (
+    id bigint PRIMARY KEY,
+    deleted_at timestamptz NOT NULL
+);
 
 -- The ledger. Units of a foreground run that never began have no row. A unit is 'running' while its result waits in an
 -- inbox; the units that a holder runs are in in_flight.

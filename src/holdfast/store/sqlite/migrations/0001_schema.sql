@@ -315,6 +315,15 @@ CREATE TABLE holdfast_batch (
 ) STRICT;
 CREATE INDEX holdfast_batch_open ON holdfast_batch (id) WHERE state IN ('ready', 'running', 'paused', 'stopped');
 CREATE INDEX holdfast_batch_running ON holdfast_batch (id) WHERE state = 'running';
+CREATE INDEX holdfast_batch_cancelled ON holdfast_batch (id) WHERE requested = 'cancel';
+CREATE INDEX holdfast_batch_finished ON holdfast_batch (finished_at)
+    WHERE state IN ('done', 'partial', 'failed', 'cancelled');
+
+-- Batches that were deleted and whose units, counters or results still have rows: they are deleted in steps.
+CREATE TABLE holdfast_deleted_batch (
+    id INTEGER PRIMARY KEY,
+    deleted_at INTEGER NOT NULL
+) STRICT;
 
 -- The ledger. Units of a foreground run that never began have no row. A unit is 'running' while its result waits in an
 -- inbox; the units that a holder runs are in in_flight.
