@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import Fatal, Unit
-from holdfast.domain.batches.batch import AbortedBy, BatchState, Breaker, FailureLimits
-from holdfast.domain.batches.failures import failure_groups
+from holdfast.domain.batches.batch import AbortedBy, BatchState, FailureLimits
+from holdfast.domain.batches.failures import Breaker, failure_groups
 from holdfast.domain.batches.unit import UnitState
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.store.batches.batches import Batches

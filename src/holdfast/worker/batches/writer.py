@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import structs
 
-from holdfast.domain.batches.batch import BREAKERS, AbortedBy, Breaker
-from holdfast.domain.batches.failures import group_failures
+from holdfast.domain.batches.batch import BREAKERS, AbortedBy
+from holdfast.domain.batches.failures import Breaker, group_failures
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.store import Store
 from holdfast.store.batches.ledger import Flushed
