@@ -65,7 +65,7 @@ def check(store, batch_id):
     """The counters are those of a recount."""
     counted, rows = store.batches.counters(batch_id), store.batches.recount(batch_id)
     for state in ("done", "failed", "skipped", "cancelled", "in_doubt"):
-        assert getattr(counted, state) == rows.get(state, 0), state
+        assert getattr(counted, state) == rows.get(state, 0), f"I6 is broken: {state}"
     return counted
 
 
