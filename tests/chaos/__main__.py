@@ -36,6 +36,7 @@ FULL = {
     "saturation": 300,
     "outages": 100,
     "deploys": 300,
+    "scattered": 300,
 }
 
 
