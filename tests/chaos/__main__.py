@@ -38,6 +38,7 @@ FULL = {
     "outages": 100,
     "deploys": 300,
     "providers": 300,
+    "scattered": 300,
 }
 
 

@@ -275,6 +275,24 @@ def count_tx(key: int, run: str, unit: holdfast.Unit) -> None:
         _made(key, run, unit)
 
 
+def fail_if_bad(key: int, run: str, bad: list[int], unit: holdfast.Unit) -> None:
+    """Fail for ever, or have an effect."""
+    with recorder().running("unit", unit=unit.idempotency_key, batch=run, key=key):
+        NEVER.wait(0.01)
+        if key in bad:
+            raise ValueError(f"unit {key} is bad for ever")
+
+
+@app.unit(lease=LEASE)
+def scattered(key: int, run: str, bad: list[int], unit: holdfast.Unit) -> None:
+    fail_if_bad(key, run, bad, unit)
+
+
+@app.unit(lease=LEASE, executor="process")
+def scattered_apart(key: int, run: str, bad: list[int], unit: holdfast.Unit) -> None:
+    fail_if_bad(key, run, bad, unit)
+
+
 def register_version(version: int) -> None:
     """Register the kind ``deployed`` as one version of an application has it. Version 2 has another field."""
     if version == 1:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
+
+import psycopg
 
 from holdfast.domain.batches.batch import AbortedBy, Sharding, is_shard, shard_kind
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
+from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId
 from holdfast.domain.jobs.new_job import NewJob, Unique
@@ -18,11 +23,11 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed, Released
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap, Plan
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.state import BatchRun
+from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.chaos.standing import Broken, audit
@@ -170,7 +175,8 @@ def run_shard(world: World, store: Store, lease: Lease) -> None:
 
 def _run(world: World, store: Store, run: BatchRun, request: NextUnits) -> int:
     ends = []
-    for unit in store.batches.flush(run, next_units=request).taken:
+    taken = store.batches.flush(run, next_units=request).taken
+    for unit in taken if "effects" not in world.bag else []:
         world.effects[f"{run.batch.id}:{unit.key}"] += 1
         ends.append(
             UnitOutcome(
@@ -182,7 +188,20 @@ def _run(world: World, store: Store, run: BatchRun, request: NextUnits) -> int:
         )
     if ends:
         store.batches.flush(run, ends)
-    return len(ends)
+    for unit in taken if "effects" in world.bag else []:
+        world.effects[f"{run.batch.id}:{unit.key}"] += 1
+        end = UnitOutcome(key=unit.key, position=unit.position, state=UnitState.DONE, attempts=unit.attempts + 1)
+        with suppress(AlreadyFinished), store.batches.unit_transaction(run, lambda end=end: end) as connection:
+            _insert_effect(connection, unit.key)
+    return len(taken)
+
+
+def _insert_effect(connection: Any, key: str) -> None:
+    """A statement of the user, whose errors are the user's."""
+    try:
+        connection.execute(f"INSERT INTO effect VALUES ('{key}')")
+    except (sqlite3.Error, psycopg.Error) as error:
+        raise StoreUnavailable("the user's statement failed") from error
 
 
 def finish(world: World, asked: RunRequest) -> None:
@@ -294,6 +313,30 @@ def _out_of_order(world: World, store: Store) -> None:
     world.effects[f"{run.batch.id}:{last.key}"] += 1
     end = UnitOutcome(key=last.key, position=last.position, state=UnitState.DONE)
     store.batches.flush(run, [end], NextUnits(in_hand=[(unit.key, unit.position) for unit in hand]))
+
+
+def _effects(world: World) -> None:
+    """Effects of units are rows in the same database."""
+    world.bag["effects"] = True
+    world.database.execute("CREATE TABLE IF NOT EXISTS effect (key TEXT)")
+    world.database.execute("DELETE FROM effect")
+
+
+def _unit_transactions(world: World, store: Store) -> None:
+    """Units that end in their own transactions, and notes that come after them."""
+    run = begin(world, store)
+    run_units(world, store, run, limit=2)
+    run_units(world, store, run, limit=1)
+    late = UnitOutcome(key=unit_key(KEYS[0]), position=0, state=UnitState.DONE, label="late", warning="slow")
+    store.batches.flush(run, amended=[late])
+
+
+def _after_unit_transactions(world: World) -> None:
+    made = Counter(key for (key,) in world.database.execute("SELECT key FROM effect"))
+    wrong = {str(key): made[str(key)] for key in KEYS if made[str(key)] != 1}
+    world.database.execute("DROP TABLE effect")
+    if wrong:
+        raise Broken("I5", f"effects of units in their own transactions were made so often: {wrong}")
 
 
 def _conclude(world: World, store: Store) -> None:
@@ -425,6 +468,9 @@ SCENARIOS = {
     "children": Scenario(_children, prepare=_three),
     "batch flush": Scenario(_flush, meanwhile=steer),
     "batch out of order": Scenario(_out_of_order, meanwhile=steer),
+    "unit transactions": Scenario(
+        _unit_transactions, prepare=_effects, meanwhile=steer, after=_after_unit_transactions
+    ),
     "conclusion of a batch": Scenario(_conclude, meanwhile=steer),
     "stop and resume of a batch": Scenario(_stop, meanwhile=steer),
     "launch on workers": Scenario(_launch, after=_after_launch),

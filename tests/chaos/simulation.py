@@ -30,9 +30,9 @@ from holdfast.domain.jobs.verdict import Done, Failed, Outcome, Released, Stoppe
 from holdfast.domain.schedules.definition import CatchUp, Definition
 from holdfast.errors import BatchHeld, BatchPaused, LeaseLost
 from holdfast.store import Store
-from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.state import BatchRun
+from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.store.jobs.leases import Leases
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.worker import clock as own_clock

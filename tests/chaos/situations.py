@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError, NoSuchSchedule
 from tests.chaos import kinds
 from tests.chaos.nemeses import NEMESES as KILLERS
 from tests.chaos.nemeses import Nemesis
+from tests.chaos.scattered import Scattered
 from tests.chaos.sites import SqliteSite
 from tests.chaos.world import World
 
@@ -252,4 +253,5 @@ NEMESES: dict[str, Callable[[], Nemesis]] = {
     "saturation": Saturation,
     "outages": Outages,
     "deploys": Deploys,
+    "scattered": Scattered,
 }

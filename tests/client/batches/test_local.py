@@ -13,15 +13,8 @@ import pytest
 import holdfast
 from holdfast import Fatal, Skip, Unit
 from holdfast.client.batches.batch_claim import source_of
-from holdfast.domain.batches.batch import (
-    MIN_UNITS_FOR_RATE,
-    AbortedBy,
-    BatchId,
-    BatchState,
-    Breaker,
-    FailureLimits,
-    identity,
-)
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, FailureLimits, identity
+from holdfast.domain.batches.failures import MIN_UNITS_FOR_RATE, Breaker
 from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
 from holdfast.store.batches.batches import Batches

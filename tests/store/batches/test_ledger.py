@@ -7,7 +7,8 @@ import pytest
 from holdfast.domain.batches.batch import AbortedBy
 from holdfast.domain.batches.unit import UnitState, unit_key
 from holdfast.domain.jobs.verdict import Done
-from holdfast.store.batches.ledger import FIRST_PLACE, NextUnits
+from holdfast.store.batches.state import FIRST_PLACE
+from holdfast.store.batches.unit_choice import NextUnits
 from tests.store.batches.test_batches import begin, check, done, finish, keys, leave, take, taken
 from tests.store.batches.test_runs import launch, shard, work
 from tests.support.jobs import lapse
@@ -78,7 +79,7 @@ def test_every_unit_of_a_lost_holder_is_in_doubt(store, clock, retried):
     lapse(clock)
     store.leases.take_over()
     units = store.batches.units(second.batch.id)
-    assert [unit.state for unit in units] == [UnitState.IN_DOUBT, UnitState.IN_DOUBT]
+    assert [unit.state for unit in units] == [UnitState.IN_DOUBT, UnitState.IN_DOUBT], "K11 is broken"
     counters = check(store, second.batch.id)
     assert (counters.in_doubt, counters.failed) == (2, 0)
     third = begin(store)
@@ -95,8 +96,8 @@ def test_a_slow_poison_suspect_stays_alone(store):
         store.batches.flush(run, next_units=NextUnits(in_hand=keys(666), isolated=bool(dead)))
         dead = (run.lease.job_id,)
     last = begin(store, dead=dead)
-    (killer,) = store.batches.units(last.batch.id, state=UnitState.FAILED)
-    assert (killer.crashes, killer.label) == (3, "crashed")
+    failed = [(unit.crashes, unit.label) for unit in store.batches.units(last.batch.id, state=UnitState.FAILED)]
+    assert failed == [(3, "crashed")], "I10 is broken: its crashes are not counted"
 
 
 def test_units_that_an_earlier_run_began_come_last(store):
@@ -158,7 +159,7 @@ def test_shards_take_untouched_units_first(store):
     store.leases.settle(run.lease, Done())
     run = shard(store, launch(store, *range(6), shards=1))
     order = [work(store, run, limit=1) for _ in range(6)]
-    assert order == [[2], [3], [4], [5], [0], [1]]
+    assert order == [[2], [3], [4], [5], [0], [1]], "U2 is broken: the order of a shard"
     check(store, batch.id)
 
 

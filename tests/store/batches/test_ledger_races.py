@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from holdfast.domain.batches.batch import Sharding
-from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.unit_choice import NextUnits
 from tests.store.batches.test_batches import begin, keys
 from tests.store.batches.test_runs import KIND, shard
 from tests.support.backends import available, open_database

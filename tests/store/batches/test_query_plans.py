@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.batches.batch import Sharding
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.store.engine import sql
 from holdfast.store.engine.operation import Query, Rows
 from holdfast.store.postgres.statements import to_sql

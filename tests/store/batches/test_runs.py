@@ -14,7 +14,7 @@ from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Released
 from holdfast.errors import BatchHeld, LeaseLost
-from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.unit_choice import NextUnits
 from tests.store.batches.test_batches import begin, check, done, keys, leave
 from tests.support.jobs import lapse, put, take
 

@@ -21,8 +21,8 @@ from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly, StoreUnavailable
 from holdfast.store import open_store
-from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest
+from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.store.engine.database import CHECKS, Database
 from holdfast.store.engine.migrations import TABLES
 from tests.store.schedules.test_plans import fire, step

@@ -15,7 +15,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.why import Because
 from holdfast.domain.schedules.definition import Definition
 from holdfast.errors import StoreStopped
-from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from tests.store.batches.test_batches import begin, finish, leave
 from tests.store.batches.test_batches import take as take_units

@@ -18,7 +18,7 @@ from holdfast.client.batches.options import RunOptions
 from holdfast.domain.batches.batch import BatchState
 from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, ServiceRunning
-from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
 from holdfast.worker.batches.conflicts import Owner, this_process
 from tests.client.batches.test_local import run

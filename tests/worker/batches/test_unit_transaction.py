@@ -76,7 +76,7 @@ def test_an_error_after_the_block_is_a_warning(app, form, caplog):
 
     unit, made, told = done_with(app, body, form=form, retries=2, retry=["0s"])
     assert (unit.state, made) == (UnitState.DONE, [1])
-    assert unit.warning == "after its transaction: ValueError: too late"
+    assert unit.warning == "after its transaction: ValueError: too late", "K75 is broken: the error is lost"
     assert "ValueError: too late" in caplog.text
     if form != "session":
         assert [(line.key, line.status, line.warning) for line in told] == [(1, "done", unit.warning)]
@@ -124,7 +124,7 @@ def test_a_second_block_is_refused_before_anything_runs(app):
             put(connection, 2)
 
     unit, made, _ = done_with(app, body)
-    assert (unit.state, made) == (UnitState.DONE, [1])
+    assert (unit.state, made) == (UnitState.DONE, [1]), "K75 is broken: a second block was kept"
     assert "the unit has had its transaction" in unit.warning
 
 
@@ -138,7 +138,7 @@ def test_a_block_after_one_that_was_rolled_back_is_fine(app):
             put(connection, 2)
 
     unit, made, told = done_with(app, body)
-    assert (unit.state, unit.warning, made, len(told)) == (UnitState.DONE, None, [2], 1)
+    assert (unit.state, unit.warning, made, len(told)) == (UnitState.DONE, None, [2], 1), "K75 is broken"
 
 
 def test_a_block_within_a_block_is_refused(app):
@@ -182,7 +182,7 @@ def test_a_commit_of_the_user_is_refused(app, method):
             getattr(connection, method)()
 
     unit, made, _ = done_with(app, body)
-    assert (unit.state, made) == (UnitState.FAILED, [])
+    assert (unit.state, made) == (UnitState.FAILED, []), "K75 is broken: a commit of the user was done"
     assert "must not be committed or rolled back by your code" in unit.error
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import Fatal, Unit
-from holdfast.domain.batches.batch import AbortedBy, BatchState, Breaker, FailureLimits
-from holdfast.domain.batches.failures import failure_groups
+from holdfast.domain.batches.batch import AbortedBy, BatchState, FailureLimits
+from holdfast.domain.batches.failures import Breaker, failure_groups
 from holdfast.domain.batches.unit import UnitState
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.store.batches.batches import Batches
@@ -52,7 +52,7 @@ def test_scattered_permanent_failures_do_not_keep_a_batch_from_its_end(app):
     assert run(app, work, range(100), limit=60).exit_code == 6
     seen.clear()
     result = run(app, work, range(100))
-    assert (result.exit_code, result.summary.succeeded, result.summary.failed) == (6, 90, 10)
+    assert (result.exit_code, result.summary.succeeded, result.summary.failed) == (6, 90, 10), "U2 is broken"
     assert seen == [*range(60, 100), 5, 15, 25, 35, 45, 55]
     assert run(app, work, range(100)).exit_code == 6
 
@@ -84,7 +84,7 @@ def test_an_interrupted_unit_does_not_keep_the_rest_from_running(app):
 
     for _ in range(4):
         assert run(app, work, range(4)).exit_code == 7
-    assert begun == [0, 1, 2, 3]
+    assert begun == [0, 1, 2, 3], "U2 is broken: an interrupted unit came first"
 
 
 def test_units_that_failed_before_count_for_the_breaker_after_one_of_them_succeeded():
@@ -195,7 +195,7 @@ def test_the_tail_of_a_batch_does_not_spin(app, monkeypatch, executor):
 
     with app.worker(slots=3, poll=0.1, heartbeat=0.5):
         assert run(app, work, range(20), where=executor).exit_code == 0
-    assert len(flushes) < 60
+    assert len(flushes) < 60, "K70 is broken: the ledger is written all the time"
 
 
 @pytest.mark.parametrize("where", ["here", "workers"])
@@ -211,7 +211,7 @@ def test_a_unit_times_out_wherever_it_runs(app, where):
 
     with app.worker(slots=3, poll=0.1, heartbeat=0.5):
         result = run(app, work, range(4), where=where)
-    assert (result.exit_code, took) == (6, [True])
+    assert (result.exit_code, took) == (6, [True]), "K70 is broken: the unit did not time out"
     assert units_of(app, result)[3].error.startswith("TimeoutError: it took longer than its timeout of 0.1 s")
 
 
@@ -241,7 +241,7 @@ def test_a_failed_try_leaves_nothing_to_the_next(app):
 
     result = run(app, work, [1])
     unit = units_of(app, result)[1]
-    assert (unit.state, unit.label, unit.data, unit.warning) == (UnitState.DONE, None, None, None)
+    assert (unit.state, unit.label, unit.data, unit.warning) == (UnitState.DONE, None, None, None), "K74 is broken"
     assert app.inbox("work").take() == []
 
 
@@ -263,7 +263,7 @@ def test_coroutines_run(app):
         with app.worker(slots=3, poll=0.1, heartbeat=0.5):
             result = run(app, work, range(5), **options)
         units = units_of(app, result)
-        assert (result.exit_code, units[0].data, units[4].data) == (6, "0", "8")
+        assert (result.exit_code, units[0].data, units[4].data) == (6, "0", "8"), "U3 is broken"
         errors = [units[key].error.partition("\n")[0] for key in (1, 2, 3)]
         assert errors == ["SystemExit: 4", "ValueError: bad", "TimeoutError: it took longer than its timeout of 0.2 s"]
 
@@ -291,6 +291,7 @@ def test_a_key_that_the_loop_does_not_enter_comes_once_and_stays_pending(app):
     with app.session("loop", output="none") as session:
         for key in session.pending(range(120)):
             seen.append(key)
+            assert len(seen) <= 120, "U4 is broken: a key came again"
             if key % 2:
                 continue
             with session.unit(key):
@@ -358,7 +359,7 @@ def test_exit_8_says_why(app, capfd, where):
             )
         assert result.exit_code == 8
         printed = "".join(capfd.readouterr())
-        assert "3 times ValueError: no row 2 in the table (unit 2)" in printed, output
+        assert "3 times ValueError: no row 2 in the table (unit 2)" in printed, f"U7 is broken: {output}"
         (group,) = failure_groups(app.store.batches.get(result.batch.id))
         assert (group.count, group.key) == (3, "2")
         units = units_of(app, result)

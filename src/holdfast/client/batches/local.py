@@ -29,10 +29,11 @@ from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
 from holdfast.worker.batches.attempts import ThreadAttempts
 from holdfast.worker.batches.driver import Driver, DriverHeartbeat
-from holdfast.worker.batches.processes import ChildAttempts, child_answer
+from holdfast.worker.batches.plan import RunPlan
+from holdfast.worker.batches.processes import ChildAttempts
 from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
 from holdfast.worker.batches.source import InputKeys
-from holdfast.worker.batches.writer import RunPlan
+from holdfast.worker.batches.unit import UnitResult
 from holdfast.worker.service import ServiceThread
 from holdfast.worker.signals import Signals
 
@@ -207,7 +208,8 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
         perform, close = runner.performer()
         result = perform(row)
         close()
-        return Done(msgspec.json.encode(child_answer(result)).decode())
+        answer = UnitResult(row, result) if isinstance(result, UnitOutcome) else result
+        return Done(msgspec.json.encode(answer).decode())
 
     # A child process imports the module of the kind's function.
     attempt.__module__, attempt.__qualname__ = function.function.__module__, function.function.__qualname__

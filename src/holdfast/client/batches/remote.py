@@ -47,8 +47,8 @@ from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches.conflicts import this_process
 from holdfast.worker.batches.driver import Driver
+from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.source import PendingUnits, numbered
-from holdfast.worker.batches.writer import RunPlan
 from holdfast.worker.context import RunContext
 from holdfast.worker.service import ServiceThread, TickResult
 
@@ -182,7 +182,7 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
     )
 
 
-#: Pause between two checks for a stop of the worker and for the deadline.
+#: Pause between two checks for a stop of the worker.
 WATCH_INTERVAL_S = 0.2
 
 
@@ -271,7 +271,7 @@ class _Shard:
 
 
 class _ShardWatch:
-    """Stops a shard on a stop of its worker and at its deadline, and lets it make room when its turn is over."""
+    """Stops a shard on a stop of its worker, and lets it make room when its turn is over."""
 
     name = "minder"
 
@@ -285,8 +285,6 @@ class _ShardWatch:
         turns = self._context.turns
         if self._context.stopping.is_set():
             self._driver.stop(None)
-        elif self._sharding.until is not None and datetime.now(UTC) >= self._sharding.until:
-            self._driver.stop(AbortedBy.DEADLINE)
         elif self._context.leaving.is_set() or (turns is not None and turns.is_over(self._context.lease.job_id)):
             self._driver.stop_taking()
         return TickResult(WATCH_INTERVAL_S)

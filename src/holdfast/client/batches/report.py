@@ -11,15 +11,7 @@ from typing import Any, NoReturn, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import (
-    AbortedBy,
-    Batch,
-    BatchState,
-    LeftBy,
-    Summary,
-    exit_code,
-    summarise,
-)
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchState, LeftBy, Summary, exit_code, summarise
 from holdfast.domain.batches.failures import FailureGroup, failure_groups
 from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.quantities import format_rate, format_short_duration
@@ -88,9 +80,9 @@ class RunAnswer(Struct, frozen=True):
     generation: int
     summary: Summary
     dry_run: bool = False
+    note: str | None = None
     #: The failures for which a breaker stopped the run, grouped.
     failures: list[FailureGroup] = []
-    note: str | None = None
 
 
 class UnitLine(Struct, frozen=True, omit_defaults=True):

@@ -52,6 +52,8 @@ class BatchSession:
         #: Units that were taken and have not begun.
         self._offered: dict[UnitKey, UnitRow] = {}
         self._total = 0
+        #: Whether the total counts every key: also those that the loop did not reach.
+        self._sized = True
         self._incomplete = True
         self._stack = ExitStack()
         self.summary: Summary | None = None
@@ -73,7 +75,11 @@ class BatchSession:
             self._writer.finish()
             aborted_by, complete = self._writer.aborted_by, not self._incomplete
             aborted_by = None if aborted_by is AbortedBy.LIMIT and complete else aborted_by
-            batch, counters = self._store.batches.end(self._opened, aborted_by, self._total, complete=complete)
+            if complete and aborted_by is None:
+                self._store.batches.skip_missing(self._opened)
+            batch, counters = self._store.batches.end(
+                self._opened, aborted_by, self._total, complete=complete, sized=self._sized
+            )
             self._store.leases.settle(self._opened.lease, Done())
         result = BatchResult.after(batch, counters, aborted_by)
         self.summary, self.exit_code = result.summary, result.exit_code
@@ -92,12 +98,14 @@ class BatchSession:
         source = InputKeys(keys, first=first, resumed=self._opened.batch.run_number > 1)
         self._source = self._writer.source = source
         before, left_out = self._total, False
-        self._total += length_of(keys) or 0
+        length = length_of(keys)
+        self._total += length or 0
         while not source.exhausted and not self._stopping.is_set():
             self._writer.collect()
             self._writer.stop_if_due()
             self._writer.flush(on_taken=self._offer)
             self._total = max(self._total, before + source.keys_read)
+            self._sized = length is not None or source.exhausted
             if self._writer.input_error is not None:
                 raise self._writer.input_error
             for row in list(self._offered.values()):

@@ -186,10 +186,6 @@ def identity(kind: str, arguments: Mapping[str, Any], source: str) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
 
 
-#: A failure rate counts only after this number of units.
-MIN_UNITS_FOR_RATE = 20
-
-
 class FailureLimits(Struct, frozen=True, kw_only=True):
     """Limits of failures: in a row, in total, or as a share of all units. None or 0 switches a limit off."""
 
@@ -204,48 +200,6 @@ class FailureLimits(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"a limit of failures is a number from 0 on, not {value!r}")
         if self.rate is not None and not 0 <= self.rate <= 1:
             raise InvalidInput(f"a failure rate lies between 0 and 1, not {self.rate!r}")
-
-
-class Breaker:
-    """Counts outcomes of units in their order.
-
-    Units that failed in an earlier run come last, without successes between them. Their failures count for *in_a_row*
-    and *rate* only after one of them has succeeded.
-    """
-
-    def __init__(self, limits: FailureLimits) -> None:
-        self._limits = limits
-        self.streak = 0
-        self._failed = 0
-        #: Outcomes that count for the rate, and the failures among them.
-        self._rated = self._rated_failed = 0
-        self._retry_succeeded = False
-        self.tripped: AbortedBy | None = None
-        #: Whether counting a success would change nothing.
-        self.ignores_success = limits.rate is None
-
-    def count(self, *, failed: bool, retried: bool = False) -> AbortedBy | None:
-        """Count one outcome; return the cause to stop, if any. *retried*: the unit failed in an earlier run."""
-        self._failed += failed
-        self._retry_succeeded |= retried and not failed
-        if not retried or self._retry_succeeded:
-            self._rated += 1
-            self._rated_failed += failed
-            self.streak = self.streak + 1 if failed else 0
-        self.ignores_success = not self.streak and self._limits.rate is None
-        if self.tripped is None and failed:
-            self.tripped = self._exceeded()
-        return self.tripped
-
-    def _exceeded(self) -> AbortedBy | None:
-        limits = self._limits
-        if limits.in_a_row and self.streak >= limits.in_a_row:
-            return AbortedBy.MAX_FAILURES
-        if limits.total and self._failed >= limits.total:
-            return AbortedBy.MAX_TOTAL_FAILURES
-        if limits.rate is not None and limits.rate > 0 and self._rated >= MIN_UNITS_FOR_RATE:
-            return AbortedBy.MAX_FAILURE_RATE if self._rated_failed / self._rated > limits.rate else None
-        return None
 
 
 DEFAULT_SHARDS = 3

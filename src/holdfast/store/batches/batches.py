@@ -99,9 +99,11 @@ class Batches(BatchControl):
 
     @transaction()
     def end(
-        self, run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool
+        self, run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool, sized: bool | None = None
     ) -> Operation[tuple[Batch, Counters]]:
         """Finish a run and return the state of its batch. *complete*: the run has met every key of its input.
+
+        *sized*: *total* counts the keys that the run has not met too; by default if the run began with their number.
 
         - A batch that a person has cancelled is cancelled, even if the run did not receive the request.
 
@@ -109,7 +111,9 @@ class Batches(BatchControl):
             LeaseLost: The run's job was taken over; nothing was written.
         """
         yield from check_lease(run.lease)
-        counters = yield from conclude_run(run, aborted_by, total, complete=complete)
+        counters = yield from conclude_run(
+            run, aborted_by, total, complete=complete, sized=run.batch.total is not None if sized is None else sized
+        )
         return (yield from Batches.get.operation(self, run.batch.id)), counters
 
     def launch(self, run: BatchRun, sharding: Sharding) -> Batch:

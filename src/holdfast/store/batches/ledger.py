@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy
 from holdfast.domain.batches.unit import (
@@ -23,45 +23,12 @@ from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
-from holdfast.store.batches.state import MAX_CRASHES, BatchRun, UnitInFlight, count, hold, units_in_hand
+from holdfast.store.batches.state import MAX_CRASHES, BatchRun, Place, UnitInFlight, count, hold
+from holdfast.store.batches.unit_choice import NOTHING, Choice, NextUnits, choose_next, new_unit
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, columns_of, query
 
 #: How long a result waits for its consumer.
 RESULT_RETENTION = timedelta(hours=24)
-
-
-#: A place among the units that an earlier run began: run, position, key.
-Place = tuple[int, int, UnitKey]
-FIRST_PLACE: Place = (0, -1, UnitKey(""))
-
-
-class NextUnits(Struct, frozen=True, kw_only=True):
-    """A request for the next units of a run. *in_hand* are the units that are still running.
-
-    At most *limit* units are taken: from *candidates*, the next keys of a foreground run's input; *after* a place,
-    from the units that an earlier run began and this run has met; or without both from the pending units of the
-    ledger. With *in_doubt_if_lost*, the units of a lost holder wait for a person.
-    """
-
-    in_hand: Sequence[UnitInFlight] = ()
-    #: The unit in hand is a poison suspect that runs alone: if the holder is lost, this unit crashed it.
-    isolated: bool = False
-    candidates: Sequence[UnitInFlight] | None = None
-    after: Place | None = None
-    limit: int = 0
-    retry_failed: bool = True
-    #: Leave candidates that an earlier run began for later, and record that this run has met them.
-    defer: bool = False
-    in_doubt_if_lost: bool = False
-    #: The keys of this run are unique and none has a row yet, so the ledger is not queried.
-    fresh: bool = False
-    #: Stop all holders of the batch: no other holder may take the units that this flush returns.
-    abort: AbortedBy | None = None
-    #: The failures that are the reason, as JSON.
-    failures: str | None = None
-
-
-NOTHING = NextUnits()
 
 
 class Flushed(Struct, frozen=True):
@@ -124,9 +91,9 @@ def flush(
         choice = Choice([], (), 0)
     elif next_units.candidates is not None and fresh:
         fresh_units = next_units.candidates[: next_units.limit]
-        choice = Choice([_new_unit(key, place) for key, place in fresh_units], fresh_units, len(fresh_units))
+        choice = Choice([new_unit(key, place) for key, place in fresh_units], fresh_units, len(fresh_units))
     else:
-        choice = yield from _choose(run, next_units, shared=bool(shared))
+        choice = yield from choose_next(run, next_units, shared=bool(shared))
     in_hand = [*next_units.in_hand, *choice.in_flight]
     isolated = choice.isolated or (next_units.isolated and len(in_hand) == 1)
     yield from hold(run.batch, run.lease, in_hand, isolated=isolated, in_doubt_if_lost=next_units.in_doubt_if_lost)
@@ -234,105 +201,3 @@ def _hand_over(run: BatchRun, ends: Sequence[UnitOutcome]) -> Operation[None]:
 #: Columns of an outcome and their attributes; ``_value_`` is the fastest access to the value of an enum.
 _BRIEF_COLUMNS = {name: name for name in ("key", "position", "attempts", "duration_ms")} | {"state": "state._value_"}
 _COLUMNS = _BRIEF_COLUMNS | {name: name for name in ("crashes", "label", "warning", "error", "data")}
-
-
-class Choice(Struct, frozen=True):
-    """The next units of a run, and the number of candidates examined."""
-
-    units: list[UnitRow]
-    in_flight: Sequence[UnitInFlight]
-    examined: int
-    last: Place | None = None
-
-    @property
-    def isolated(self) -> bool:
-        """Whether the only unit is a poison suspect."""
-        return bool(self.units) and self.units[0].poison_suspect
-
-
-def choose_units(
-    candidates: Iterable[UnitRow],
-    *,
-    taken: Collection[UnitKey],
-    is_idle: bool,
-    limit: int,
-    may_run: Callable[[UnitRow], bool],
-) -> Choice:
-    """Choose units that may run and that no holder has *taken*, in order.
-
-    A poison suspect is chosen only alone: if the run is idle, and as the only unit.
-    """
-    units: list[UnitRow] = []
-    unavailable = set(taken)
-    examined = 0
-    for unit in candidates:
-        if len(units) >= limit:
-            break
-        if unit.key not in unavailable and may_run(unit):
-            has_suspect = bool(units) and units[0].poison_suspect
-            if has_suspect or (unit.poison_suspect and (units or not is_idle)):
-                break
-            units.append(unit)
-            unavailable.add(unit.key)  # the input may repeat a key
-        examined += 1
-    return Choice(units, [(unit.key, unit.position) for unit in units], examined)
-
-
-def _choose(run: BatchRun, request: NextUnits, *, shared: bool) -> Operation[Choice]:
-    mine = {key for key, _ in request.in_hand}
-    taken = mine | {*(yield from units_in_hand(run.batch.id, besides=run.lease.job_id))} if shared else mine
-    if request.candidates is not None:
-        return (yield from _choose_candidates(run, request, taken, is_idle=not mine))
-    rows: list[UnitRow]
-    if request.after is None:
-        limit = request.limit + len(taken) + len(mine)
-        rows = yield query("read_pending_units", UnitRow, batch_id=run.batch.id, limit=limit)
-        choice = choose_units(rows, taken=taken, is_idle=not mine, limit=request.limit, may_run=lambda _: True)
-        return structs.replace(choice, examined=0)
-    values = dict(zip(("last_run", "position", "key"), request.after, strict=True))
-    values |= {"batch_id": run.batch.id, "run_number": run.batch.run_number, "crashes": MAX_CRASHES}
-    values |= {"retry_failed": request.retry_failed, "limit": request.limit}
-    rows = yield query("read_units_again", UnitRow, **values)
-    choice = choose_units(rows, taken=taken, is_idle=not mine, limit=request.limit, may_run=lambda _: True)
-    if not choice.examined:
-        return structs.replace(choice, last=request.after if rows else None)
-    seen = rows[choice.examined - 1]
-    return structs.replace(choice, last=(seen.last_run, seen.position, seen.key))
-
-
-def _choose_candidates(
-    run: BatchRun, request: NextUnits, taken: Collection[UnitKey], *, is_idle: bool
-) -> Operation[Choice]:
-    """Choose from the next keys of the input of a run."""
-    assert request.candidates is not None
-    keys = [key for key, _ in request.candidates]
-    rows: list[UnitRow] = yield query("get_units", UnitRow, batch_id=run.batch.id, keys=keys)
-    known = {unit.key: unit for unit in rows}
-    candidates = (_at_place(known.get(key), key, place) for key, place in request.candidates)
-    deferred: list[UnitKey] = []
-
-    def may_run(unit: UnitRow) -> bool:
-        if unit.state is UnitState.FAILED:
-            is_due = request.retry_failed and unit.last_run < run.batch.run_number and unit.crashes < MAX_CRASHES
-        else:
-            is_due = unit.state is UnitState.PENDING
-        if is_due and request.defer and 0 < unit.last_run < run.batch.run_number:
-            deferred.append(unit.key)
-            return False
-        return is_due
-
-    choice = choose_units(candidates, taken=taken, is_idle=is_idle, limit=request.limit, may_run=may_run)
-    if deferred:
-        yield query("meet_units", batch_id=run.batch.id, run_number=run.batch.run_number, keys=deferred)
-    return choice
-
-
-def _at_place(unit: UnitRow | None, key: UnitKey, place: int) -> UnitRow:
-    """A unit at its place in the input of this run; None: it has no row yet."""
-    if unit is None:
-        return _new_unit(key, place)
-    return unit if unit.position == place else structs.replace(unit, position=place)
-
-
-def _new_unit(key: UnitKey, place: int) -> UnitRow:
-    return UnitRow(key, place, UnitState.PENDING, 0, 0, 0, False)

@@ -28,6 +28,15 @@ STEP_SIZE = 2000
 #: A unit in hand: its key and its place in the input.
 UnitInFlight = tuple[UnitKey, int]
 
+#: A place in the order in which units run: the run that last began the unit, its position in the input, its key.
+Place = tuple[int, int, UnitKey]
+FIRST_PLACE: Place = (0, -1, UnitKey(""))
+
+
+def after(place: Place) -> dict[str, Any]:
+    """The parameters of a statement that reads units after a place."""
+    return dict(zip(("last_run", "position", "key"), place, strict=True))
+
 
 class Holder(Struct, frozen=True):
     """A process that works on a batch. *owner* is JSON: host, pid, command."""
@@ -70,10 +79,9 @@ def units_in_hand(batch_id: BatchId, *, besides: JobId = PEOPLE) -> Operation[li
 
 
 class UnitCursor(Struct, frozen=True):
-    """The last units of a step: a pending one by its position and key, and one of another state by its key."""
+    """The last units of a step: a pending one by its place, and one of another state by its key."""
 
-    position: int = -1
-    pending_key: str = ""
+    place: Place = FIRST_PLACE
     key: str = ""
 
 
@@ -90,23 +98,17 @@ class UnitStep(Struct, frozen=True):
 def cancel_units(batch_id: BatchId, cursor: UnitCursor, limit: int) -> Operation[UnitStep]:
     """Cancel units that no holder has in hand, and units whose results wait in an inbox: *limit* of each at most."""
     held = yield from units_in_hand(batch_id)
-    after = {"position": cursor.position, "key": cursor.pending_key}
-    pending = yield query("list_pending_keys", batch_id=batch_id, limit=limit, **after)
+    pending: list[Place] = yield query("list_pending_keys", batch_id=batch_id, limit=limit, **after(cursor.place))
     waiting = yield query("list_unit_keys", batch_id=batch_id, state=UnitState.RUNNING, after=cursor.key, limit=limit)
-    units = yield query("cancel_units", batch_id=batch_id, in_flight=held, **bounds_of(pending))
+    keys = [key for _, _, key in pending]
+    units = yield query("cancel_units", batch_id=batch_id, in_flight=held, keys=keys)
     results = yield query("cancel_inbox_results", batch_id=batch_id, keys=[key for (key,) in waiting])
     changed = len(units) + len(results)
     yield from count(batch_id, PEOPLE, {**withdrawal_deltas(results), "cancelled": changed})
     if len(pending) < limit and len(waiting) < limit:
         return UnitStep(changed, None)
-    pending_key, position = pending[-1] if pending else (cursor.pending_key, cursor.position)
     (key,) = waiting[-1] if waiting else (cursor.key,)
-    return UnitStep(changed, UnitCursor(position, pending_key, key))
-
-
-def bounds_of(pending: Sequence[Any]) -> dict[str, int]:
-    """The first and the last position of a page of pending units."""
-    return {"first": pending[0][1], "last": pending[-1][1]} if pending else {"first": 0, "last": -1}
+    return UnitStep(changed, UnitCursor(pending[-1] if pending else cursor.place, key))
 
 
 def conclude(batch: Batch) -> Operation[None]:
@@ -126,10 +128,13 @@ def conclude(batch: Batch) -> Operation[None]:
         yield query("finish_batch", id=batch.id, state=state, aborted_by=why, total=total)
 
 
-def conclude_run(run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool) -> Operation[Counters]:
+def conclude_run(
+    run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool, sized: bool
+) -> Operation[Counters]:
     """Finish the batch of a foreground run that has left it, unless another holder works on it.
 
-    *total* is the number of known units; *complete*: the run has met every key of its input.
+    *total* is the number of known units; *complete*: the run has met every key of its input; *sized*: *total* counts
+    the keys that it has not met too.
     """
     batch = yield from locked(run.batch.id)
     yield query("delete_in_flight", ids=[run.lease.job_id])
@@ -146,10 +151,9 @@ def conclude_run(run: BatchRun, aborted_by: AbortedBy | None, total: int, *, com
         is_final = aborted_by is AbortedBy.CANCEL or (complete and aborted_by is None)
         known = met if is_final else max(total, met)
         state = state_after(now, known, aborted_by)
-        if not complete and aborted_by is None and run.batch.total is None:
-            # The input was not read to its end, so that nobody may know how many keys it has.
-            left = known if known > met else None
-            yield query("finish_batch", id=batch.id, state=BatchState.STOPPED, aborted_by=None, total=left)
+        if not complete and aborted_by is None and not sized:
+            # Nobody knows how many keys the input has, and it was not read to its end.
+            yield query("finish_batch", id=batch.id, state=BatchState.STOPPED, aborted_by=None, total=None)
         elif state is BatchState.RUNNING:
             yield query("set_batch_total", id=batch.id, total=known)
         else:

@@ -17,7 +17,7 @@ from holdfast.store.batches.state import (
     BatchRun,
     UnitCursor,
     UnitStep,
-    bounds_of,
+    after,
     cancel_units,
     count,
     counted,
@@ -111,14 +111,11 @@ def skip_missing_step(run: BatchRun, cursor: UnitCursor, limit: int) -> Operatio
     batch_id = run.batch.id
     if not (yield from _is_only_holder(run)):
         return UnitStep(0, None)
-    after = {"position": cursor.position, "key": cursor.pending_key}
-    pending = yield query("list_pending_keys", batch_id=batch_id, limit=limit, **after)
-    values = {"batch_id": batch_id, "run_number": run.batch.run_number}
-    rows = yield query("skip_outdated_units", **values, **bounds_of(pending))
+    pending = yield query("list_pending_keys", batch_id=batch_id, limit=limit, **after(cursor.place))
+    values = {"batch_id": batch_id, "run_number": run.batch.run_number, "keys": [key for _, _, key in pending]}
+    rows = yield query("skip_outdated_units", **values)
     yield from count(batch_id, run.lease.job_id, {"skipped": len(rows)})
-    if len(pending) < limit:
-        return UnitStep(len(rows), None)
-    return UnitStep(len(rows), UnitCursor(position=pending[-1][1], pending_key=pending[-1][0]))
+    return UnitStep(len(rows), UnitCursor(place=pending[-1]) if len(pending) == limit else None)
 
 
 def skip_gone_step(run: BatchRun, keys: list[UnitKey]) -> Operation[int]:

@@ -29,8 +29,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 #: Why code of the user must not end a transaction of Holdfast.
-ENDED = "this transaction must not be committed or rolled back by your code"
-ENDED_HINT = "It is committed at the end of its block, and rolled back when the block raises; use savepoints within it."
+OWN_END = "this transaction must not be committed or rolled back by your code"
+OWN_END_HINT = "It is committed at the end of its block, and rolled back when the block raises. Savepoints are fine."
 
 Row = Sequence[Any]
 Reader = Callable[[list[Any]], list[Any]]

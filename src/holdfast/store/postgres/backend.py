@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ CHANNEL = "holdfast.ready"
 class PostgresBackend(ForkSafe):
     """One PostgreSQL database, shared by all threads of this process."""
 
-    name, single_writer = "postgres", False
+    name, single_writer, guard = "postgres", False, staticmethod(keep_transaction)
 
     def __init__(
         self,
@@ -190,9 +190,6 @@ class PostgresBackend(ForkSafe):
                 connection.execute(time_limits(limit).encode())
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
-
-    def guard(self, connection: Connection) -> AbstractContextManager[None]:
-        return keep_transaction(connection)
 
     def notify(self, changes: Changes) -> None:
         self._notifier.notify(changes)

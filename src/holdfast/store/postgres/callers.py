@@ -12,7 +12,7 @@ from psycopg.rows import tuple_row
 
 from holdfast.errors import InvalidInput, NoTransaction
 from holdfast.store.engine.changes import Changes, encode
-from holdfast.store.engine.operation import ENDED, ENDED_HINT, Query
+from holdfast.store.engine.operation import OWN_END, OWN_END_HINT, Query
 from holdfast.store.postgres.connections import Connection
 from holdfast.store.postgres.notifier import NOTIFY
 from holdfast.store.postgres.statements import Statements
@@ -65,7 +65,7 @@ def keep_transaction(connection: Connection) -> Iterator[None]:
     """
 
     def refuse() -> None:
-        raise NoTransaction(ENDED, hint=ENDED_HINT)
+        raise NoTransaction(OWN_END, hint=OWN_END_HINT)
 
     connection.execute(f"SAVEPOINT {_SAVEPOINT}")
     connection.commit = connection.rollback = refuse  # type: ignore[method-assign]
@@ -74,7 +74,7 @@ def keep_transaction(connection: Connection) -> Iterator[None]:
     finally:
         del connection.commit, connection.rollback
     if connection.closed:
-        raise NoTransaction("the connection was closed within its transaction", hint=ENDED_HINT)
+        raise NoTransaction("the connection was closed within its transaction", hint=OWN_END_HINT)
     if connection.info.transaction_status == TransactionStatus.INERROR:
         hint = "PostgreSQL keeps nothing of a transaction after an error; use a savepoint for a part that may fail."
         raise NoTransaction("a statement failed within the transaction", hint=hint)
@@ -82,7 +82,7 @@ def keep_transaction(connection: Connection) -> Iterator[None]:
         connection.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
     except (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction) as error:
         text = "your code has ended this transaction; what it wrote may be kept"
-        raise NoTransaction(text, hint=ENDED_HINT) from error
+        raise NoTransaction(text, hint=OWN_END_HINT) from error
 
 
 def notify_on(connection: Connection, statements: Statements, changes: Changes) -> None:

@@ -107,10 +107,9 @@ WHERE batch_id = :batch_id AND state = 'pending' AND run_number < :run_number
 RETURNING key
 
 -- name: skip_outdated_units
--- Skip the pending units of some positions that no run since an earlier one has met.
+-- Skip pending units that no run since an earlier one has met.
 UPDATE holdfast.unit SET state = 'skipped', label = 'gone'
-WHERE batch_id = :batch_id AND state = 'pending' AND position >= :first::bigint AND position <= :last::bigint
-    AND run_number < :run_number
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = 'pending' AND run_number < :run_number
 RETURNING key
 
 -- name: count_pending_units
@@ -118,11 +117,11 @@ RETURNING key
 SELECT count(*) AS count FROM holdfast.unit WHERE batch_id = :batch_id AND state = 'pending'
 
 -- name: list_pending_keys
--- List the keys of pending units in input order, after a position and a key.
-SELECT key, position FROM holdfast.unit
-WHERE batch_id = :batch_id AND state = 'pending' AND position >= :position::bigint
-    AND (position > :position::bigint OR key > :key)
-ORDER BY position, key LIMIT :limit::bigint
+-- List the keys of pending units in the order in which they run, after a place.
+SELECT last_run, position, key FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = 'pending'
+    AND (last_run, position, key) > (:last_run::bigint, :position::bigint, :key::text)
+ORDER BY last_run, position, key LIMIT :limit::bigint
 
 -- name: list_unit_keys
 -- List the keys of units of one state other than done and pending, after a key.
@@ -131,10 +130,9 @@ WHERE batch_id = :batch_id AND state = :state AND state <> 'done' AND state <> '
 ORDER BY key LIMIT :limit::bigint
 
 -- name: cancel_units
--- Cancel the pending units of some positions, except those in flight.
+-- Cancel pending units, except those in flight.
 UPDATE holdfast.unit SET state = 'cancelled'
-WHERE batch_id = :batch_id AND state = 'pending' AND position >= :first::bigint AND position <= :last::bigint
-    AND NOT key = ANY(:in_flight::text[])
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = 'pending' AND NOT key = ANY(:in_flight::text[])
 RETURNING key
 
 -- name: reopen_units

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -42,7 +42,7 @@ class SqliteBackend(ForkSafe):
 
     name, single_writer = "sqlite", True
     #: The class of connections; tests replace it.
-    connection_class = sqlite3.Connection
+    connection_class, guard = sqlite3.Connection, staticmethod(keep_transaction)
 
     def __init__(
         self,
@@ -163,9 +163,6 @@ class SqliteBackend(ForkSafe):
                 with suppress(sqlite3.ProgrammingError):  # the caller has closed it
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
-
-    def guard(self, connection: sqlite3.Connection) -> AbstractContextManager[None]:
-        return keep_transaction(connection)
 
     def notify(self, changes: Changes) -> None:
         self._notifier.notify(changes)

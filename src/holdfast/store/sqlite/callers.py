@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from holdfast.errors import NoTransaction, OtherDatabase, StoreLocked
-from holdfast.store.engine.operation import ENDED, ENDED_HINT
+from holdfast.store.engine.operation import OWN_END, OWN_END_HINT
 from holdfast.store.sqlite.files import is_busy
 from holdfast.store.sqlite.statements import plain_cursor
 
@@ -71,9 +71,9 @@ def keep_transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.set_authorizer(None)  # an error: the connection was closed
     except sqlite3.Error as error:
         if refused and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
-            raise NoTransaction(ENDED, hint=ENDED_HINT) from error
+            raise NoTransaction(OWN_END, hint=OWN_END_HINT) from error
         if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
-            raise NoTransaction("the connection was closed within its transaction", hint=ENDED_HINT) from error
+            raise NoTransaction("the connection was closed within its transaction", hint=OWN_END_HINT) from error
         raise
     finally:
         with suppress(sqlite3.ProgrammingError):

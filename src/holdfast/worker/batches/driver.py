@@ -13,10 +13,11 @@ from holdfast.errors import LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
+from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.source import Source
 from holdfast.worker.batches.threads import UnitThreads
-from holdfast.worker.batches.writer import LedgerWriter, RunPlan
+from holdfast.worker.batches.writer import LedgerWriter
 from holdfast.worker.service import TickResult
 
 HEARTBEAT_INTERVAL_S = 10.0
@@ -91,12 +92,12 @@ class Driver:
                 error = self._error or self._pool.error
                 if error is not None:
                     raise error
-                if self._has_ended():
+                if self._runs_nothing():
                     return True
                 if not self._write_if_due():
                     return False
 
-    def _has_ended(self) -> bool:
+    def _runs_nothing(self) -> bool:
         return self._pool.idle if self._runner.stopping.is_set() else self._writer.is_finished
 
     def _until_due(self) -> float:
@@ -118,7 +119,7 @@ class Driver:
         try:
             if self._error is None:
                 self._write_if_due()
-            if self._has_ended():
+            if self._runs_nothing():
                 self._pool.wake.set()
         except BaseException as error:  # noqa: BLE001 - see above
             self._error = error

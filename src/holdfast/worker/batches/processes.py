@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.kind import Kind
@@ -23,24 +22,6 @@ from holdfast.worker.executors.processes import ProcessSlot, child_setup
 
 #: Time between the request to stop and the kill of a child that exceeded its timeout.
 KILL_GRACE_S = 5.0
-
-
-class ChildAnswer(Struct, frozen=True):
-    """The result of an attempt in a child, without its row; see :class:`UnitResult`."""
-
-    outcome: UnitOutcome | None
-    written: bool
-    amended: bool
-    retry: bool
-    fatal: bool
-    interrupted: bool
-
-
-def child_answer(result: UnitResult | UnitOutcome) -> ChildAnswer:
-    """The result of an attempt as a child sends it."""
-    if isinstance(result, UnitOutcome):
-        return ChildAnswer(result, written=False, amended=False, retry=False, fatal=False, interrupted=False)
-    return ChildAnswer(*result[1:])
 
 
 class _ChildUnit:
@@ -115,9 +96,9 @@ class ChildAttempts:
     def _result(self, outcome: Outcome, row: UnitRow, took_s: float, *, late: bool) -> UnitResult:
         match outcome:
             case Done():
-                answer = msgspec.json.decode(outcome.result or "", type=ChildAnswer)
+                answer = msgspec.json.decode(outcome.result or "", type=UnitResult)
                 if not (answer.interrupted and late):
-                    return UnitResult(row, *(getattr(answer, name) for name in ChildAnswer.__struct_fields__))
+                    return answer
                 error = self._timeouts.message
             case Released() | Stopped() if not late:
                 return UnitResult(row, None, interrupted=True)

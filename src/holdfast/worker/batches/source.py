@@ -7,12 +7,12 @@ from itertools import count, islice
 from typing import Any, Protocol
 
 from holdfast.domain.batches.unit import UnitKey, unit_key
-from holdfast.store.batches.ledger import FIRST_PLACE, Flushed, NextUnits, Place
-from holdfast.store.batches.state import UnitInFlight
+from holdfast.store.batches.ledger import Flushed
+from holdfast.store.batches.state import FIRST_PLACE, Place, UnitInFlight
+from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
+from holdfast.worker.batches.plan import MAX_UNWRITTEN
 
-#: Outcomes that may wait to be written: a kill repeats at most these units and those in flight.
-MAX_UNWRITTEN = 50
 FULL_BYTE = 0xFF
 
 

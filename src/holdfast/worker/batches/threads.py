@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.worker import clock
+from holdfast.worker.batches.plan import MAX_UNWRITTEN
 from holdfast.worker.batches.runner import Throttle, UnitRunner
-from holdfast.worker.batches.source import MAX_UNWRITTEN
 from holdfast.worker.batches.unit import UnitResult
 from holdfast.worker.batches.writer import LedgerWriter
 

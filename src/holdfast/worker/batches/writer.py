@@ -5,38 +5,27 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
-from holdfast.domain.batches.batch import BREAKERS, AbortedBy, Breaker, FailureLimits
-from holdfast.domain.batches.failures import group_failures
+from holdfast.domain.batches.batch import BREAKERS, AbortedBy
+from holdfast.domain.batches.failures import Breaker, group_failures
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.store import Store
-from holdfast.store.batches.ledger import Flushed, NextUnits
+from holdfast.store.batches.ledger import Flushed
 from holdfast.store.batches.state import BatchRun, UnitInFlight
+from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
+from holdfast.worker.batches.plan import MAX_UNWRITTEN, RunPlan
 from holdfast.worker.batches.runner import UnitRunner
-from holdfast.worker.batches.source import MAX_UNWRITTEN, Source
+from holdfast.worker.batches.source import Source
 from holdfast.worker.batches.unit import UnitResult
 
 #: The ledger is written at least this often; a flush also reads requests to stop.
 FLUSH_INTERVAL_S = 1.0
 #: The latest failures of a run, which explain why it stopped.
 MAX_RECENT_FAILURES = 50
-
-
-class RunPlan(Struct, frozen=True, kw_only=True):
-    """The limits and policies of a run."""
-
-    jobs: int = 1
-    limits: FailureLimits = FailureLimits()
-    deadline: timedelta | None = None
-    limit: int | None = None
-    retry_failed: bool = True
-    in_doubt_if_lost: bool = False
-    rate: float | None = None
 
 
 class LedgerWriter:
