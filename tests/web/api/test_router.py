@@ -148,7 +148,7 @@ def test_batches_and_their_units(operator, app):
     rest = operator.read("/batches/1/units", state="failed", limit=2, after=first["next"])
     assert [unit["key"] for unit in first["units"] + rest["units"]] == [0, 1, 2]
     tried = operator.change("/batches/1/action", action="retry-failed", dry_run=True)
-    assert tried == {"batch": 1, "action": "retry-failed", "changed": True, "units": 3, "dry_run": True}
+    assert (tried["changed"], tried["units"], tried["dry_run"], tried["note"]) == (True, 3, True, None)
     assert operator.change("/batches/1/units/action", action="skip", cluster=cluster["key"])["units"] == 3
     assert operator.read("/batches/1")["batch"]["state"] == "done"
     operator.change("/batches/1/action", 403, action="rm")
