@@ -360,12 +360,12 @@ def test_a_command_is_gone_before_another_worker_runs_it_again(app, add, real_da
     child.hear()
     job_id = add("sh", "-c", code, max_attempts=2, retry='{"steps": [0.0], "jitter": 0.0}')
     wait_until(lambda: (tmp_path / "first").exists() and (tmp_path / "first").read_text())
-    own = supervisors(child.pid)
-    child.pause()
-    with app.worker(poll=0.05, grace=0.2):
-        other = add("true")
+    with app.worker(queues=["default", "other"], poll=0.05, grace=0.2):
+        payload = Command(argv=("true",), cwd="/", env={"PATH": os.environ["PATH"]}).dumps()
+        other = app.store.jobs.enqueue(NewJob(kind=COMMAND, payload=payload, queue="other")).id
         wait_until(lambda: app.views.get(other).state is State.DONE)
-        os.kill(int((tmp_path / "first").read_text()), 0)
+        own = supervisors(child.pid)
+        child.pause()
         for supervisor in own:
             supervisor.kill()
         child.kill()

@@ -104,8 +104,8 @@ class Supervised:
 
 
 def start(message: StartProcess, descriptors: socket.socket, method: CapMethod | None) -> Supervised:
-    """Start a process. Its descriptor was sent before the message."""
-    _, received, _, _ = socket.recv_fds(descriptors, 1, 1, socket.MSG_DONTWAIT)
+    """Start a process. Its descriptor was sent before the message, and *descriptors* does not block."""
+    _, received, _, _ = socket.recv_fds(descriptors, 1, 1)
     if not received:  # the kernel drops a descriptor that finds no room
         raise OSError(errno.EMFILE, "the supervisor has no file descriptor left")
     (descriptor,) = received
