@@ -104,8 +104,8 @@ class Supervised:
 
 
 def start(message: StartProcess, descriptors: socket.socket, method: CapMethod | None) -> Supervised:
-    """Start a process. Its descriptors were sent before the message."""
-    _, received, _, _ = socket.recv_fds(descriptors, 1, 2, socket.MSG_DONTWAIT)
+    """Start a process. Its descriptors were sent before the message, and *descriptors* does not block."""
+    _, received, _, _ = socket.recv_fds(descriptors, 1, 2)
     if len(received) < 1 + message.stdin:  # the kernel drops a descriptor that finds no room
         for number in received:
             os.close(number)

@@ -40,6 +40,7 @@ class Supervisor:
     def __init__(self, connection: socket.socket, descriptors: socket.socket, wakeup: socket.socket) -> None:
         self._worker = WorkerChannel(connection)
         self._descriptors = descriptors
+        descriptors.setblocking(False)
         self._wakeup = wakeup
         self._children: dict[str, Supervised] = {}
         #: When to kill orphans of ended children next; None: there are none.
