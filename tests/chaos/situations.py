@@ -214,7 +214,9 @@ class HungProviders(Nemesis):
 
     def strike(self, world: World) -> int:
         with suppress(HoldfastError):
-            provider = world.random.choice(["hanging", "hanging", "hanging", "raising", "slow_to_tell", "quick_to_tell"])
+            provider = world.random.choice(
+                ["hanging", "hanging", "hanging", "raising", "slow_to_tell", "quick_to_tell"]
+            )
             self._make(f"{provider} {len(self._made)}", "every 5s", scopes=provider)
             if len(self._made) < 20:
                 self._make(f"plain {len(self._made)}", "every 2s", overlap="allow")
@@ -231,7 +233,11 @@ class HungProviders(Nemesis):
         for name in self._made:
             with suppress(NoSuchSchedule):
                 kinds.app.schedules.pause(name)
-        seconds = "(decided_at - time) / 1e6" if isinstance(world.site, SqliteSite) else "extract(epoch FROM decided_at - time)"
+        seconds = (
+            "(decided_at - time) / 1e6"
+            if isinstance(world.site, SqliteSite)
+            else "extract(epoch FROM decided_at - time)"
+        )
         late = f"SELECT schedule, {seconds} FROM holdfast.plan WHERE schedule LIKE 'plain %' AND origin = 'due'"
         for name, waited in world.site.execute(late):
             if waited > self.in_time:

@@ -138,7 +138,9 @@ class History:
     def check(self):
         fired = {each.time for each in self.store.plans.history(NAME, limit=100_000)}
         skips = self.store.plans.skips(NAME, limit=100_000)
-        jobs = Counter(msgspec.json.decode(job.payload)["plan"]["time"] for job in self.app.views.all(holdfast.Selector()))
+        jobs = Counter(
+            msgspec.json.decode(job.payload)["plan"]["time"] for job in self.app.views.all(holdfast.Selector())
+        )
         assert max(jobs.values(), default=1) == 1, f"I7 is broken: fired more than once: {jobs.most_common(3)}"
         assert len(jobs) == len(fired)
         for span in self.spans:
