@@ -11,7 +11,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.schedules.decision import RETRY_DELAYS
 from holdfast.domain.schedules.definition import CatchUp, Condition, Declaration, DeclarationResult, Definition
 from holdfast.errors import DuplicateSchedule, InvalidInput, NoSuchSchedule
-from holdfast.store.schedules.schedules import ScheduleFilter
+from holdfast.store.schedules.schedule_filter import ScheduleFilter
 from tests.store.schedules.test_plans import MINUTE, due, fire, step, take
 from tests.support.backends import START
 

@@ -423,6 +423,15 @@ def test_schedules(place):
 
 
 @pytest.mark.one_backend
+def test_schedules_are_listed_by_state_kind_and_name(place):
+    """V3: the page of a list keeps its filters."""
+    assert "nightly" in place.get("/schedules?state=paused&kind=mail&name=night")
+    for query in ("state=failing", "kind=none", "name=nobody"):
+        assert "No schedule matches." in place.get(f"/schedules?{query}")
+    assert place.client.get("/schedules?state=odd").status_code == 400
+
+
+@pytest.mark.one_backend
 def test_the_line_to_copy_of_a_strange_name(place):
     """A name that begins with a dash is not an option, and one with spaces is one argument."""
     definition = Definition(kind="mail", cron="@hourly")

@@ -28,7 +28,7 @@ from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
-from holdfast.store.schedules.schedules import ScheduleFilter
+from holdfast.store.schedules.schedule_filter import ScheduleFilter
 from holdfast.worker.schedules.planner import plan_to_fire
 from holdfast.worker.schedules.scopes import Provider, read_scopes
 

@@ -8,7 +8,7 @@ ORDER BY plan.schedule, plan.scope, plan.time
 -- name: list_lines
 -- Measure the lines of scopes: the number of their plans, and the newest one.
 -- planner: LIMIT and count(*) keep each LATERAL apart; in a plain join, the count may run once for each plan.
-SELECT requested.schedule, requested.scope, line.length, newest.job_id, live.state
+SELECT requested.schedule, requested.scope, line.length, newest.job_id AS newest_id, live.state AS newest_state
 FROM jsonb_to_recordset(:scopes::jsonb) AS requested (schedule text, scope text)
 CROSS JOIN LATERAL (
     SELECT plan.job_id FROM holdfast.plan

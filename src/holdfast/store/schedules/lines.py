@@ -39,8 +39,8 @@ class _Line(Struct, frozen=True):
     schedule: str
     scope: str
     length: int
-    job_id: JobId
-    state: State | None
+    newest_id: JobId
+    newest_state: State | None
 
 
 def earlier_plans(new: Mapping[Scope, int], rules: Mapping[str, OverlapRule]) -> Operation[dict[Scope, EarlierPlans]]:
@@ -61,8 +61,8 @@ def earlier_plans(new: Mapping[Scope, int], rules: Mapping[str, OverlapRule]) ->
         scope, rule = (line.schedule, line.scope), rules[line.schedule]
         # A plan whose turn has come is in the line until release() has removed it.
         fits = line.length + new[scope] <= rule.max_backlog
-        if line.state is State.WAITING and fits and rule.overlap is not Overlap.CANCEL_RUNNING:
-            earlier[scope] = EarlierPlans(queued=[line.job_id], length=line.length)
+        if line.newest_state is State.WAITING and fits and rule.overlap is not Overlap.CANCEL_RUNNING:
+            earlier[scope] = EarlierPlans(queued=[line.newest_id], length=line.length)
         else:
             unclear.append(scope)
     if unclear:

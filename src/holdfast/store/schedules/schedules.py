@@ -20,7 +20,6 @@ from holdfast.domain.schedules.decision import (
     retry_delay,
 )
 from holdfast.domain.schedules.definition import (
-    Condition,
     Declaration,
     DeclarationResult,
     Definition,
@@ -33,6 +32,7 @@ from holdfast.store.engine.operation import Noun, Operation, Query, query, read,
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.fired_plans import write_skips
 from holdfast.store.schedules.plans import locked_schedule, missing_schedule
+from holdfast.store.schedules.schedule_filter import NO_FILTER, ScheduleFilter
 
 #: Longer notes and errors are cut, in characters.
 MAX_NOTE, MAX_ERROR = 1000, 2000
@@ -48,25 +48,6 @@ class TroubledSchedule(Struct, frozen=True):
     error: str | None
     next_at: datetime | None
     late: bool
-
-
-class ScheduleFilter(Struct, frozen=True):
-    """A choice of schedules: by condition, by the kind that they fire, and by a part of their names."""
-
-    condition: Condition | None = None
-    kind: str | None = None
-    text: str | None = None
-
-    @property
-    def where(self) -> tuple[str, ...]:
-        """The names of the conditions, as the SQL files have them."""
-        condition = () if self.condition is None else (f"schedule_is_{self.condition}",)
-        kind = () if self.kind is None else ("schedule_has_kind",)
-        return (*condition, *kind, *(() if self.text is None else ("schedule_has_text",)))
-
-
-#: All schedules.
-NO_FILTER = ScheduleFilter()
 
 
 class DueSchedule(Struct, frozen=True):

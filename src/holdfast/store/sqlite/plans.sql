@@ -10,7 +10,7 @@ ORDER BY plan.schedule, plan.scope, plan.time
 -- name: list_lines
 -- Measure the lines of scopes: the number of their plans, and the newest one.
 -- planner: CROSS JOIN as in list_open_plans; with max(), SQLite takes job_id from the row of the maximum.
-SELECT line.schedule, line.scope, line.length, line.job_id, live.state FROM (
+SELECT line.schedule, line.scope, line.length, line.job_id AS newest_id, live.state AS newest_state FROM (
     SELECT plan.schedule, plan.scope, count(*) AS length, max(plan.time), plan.job_id
     FROM json_each(:scopes) AS requested
     CROSS JOIN holdfast_plan AS plan ON plan.schedule = requested.value->>'schedule'

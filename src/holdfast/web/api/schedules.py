@@ -13,7 +13,7 @@ from holdfast.admin.views.schedules import PlanView, ScheduleView, plan_view, sc
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.definition import Condition
 from holdfast.errors import InvalidInput
-from holdfast.store.schedules.schedules import ScheduleFilter
+from holdfast.store.schedules.schedule_filter import ScheduleFilter
 from holdfast.web.api.openapi import Limit, Name, Text, get, post
 from holdfast.web.request import Request
 

@@ -14,7 +14,7 @@ from holdfast.domain.jobs.selector import parse_timestamp
 from holdfast.domain.names import quote_argument
 from holdfast.domain.schedules.definition import Condition, checked_condition
 from holdfast.errors import InvalidInput
-from holdfast.store.schedules.schedules import ScheduleFilter
+from holdfast.store.schedules.schedule_filter import ScheduleFilter
 from holdfast.web.pages.charts import PlanMark
 from holdfast.web.request import Request
 

@@ -66,10 +66,10 @@ class ScopeProviders:
         return {state: states[state] for state in ("waiting", "abandoned")}
 
     def call(self, provider: str, schedule: DueSchedule) -> bool:
-        """Begin to read the scopes of a schedule. False: there are too many calls."""
+        """Begin to read the scopes of a schedule. False: there are too many calls, or one for this schedule."""
         since = clock.now() - NEW_CALL_S
         new = sum(call.begun_at > since and not call.finished.is_set() for call in self._calls.values())
-        if new >= MAX_NEW_CALLS or provider not in self.free:
+        if schedule.name in self._calls or new >= MAX_NEW_CALLS or provider not in self.free:
             return False
         self._calls[schedule.name] = ProviderCall(schedule, provider, self._functions[provider], self._answered)
         return True
