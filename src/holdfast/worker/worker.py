@@ -43,6 +43,8 @@ log = logging.getLogger("holdfast")
 
 #: Handlers receive a stop request this long before the end of the grace period.
 STOP_BEFORE_END_S = 1.0
+#: Time for outcomes to be written before a process is left at once.
+ABANDON_FLUSH_S = 0.3
 #: Longest wait for a service that stops, and for the last writes to a store that does not answer.
 HELPER_TIMEOUT_S = LAST_WRITE_TIMEOUT_S = 5.0
 
@@ -183,7 +185,7 @@ class Worker:
     def abandon(self) -> None:
         """Kill child processes and release all jobs at once; for a process that exits right after."""
         self.stop()
-        self._lifecycle.settler.flush(clock.now() + STOP_BEFORE_END_S)
+        self._lifecycle.settler.flush(clock.now() + ABANDON_FLUSH_S, locked=False)
         unfinished = self._lifecycle.unfinished  # a kill finishes some, which are released all the same
         for run in self._active_runs.all():
             run.kill()
