@@ -147,6 +147,34 @@ def test_a_lost_answer_costs_nothing(app, monkeypatch, late):
     assert app.views.attempts(ref.id) == []
 
 
+def test_a_lost_answer_is_looked_for_after_a_pause(app, monkeypatch):
+    """S16: a worker that is fenced or quiet for minutes releases the leases of the lost claim afterwards."""
+
+    @app.job(lease="1h")
+    def careful() -> None: ...
+
+    ref = careful.enqueue()
+    hands = Hands(app, slots=1)
+    claim, fake = app.store.leases.claim, _Clock(monkeypatch)
+
+    def lose(*args, **options):
+        claim(*args, **options)
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(app.store.leases, "claim", lose)
+    with pytest.raises(StoreUnavailable):
+        hands.claim()
+    hands.worker._remote_control.quiet = True
+    for _ in range(20):
+        fake.at += IN_DOUBT_INTERVAL_S
+        hands.claim()
+    assert ref.state is State.RUNNING
+    hands.worker._remote_control.quiet = False
+    monkeypatch.setattr(app.store.leases, "claim", lambda *args, **options: [])
+    hands.claim()
+    assert ref.state is State.READY, "S16 is broken"
+
+
 class _Clock:
     def __init__(self, monkeypatch):
         self.at = 1000.0

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from holdfast import State
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import InvalidInput, StoreUnavailable
 from holdfast.store.jobs.settlement import Settlement, SettleResult, lease_key
 from holdfast.worker import settler as module
-from holdfast.worker.active_runs import ActiveRuns
+from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.settler import Settler
 from tests.support.jobs import put, state, take
+
+MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -121,3 +127,25 @@ def test_an_unreadable_retry_curve_holds_up_nothing(store, settler, leases):
         settler.put(Settlement(lease, Failed(error="no")))
     settle_until_empty(settler)
     assert {state(store, lease.job_id) for lease in leases} == {State.SCHEDULED}
+
+
+def test_a_group_is_written_as_soon_as_no_other_run_can_join_it(store, leases, monkeypatch):
+    """K62: with few active runs, the settler waits for those that still run, and not for the time to pass."""
+    waits, active_runs = [], ActiveRuns()
+    runs = [Run(lease, Kind("mail", _mail, KindOptions()), renewed_at=0.0, lease_duration=MINUTE) for lease in leases]
+    active_runs.add(runs)
+    settler = Settler(store, active_runs, settled=lambda written, lost: None)
+
+    def join(seconds: float) -> None:
+        waits.append(seconds)
+        settler.put(Settlement(leases[len(waits)], Done()))
+
+    monkeypatch.setattr(settler.wake, "wait", join)
+    monkeypatch.setattr(module, "BATCH_WINDOW_S", 60.0)
+    settler.put(Settlement(leases[0], Done()))
+    settler.tick()
+    assert (len(waits), len(settler), len(active_runs)) == (2, 0, 0)
+    all_done(store, leases)
+
+
+def _mail() -> None: ...

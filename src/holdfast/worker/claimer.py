@@ -58,6 +58,8 @@ class Claimer:
         if self._pool.waiting:
             self._pool.release(claimed_before=clock.now() - STALE_AFTER_S)
         if self._paused():
+            if clock.now() < self._in_doubt_until:  # leases of a lost claim are looked for after the pause
+                self._in_doubt_until = clock.now() + IN_DOUBT_S
             return TickResult(0.5)
         self._reconcile()
         try:

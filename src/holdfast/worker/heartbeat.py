@@ -127,7 +127,7 @@ class Heartbeat:
         by_duration: dict[float, list[Run]] = {}
         for run in runs:
             by_duration.setdefault(run.lease_duration, []).append(run)
-        for lease_duration, group in by_duration.items():
+        for lease_duration, group in sorted(by_duration.items()):  # short leases cannot wait for the others
             sent_at = clock.now()
             begun = {run.lease.job_id for run in group if run.under_way_for(sent_at) > RECORD_START_AFTER_S}
             due = [run for run in group if self._is_due(run, begun, sent_at)]

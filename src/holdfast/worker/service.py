@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -112,3 +112,10 @@ class ServiceThread(Generic[S]):
             if next_in > 0:
                 self.service.wake.wait(next_in)
             self.service.wake.clear()
+
+
+def stop_threads(threads: Sequence[ServiceThread[Any]], timeout: float) -> None:
+    """Stop services one after another, within *timeout* seconds in all."""
+    deadline = clock.now() + timeout
+    for thread in threads:
+        thread.stop(max(0.0, deadline - clock.now()))

@@ -22,6 +22,8 @@ MAX_GROUP = 1000
 #: A settlement waits this long for others to join its group, unless the group is large enough.
 BATCH_WINDOW_S = 0.002
 LARGE_GROUP = 200
+#: With at most this many active runs, the group is complete when all of them are in it.
+FEW_RUNS = 16
 IDLE_INTERVAL_S = 60.0
 #: When so many settlements of a group cannot be written one by one, and no other was, the others are not tried.
 MAX_FAILURES = 3
@@ -62,7 +64,7 @@ class Settler:
     def tick(self) -> TickResult:
         """Write one group. A group that fails is retried: writing a settlement twice is harmless."""
         if 0 < len(self._waiting) < LARGE_GROUP:
-            clock.sleep(BATCH_WINDOW_S)
+            self._collect()
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
         if group:
             self._write(group)
@@ -73,6 +75,16 @@ class Settler:
         self._active_runs.finish_signal.notify()
         idle = LOCKED_RETRY_S if self._locked or self._locked_unbegun else IDLE_INTERVAL_S
         return TickResult(0.0 if self._waiting else idle, considered=len(group), processed=len(group))
+
+    def _collect(self) -> None:
+        """Give other settlements time to join the group, but do not wait when none can: all active runs are in it."""
+        if len(self._active_runs) > FEW_RUNS:  # so many would wake this thread too often
+            clock.sleep(BATCH_WINDOW_S)
+            return
+        until = clock.now() + BATCH_WINDOW_S
+        while len(self._waiting) < len(self._active_runs) and (left := until - clock.now()) > 0:
+            self.wake.wait(left)
+            self.wake.clear()
 
     def release(self, leases: list[Lease]) -> None:
         """Queue leases of jobs that have not begun; the next tick returns them to the store."""

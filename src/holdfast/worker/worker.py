@@ -33,7 +33,7 @@ from holdfast.worker.options import WorkerOptions, WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle, try_write, write_within
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
-from holdfast.worker.service import ServiceThread, TickResult
+from holdfast.worker.service import ServiceThread, TickResult, stop_threads
 from holdfast.worker.services import Services
 from holdfast.worker.settler import FLUSH_TIMEOUT_S
 from holdfast.worker.shortage import warn_if_low
@@ -45,8 +45,8 @@ log = logging.getLogger("holdfast")
 STOP_BEFORE_END_S = 1.0
 #: A worker that drains looks this often whether other workers have finished the last jobs: nobody notifies it.
 DRAIN_INTERVAL_S = 0.1
-#: Longest wait for a service that stops, and for the last writes to a store that does not answer.
-HELPER_TIMEOUT_S = LAST_WRITE_TIMEOUT_S = 5.0
+#: Time for outcomes when a process is left at once, for services that stop, and for the last writes to a silent store.
+ABANDON_FLUSH_S, HELPER_TIMEOUT_S, LAST_WRITE_TIMEOUT_S = 0.3, 5.0, 5.0
 
 
 class Worker:
@@ -185,7 +185,7 @@ class Worker:
     def abandon(self) -> None:
         """Kill child processes and release all jobs at once; for a process that exits right after."""
         self.stop()
-        self._lifecycle.settler.flush(clock.now() + STOP_BEFORE_END_S)
+        self._lifecycle.settler.flush(clock.now() + ABANDON_FLUSH_S, locked=False)
         unfinished = self._lifecycle.unfinished  # a kill finishes some, which are released all the same
         for run in self._active_runs.all():
             run.kill()
@@ -260,8 +260,7 @@ class Worker:
         grace = self._options.grace.total_seconds()
         ends_at, stop_before_end = clock.now() + grace, min(STOP_BEFORE_END_S, max(0.2, grace / 4))
         self._pool.release()
-        for thread in self.services.helpers:
-            thread.stop(timeout=max(0.0, min(HELPER_TIMEOUT_S, ends_at - clock.now())))
+        stop_threads(self.services.helpers, min(HELPER_TIMEOUT_S, grace))
         if self._autoscaler is not None:
             write_within(LAST_WRITE_TIMEOUT_S, self._autoscaler.thaw_all)
         self._lifecycle.settler.flush(locked=False)
@@ -289,16 +288,13 @@ class Worker:
         """Write the last outcomes. Jobs that another transaction has locked get the rest of the grace period."""
         self._lifecycle.settler.flush(max(ends_at, clock.now() + FLUSH_TIMEOUT_S))
         self._pool.close()
-        stop_by = clock.now() + HELPER_TIMEOUT_S
-        for thread in reversed(self.services.keepers):
-            thread.stop(timeout=max(0.0, stop_by - clock.now()))
+        stop_threads([*reversed(self.services.keepers)], HELPER_TIMEOUT_S)
         write_within(LAST_WRITE_TIMEOUT_S, self._write_rest)
 
     def _write_rest(self) -> None:
         """Release the jobs of handlers that go on, and write the outcomes of those that have just finished."""
         self._lifecycle.release(self._lifecycle.unfinished)
-        more = True
-        while more and len(self._lifecycle.settler):
-            result = self.services.settler.tick()
-            more = result.next_in == 0 and not result.skipped
+        settler = self.services.settler
+        while len(settler.service) and not (result := settler.tick()).skipped and result.next_in == 0:
+            pass
         self._store.workers.record_stop(self.id)

@@ -71,3 +71,15 @@ def test_the_digest_names_what_the_code_reads():
     def other(to: str) -> None: ...
 
     assert Kind("mail", other, KindOptions()).digest != kind(1).digest
+
+
+def test_a_change_inside_a_comprehension_is_other_code():
+    """S17: a worker with a mended upgrade gets the jobs that the old one could not read."""
+
+    def upgrades(factor: str):
+        scope: dict[str, object] = {}
+        exec(f"def upgrade(payload):\n    return {{name: [n * {factor} for n in payload] for name in payload}}", scope)
+        return scope["upgrade"]
+
+    assert kind(2, {1: upgrades("2")}).digest == kind(2, {1: upgrades("2")}).digest
+    assert kind(2, {1: upgrades("2")}).digest != kind(2, {1: upgrades("3")}).digest

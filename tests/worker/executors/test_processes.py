@@ -62,6 +62,7 @@ def test_a_call_that_a_signal_interrupts_leaves_no_answer_to_others(app, jobs):
     """S2: neither a later call of the run nor one of the next run gets the answer of another call."""
     refs = jobs["interrupted"].enqueue(), jobs["talk"].enqueue()
     drain(app, slots=1)
+    assert [ref.state for ref in refs] == [State.DONE] * 2, "S2 is broken"
     answers = refs[0].result()
     assert [answer for answer in answers if answer is not None] == [
         n for n, answer in enumerate(answers) if answer is not None

@@ -35,14 +35,14 @@ def status(session: CliSession, *, everything: bool) -> None:
 
     It says when the stop switch of a store is set. Exit 3 when nothing is up; --quiet prints pids.
     """
-    found = list(all_up(None if everything else session.named_url))
-    pids = [str(status.pid) for _, status in found]
-    if not found:
+    processes = list(all_up(None if everything else session.named_url))
+    pids = [str(status.pid) for _, status in processes]
+    if not processes:
         switch = None if session.named_url is None else _stop_switch(session, session.named_url)
         stopped = "" if switch is None else f"; {switch.text}"
         hint = "Start it with holdfast up; workers of other kinds: holdfast workers."
         raise NotFound(f"nothing is up{stopped}", hint=hint)
-    running = [_with_switch(session, pid_file, status) for pid_file, status in found]
+    running = [_with_switch(session, pid_file, status) for pid_file, status in processes]
     session.output.items("up", running, (lambda _: pids) if session.output.quiet else _table)
 
 

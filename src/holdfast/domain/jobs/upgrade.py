@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 import msgspec
@@ -50,5 +51,11 @@ def function_digest(function: Upgrade) -> str:
     code = getattr(function, "__code__", None)
     if code is None:
         return name
+    return f"{name} {_code_digest(code)}"
+
+
+def _code_digest(code: CodeType) -> str:
+    """A text of compiled code, with the comprehensions and functions inside it."""
     values = [value for value in code.co_consts if isinstance(value, (str, int, float, bytes, bool, type(None)))]
-    return f"{name} {code.co_code.hex()} {code.co_names!r} {values!r}"
+    inner = [_code_digest(value) for value in code.co_consts if isinstance(value, CodeType)]
+    return f"{code.co_code.hex()} {code.co_names!r} {values!r} {inner!r}"

@@ -9,7 +9,8 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.executors.threads import LoopExecutor, SlotExecutor, SlotGate, thread_executor
+from holdfast.worker.executors.run_queue import SlotGate
+from holdfast.worker.executors.threads import LoopExecutor, SlotExecutor, thread_executor
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.shortage import is_shortage
@@ -138,7 +139,8 @@ class ExecutorPool:
             executor = self._make(name)
             executor.gate = self._gate
             self._executors[name] = executor
-            self._all = self._gate.executors = list(self._executors.values())
+            self._all = list(self._executors.values())
+            self._gate.executors = [*self._all]
         return self._executors[name]
 
     def _make(self, name: ExecutorName) -> Executor:

@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,6 +17,7 @@ from holdfast.domain.jobs.verdict import Outcome
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
+from holdfast.worker.executors.run_queue import RunQueue, SlotGate
 from holdfast.worker.handler import await_handler, outcome_of, run_handler
 from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.shortage import is_shortage
@@ -32,70 +32,6 @@ BLOCKED_AFTER_S = 0.1
 Perform = Callable[[Run], Outcome]
 #: Creates a slot: the function that performs its runs, and the function that closes it.
 MakeSlot = Callable[[], tuple[Perform, Callable[[], None]]]
-
-
-class RunQueue:
-    """Runs that have not begun. No operation takes a lock."""
-
-    def __init__(self) -> None:
-        self._runs: deque[Run] = deque()
-        self._put = 0
-        self._taken_back = 0
-
-    def put(self, runs: list[Run]) -> None:
-        self._put += len(runs)
-        self._runs.extend(runs)
-
-    def take(self) -> Run | None:
-        try:
-            return self._runs.popleft()
-        except IndexError:
-            return None
-
-    def take_back(self, *, claimed_before: float = float("inf")) -> list[Run]:
-        """Remove the runs that were claimed before a time; they will not begin."""
-        runs: list[Run] = []
-        while self._runs and self._runs[0].claimed_at < claimed_before:
-            if (run := self.take()) is not None:
-                runs.append(run)
-        self._taken_back += len(runs)
-        return runs
-
-    @property
-    def taken(self) -> int:
-        """Number of runs taken so far. The order of the reads matters: a race makes it too large, never too small."""
-        taken_back = self._taken_back
-        waiting = len(self._runs)
-        return self._put - taken_back - waiting
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-
-class SlotGate:
-    """Keeps the runs of all executors together within the slots of the worker, as each keeps its own."""
-
-    def __init__(self, slots: int) -> None:
-        #: Replaced, never changed: any thread may iterate over it.
-        self.executors: list[SlotExecutor | LoopExecutor] = []
-        self._slots = slots
-        self._lock = threading.Lock()
-
-    def take(self, executor: SlotExecutor | LoopExecutor, *, counted: int = 0) -> Run | None:
-        """The next run of an executor, if a slot is free. *counted*: its ``running`` includes this run already."""
-        if len(self.executors) < 2:
-            return executor.waiting.take()
-        with self._lock:
-            if sum(each.running for each in self.executors) - counted >= self._slots:
-                return None
-            return executor.waiting.take()
-
-    def freed(self, executor: SlotExecutor | LoopExecutor) -> None:
-        """A run of *executor* has finished: the others may begin one."""
-        if len(self.executors) > 1:
-            for each in self.executors:
-                if each is not executor and len(each.waiting):
-                    each.wake()
 
 
 class SlotExecutor:
