@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from contextlib import suppress
@@ -32,6 +33,14 @@ class _UvicornServer(uvicorn.Server):
         super().__init__(config)
         self._site = site
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.ssl is not None:
+            loop = asyncio.get_running_loop()
+            # A client that does not finish its handshake is not in the line yet.
+            limited = partial(loop.create_server, ssl_handshake_timeout=HEADER_TIMEOUT_S)
+            loop.create_server = limited  # type: ignore[method-assign]
+        await super().startup(sockets)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._site.live.close()
         await super().shutdown(sockets)
@@ -40,8 +49,17 @@ class _UvicornServer(uvicorn.Server):
 class Server:
     """A site on one address."""
 
-    def __init__(self, app: Holdfast, address: str, *, hosts: list[str] | None = None, **options: Any) -> None:
-        """Listen on *address*; port 0 takes any that is free.
+    def __init__(
+        self,
+        app: Holdfast,
+        address: str,
+        *,
+        hosts: list[str] | None = None,
+        tls: tuple[str, str] | None = None,
+        secure: bool = False,
+        **options: Any,
+    ) -> None:
+        """Listen on *address*; port 0 takes any that is free. *tls* names the files of a certificate and its key.
 
         Raises:
             ConfigurationError: The address cannot be used, or nobody could sign in there.
@@ -52,10 +70,7 @@ class Server:
             hint = "Make a token first: holdfast token add NAME --role admin. Or listen on 127.0.0.1."
             raise ConfigurationError(f"nobody could sign in on {host}: the store has no token", hint=hint)
         names = [*(hosts or []), *([] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host])]  # noqa: S104
-        self.site = Site(app, make_options(hosts=names, **options))
-        self._socket = _listen(host, port)
-        self.port: int = self._socket.getsockname()[1]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        self.site = Site(app, make_options(hosts=names, secure=secure or tls is not None, **options))
         config = uvicorn.Config(
             self.site,
             log_config=None,
@@ -72,7 +87,13 @@ class Server:
             timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=int(HEADER_TIMEOUT_S),
             lifespan="on",
+            ssl_certfile=tls[0] if tls else None,
+            ssl_keyfile=tls[1] if tls else None,
         )
+        _load(config, tls)
+        self._socket = _listen(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}"
         self._server = _UvicornServer(config, self.site)
         self._thread: threading.Thread | None = None
 
@@ -98,6 +119,15 @@ class Server:
         """Release the address and the store of a server that does not run."""
         self._socket.close()
         self.site.close()
+
+
+def _load(config: uvicorn.Config, tls: tuple[str, str] | None) -> None:
+    """Read the certificate now: uvicorn would end the process later, without saying why."""
+    try:
+        config.load()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        files = " and ".join(tls or ())
+        raise ConfigurationError(f"the certificate or its key cannot be used ({files}): {error}") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -30,7 +30,12 @@ JSON_FIELDS = ("payload", "result", "checkpoint", "tags", "retry", "refusals")
 
 _VIEW_FIELDS = [(field.name, Any if field.name in JSON_FIELDS else field.type) for field in structs.fields(Job)]
 #: *claimed*: a worker holds the job, and has not recorded its start.
-JobView = msgspec.defstruct("JobView", [*_VIEW_FIELDS, ("claimed", bool)], frozen=True)
+JobView = msgspec.defstruct(
+    "JobView",
+    [*_VIEW_FIELDS, ("claimed", bool)],
+    frozen=True,
+    namespace={"__doc__": "A job: its request, its present state and its outcome."},
+)
 
 
 class JobReport(Struct, frozen=True):

@@ -102,7 +102,8 @@ def link(session: CliSession, *, role: str, opens: bool) -> None:
     """
     store = session.actions.audited("token link", f"link={role}", changes=bool)
     host, port = parse_address(session.setting("web"))
-    base = f"http://{host if host == 'localhost' else '127.0.0.1'}:{port}"
+    scheme = "http" if session.setting("web_tls_cert") is None else "https"
+    base = f"{scheme}://{host if host == 'localhost' else '127.0.0.1'}:{port}"
     address = sign_in_link(store, base, Role(role))
     if opens:
         webbrowser.open(address)
