@@ -71,26 +71,7 @@ class Server:
             raise ConfigurationError(f"nobody could sign in on {host}: the store has no token", hint=hint)
         names = [*(hosts or []), *([] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host])]  # noqa: S104
         self.site = Site(app, make_options(hosts=names, secure=secure or tls is not None, **options))
-        config = uvicorn.Config(
-            self.site,
-            log_config=None,
-            access_log=False,
-            # Headers of proxies are trusted by WebOptions.proxy_from alone.
-            proxy_headers=False,
-            server_header=False,
-            # Requests are limited by the site, connections without a request by the line. uvicorn's own limit counts
-            # both, and refuses health checks, too.
-            http=partial(Connection, line=WaitingLine()),  # type: ignore[arg-type]
-            ws="none",
-            # The number of connections that asyncio accepts before it handles any: it must stay below the open files.
-            backlog=BACKLOG,
-            timeout_graceful_shutdown=GRACE_S,
-            timeout_keep_alive=int(HEADER_TIMEOUT_S),
-            lifespan="on",
-            ssl_certfile=tls[0] if tls else None,
-            ssl_keyfile=tls[1] if tls else None,
-        )
-        _load(config, tls)
+        config = _configure(self.site, tls)
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}"
@@ -121,13 +102,32 @@ class Server:
         self.site.close()
 
 
-def _load(config: uvicorn.Config, tls: tuple[str, str] | None) -> None:
-    """Read the certificate now: uvicorn would end the process later, without saying why."""
+def _configure(site: Site, tls: tuple[str, str] | None) -> uvicorn.Config:
+    config = uvicorn.Config(
+        site,
+        log_config=None,
+        access_log=False,
+        # Headers of proxies are trusted by WebOptions.proxy_from alone.
+        proxy_headers=False,
+        server_header=False,
+        # Requests are limited by the site, connections without a request by the line. uvicorn's own limit counts both,
+        # and refuses health checks, too.
+        http=partial(Connection, line=WaitingLine()),  # type: ignore[arg-type]
+        ws="none",
+        # The number of connections that asyncio accepts before it handles any: it must stay below the open files.
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=int(HEADER_TIMEOUT_S),
+        lifespan="on",
+        ssl_certfile=tls[0] if tls else None,
+        ssl_keyfile=tls[1] if tls else None,
+    )
     try:
-        config.load()
+        config.load()  # uvicorn itself would end the process later, without saying why
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         files = " and ".join(tls or ())
         raise ConfigurationError(f"the certificate or its key cannot be used ({files}): {error}") from None
+    return config
 
 
 def _listen(host: str, port: int) -> socket.socket:

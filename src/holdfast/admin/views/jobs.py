@@ -204,8 +204,9 @@ def search_log(
 
 def _line_starts(file: BinaryIO, end: float) -> Iterator[bytes]:
     """The first piece of each line, until the time *end*: a line of many megabytes is never held as a whole."""
-    is_start = True
-    while time.monotonic() < end and file.tell() < MAX_SEARCH_BYTES and (piece := file.readline(SEARCH_PIECE_BYTES)):
+    is_start, size = True, 0
+    while time.monotonic() < end and size < MAX_SEARCH_BYTES and (piece := file.readline(SEARCH_PIECE_BYTES)):
+        size += len(piece)
         if is_start:
             yield piece
         is_start = piece.endswith(b"\n")

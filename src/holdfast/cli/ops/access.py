@@ -120,8 +120,8 @@ def sign_in_link(store: Store, base: str, role: Role) -> str:
 @click.argument("name")
 def sign_out(session: CliSession, *, name: str) -> None:
     """End all sessions of a person, on every server. A token of that name stays valid."""
-    ended = session.actions.audited("token sign-out", f"person={name}").sessions.close_all(name)
-    session.output.value(SignedOut(name, ended), lambda: [f"sessions of {name} that were ended: {ended}"])
+    closed = session.actions.audited("token sign-out", f"person={name}").sessions.close_all(name)
+    session.output.value(SignedOut(name, closed), lambda: [f"sessions of {name} that were ended: {closed}"])
 
 
 def _token_view(each: Credential) -> TokenView:
