@@ -29,7 +29,7 @@ test: $(READY) ## run all tests, with a real PostgreSQL from the development env
 
 services: ## install what the tests can use of the system's packages (Debian, as root)
 	@missing=""; \
-	for pair in pgbouncer:pgbouncer chromium:chromium promtool:prometheus; do \
+	for pair in pgbouncer:pgbouncer chromium:chromium promtool:prometheus nginx:nginx-light caddy:caddy; do \
 		command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
 	[ -z "$$missing" ] || { apt-get update -q && RUNLEVEL=1 apt-get install -q -y --no-install-recommends $$missing; }

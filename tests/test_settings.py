@@ -83,9 +83,9 @@ def test_then_a_file_of_the_user(tmp_path):
         ('queues = "mail"', "queues must be a list of texts"),
         ("queues = [1]", "queues must be a list of texts"),
         ('output = "yaml"', "output must be text or json or ndjson"),
-        ('memory_profiles = {train = "much"}', "memory_profiles must be a table of sizes"),
-        ("memory_profiles = {train = 8}", "memory_profiles must be a table of sizes"),
-        ('host_limits = {"*" = "120%"}', "host_limits must be a table of sizes"),
+        ('memory_profiles = {train = "much"}', "memory_profiles must be a table"),
+        ("memory_profiles = {train = 8}", "memory_profiles must be a table"),
+        ('host_limits = {"*" = "120%"}', "host_limits must be a table"),
         (b"\xff\xfe", "cannot be read"),
     ],
 )
@@ -108,6 +108,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
     """Lists are divided by commas, tables too."""
     texts = {"slots": "4", "queues": "mail, default", "output": "json", "log_level": "debug", "log_format": "json"}
     texts |= {"api_key_sha256": "0" * 64, "web_secure": "on", "web_proxy_role": "operator"}
+    texts |= {"web_proxy_roles": "ops=operator, staff=viewer", "run_commands": "on"}
     texts |= {"memory_profiles": "train=8G, merge*=512M", "host_limits": "*=70%"}
     fields = setting_fields()
     environ = {setting.variable: texts.get(name, "x") for name, setting in fields.items() if not setting.is_table}
@@ -116,6 +117,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
     assert settings.queues == ["mail", "default"]
     assert settings.memory_profiles == {"train": "8G", "merge*": "512M"}
     assert settings.host_limits == {"*": "70%"}
+    assert settings.web_proxy_roles == {"ops": "operator", "staff": "viewer"}
     assert {each.origin for name, each in values.items() if not fields[name].is_table} == set(environ)
 
 

@@ -57,9 +57,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     web_secure: Annotated[Literal["on", "off"], _doc("Whether it is reached by HTTPS alone: cookies say so.")] = "off"
     web_proxy_header: Annotated[str | None, _doc("The header in which a trusted proxy names the person.")] = None
     web_proxy_from: Annotated[list[str], _doc("Addresses of proxies whose header is trusted.")] = []
-    web_proxy_role: Annotated[Literal["viewer", "operator", "admin"], _doc("What people named by a proxy may do.")] = (
-        "viewer"
-    )
+    web_proxy_role: Annotated[
+        Literal["viewer", "operator", "admin", "none"],
+        _doc("The role of people named by a proxy, unless a group gives them a higher one; none refuses them."),
+    ] = "viewer"
+    web_proxy_groups_header: Annotated[
+        str | None, _doc("The header in which a trusted proxy lists the person's groups, with commas between.")
+    ] = None
+    web_proxy_roles: Annotated[
+        dict[Label, Literal["viewer", "operator", "admin"]],
+        _doc("The roles of groups: staff = viewer, ops = operator."),
+    ] = {}
+    web_tls_cert: Annotated[str | None, _doc("A file with the certificate chain for HTTPS, in PEM.")] = None
+    web_tls_key: Annotated[str | None, _doc("A file with the private key of that certificate, in PEM.")] = None
     run_commands: Annotated[
         Literal["auto", "on", "off"],
         _doc("Whether a worker runs commands (holdfast add); auto: unless it has an application."),
@@ -284,5 +294,5 @@ def _expected(field: SettingField) -> str:
     kind = get_args(field.type)[0]
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
-    kinds = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table of sizes"}
+    kinds = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table"}
     return kinds.get(type(field.default), "a text")

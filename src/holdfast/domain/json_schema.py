@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
+from msgspec.inspect import DateTimeType, DictType, ListType, Metadata, StructType, Type, UnionType, VarTupleType
 
 
 def schema(kind: Any) -> dict[str, Any]:
@@ -17,8 +18,63 @@ def schema(kind: Any) -> dict[str, Any]:
 
 def schema_components(types: Iterable[Any], ref_template: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
     """The schemas of several types, and of the types that they refer to."""
+    types = list(types)
     schemas, components = msgspec.json.schema_components(types, ref_template=ref_template)
+    for struct in _structs(msgspec.inspect.multi_type_info(types)):
+        properties = components.get(struct.cls.__name__, {}).get("properties", {})
+        for field in struct.fields:
+            _add_format(field.type, properties.get(field.encode_name, {}))
     return tuple(map(_cleaned, schemas)), _cleaned(components)
+
+
+def _structs(nodes: Iterable[Type]) -> Iterator[StructType]:
+    """All structs that these types contain, each once."""
+    seen: set[Any] = set()
+    left = list(nodes)
+    while left:
+        node = left.pop()
+        if isinstance(node, StructType):
+            if node.cls in seen:
+                continue
+            seen.add(node.cls)
+            yield node
+            left.extend(field.type for field in node.fields)
+        else:
+            left.extend(_parts(node))
+
+
+def _parts(node: Type) -> list[Type]:
+    match node:
+        case UnionType():
+            return list(node.types)
+        case DictType():
+            return [node.value_type]
+        case ListType() | VarTupleType():
+            return [node.item_type]
+        case Metadata():
+            return [node.type]
+        case _:
+            return []
+
+
+def _add_format(node: Type, schema: dict[str, Any]) -> None:
+    """Say which strings are timestamps: msgspec does so for types that demand a time zone only."""
+    match node:
+        case DateTimeType():
+            schema.setdefault("format", "date-time")
+        case Metadata():
+            _add_format(node.type, schema)
+        case ListType() | VarTupleType():
+            _add_format(node.item_type, schema.get("items", {}))
+        case DictType():
+            _add_format(node.value_type, schema.get("additionalProperties", {}))
+        case UnionType():
+            times = [part for part in node.types if isinstance(part, DateTimeType)]
+            texts = [choice for choice in schema.get("anyOf", ()) if choice.get("type") == "string"]
+            if times and len(texts) == 1:
+                _add_format(times[0], texts[0])
+        case _:
+            pass
 
 
 def _cleaned(value: Any) -> Any:

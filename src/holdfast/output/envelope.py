@@ -33,6 +33,8 @@ def failure_of(error: HoldfastError | HttpError) -> Failure:
 
 
 class Meta(Struct, frozen=True):
+    """About the answer itself."""
+
     duration_ms: int
 
 

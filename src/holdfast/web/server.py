@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from contextlib import suppress
@@ -33,6 +34,14 @@ class _UvicornServer(uvicorn.Server):
         super().__init__(config)
         self._site = site
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.ssl is not None:
+            loop = asyncio.get_running_loop()
+            # A client that does not finish its handshake is not in the line yet.
+            limited = partial(loop.create_server, ssl_handshake_timeout=HEADER_TIMEOUT_S)
+            loop.create_server = limited  # type: ignore[method-assign]
+        await super().startup(sockets)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._site.live.close()
         await super().shutdown(sockets)
@@ -41,8 +50,17 @@ class _UvicornServer(uvicorn.Server):
 class Server:
     """A site on one address."""
 
-    def __init__(self, app: Holdfast, address: str, *, hosts: list[str] | None = None, **options: Any) -> None:
-        """Listen on *address*; port 0 takes any that is free.
+    def __init__(
+        self,
+        app: Holdfast,
+        address: str,
+        *,
+        hosts: list[str] | None = None,
+        tls: tuple[str, str] | None = None,
+        secure: bool = False,
+        **options: Any,
+    ) -> None:
+        """Listen on *address*; port 0 takes any that is free. *tls* names the files of a certificate and its key.
 
         Raises:
             ConfigurationError: The address cannot be used, or nobody could sign in there.
@@ -53,27 +71,11 @@ class Server:
             hint = "Make a token first: holdfast token add NAME --role admin. Or listen on 127.0.0.1."
             raise ConfigurationError(f"nobody could sign in on {host}: the store has no token", hint=hint)
         names = [*(hosts or []), *([] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host])]  # noqa: S104
-        self.site = Site(app, make_options(hosts=names, **options))
+        self.site = Site(app, make_options(hosts=names, secure=secure or tls is not None, **options))
+        config = _configure(self.site, tls)
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
-        config = uvicorn.Config(
-            self.site,
-            log_config=None,
-            access_log=False,
-            # Headers of proxies are trusted by WebOptions.proxy_from alone.
-            proxy_headers=False,
-            server_header=False,
-            # Requests are limited by the site, connections without a request by the line. uvicorn's own limit counts
-            # both, and refuses health checks, too.
-            http=partial(Connection, line=WaitingLine()),  # type: ignore[arg-type]
-            ws="none",
-            # The number of connections that asyncio accepts before it handles any: it must stay below the open files.
-            backlog=BACKLOG,
-            timeout_graceful_shutdown=GRACE_S,
-            timeout_keep_alive=int(HEADER_TIMEOUT_S),
-            lifespan="on",
-        )
+        self.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}"
         self._server = _UvicornServer(config, self.site)
         self._thread: threading.Thread | None = None
 
@@ -99,6 +101,34 @@ class Server:
         """Release the address and the store of a server that does not run."""
         self._socket.close()
         self.site.close()
+
+
+def _configure(site: Site, tls: tuple[str, str] | None) -> uvicorn.Config:
+    config = uvicorn.Config(
+        site,
+        log_config=None,
+        access_log=False,
+        # Headers of proxies are trusted by WebOptions.proxy_from alone.
+        proxy_headers=False,
+        server_header=False,
+        # Requests are limited by the site, connections without a request by the line. uvicorn's own limit counts both,
+        # and refuses health checks, too.
+        http=partial(Connection, line=WaitingLine()),  # type: ignore[arg-type]
+        ws="none",
+        # The number of connections that asyncio accepts before it handles any: it must stay below the open files.
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=int(HEADER_TIMEOUT_S),
+        lifespan="on",
+        ssl_certfile=tls[0] if tls else None,
+        ssl_keyfile=tls[1] if tls else None,
+    )
+    try:
+        config.load()  # uvicorn itself would end the process later, without saying why
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        files = " and ".join(tls or ())
+        raise ConfigurationError(f"the certificate or its key cannot be used ({files}): {error}") from None
+    return config
 
 
 def _listen(host: str, port: int) -> socket.socket:

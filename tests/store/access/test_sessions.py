@@ -31,7 +31,7 @@ def test_signing_out_holds_on_every_server(store, make_store):
     """E6.5: a session that was signed out of stays so, also after a restart."""
     cookie, other = (store.sessions.open("ada", Role.VIEWER, lifetime=HOUR) for _ in range(2))
     store.sessions.close(store.sessions.find(cookie).hash)
-    assert make_store().sessions.find(cookie) is None
+    assert make_store().sessions.find(cookie) is None, "E6 is broken: a session lives on after signing out"
     assert store.sessions.find(other) is not None
     assert store.sessions.close_all("ada") == 1
     assert make_store().sessions.find(other) is None
@@ -57,8 +57,9 @@ def test_a_link_opens_one_session(store):
             return None
 
     with ThreadPoolExecutor(4) as pool:
-        (opened,) = [each for each in pool.map(use, range(4)) if each is not None]
-    cookie, role = opened
+        opened = [each for each in pool.map(use, range(4)) if each is not None]
+    assert len(opened) == 1, f"E6 is broken: a link has opened {len(opened)} sessions"
+    cookie, role = opened[0]
     assert (store.sessions.find(cookie).role, role) == (Role.ADMIN, Role.ADMIN)
 
 

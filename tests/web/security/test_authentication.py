@@ -117,12 +117,51 @@ def test_a_proxy_is_trusted_from_named_addresses_alone(make_site):
     assert other.get("/api/v1/me", headers={"x-user": "ada"}).status_code == 401
 
 
+PROXY = {"proxy_header": "X-User", "proxy_from": ["10.0.0.0/8"]}
+
+
+def test_two_headers_of_a_proxy_are_refused(make_site, tokens):
+    """E6.4: one of them is the client's own, and nobody knows which. A token does not help such a request."""
+    groups = {"proxy_groups_header": "X-Groups", "proxy_roles": {"ops": "admin"}}
+    client = Client(make_site(**PROXY, **groups), client=("10.1.2.3", 50000))
+    token = ("authorization", f"Bearer {tokens[Role.ADMIN]}")
+    for names in (("x-user", "x-user"), ("x-user", "X-USER"), ("x-groups", "x-groups")):
+        headers = [("x-user", "ada")] * (names[0] == "x-groups") + [(name, "ada") for name in names]
+        answer = client.get("/api/v1/me", headers=[*headers, token])
+        assert answer.status_code == 401, "E6 is broken: a client may name itself beside its proxy"
+        assert "more than once" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("default", "groups", "role"),
+    [
+        ("none", "staff", "viewer"),
+        ("none", "staff, ops", "operator"),
+        ("operator", "staff", "operator"),
+        ("viewer", "", "viewer"),
+        ("none", "guests", None),
+        ("none", "", None),
+    ],
+)
+def test_groups_of_a_proxy_have_roles(make_site, default, groups, role):
+    """E6.4: the highest of them; who is in none has the default, or is refused."""
+    options = {"proxy_groups_header": "X-Groups", "proxy_roles": {"staff": "viewer", "ops": "operator"}}
+    client = Client(make_site(**PROXY, **options, proxy_role=default), client=("10.1.2.3", 50000))
+    answer = client.get("/api/v1/me", headers={"x-user": "ada", "x-groups": groups})
+    assert answer.status_code == (200 if role else 403)
+    if role:
+        assert answer.json()["data"] == {"name": "ada", "role": role}
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"proxy_header": "X-User"},
         {"proxy_from": ["10.0.0.1"]},
         {"proxy_header": "X-User", "proxy_from": ["nowhere"]},
+        {**PROXY, "proxy_groups_header": "X-Groups"},
+        {**PROXY, "proxy_roles": {"ops": "admin"}},
+        {"proxy_groups_header": "X-Groups", "proxy_roles": {"ops": "admin"}},
         {"hosts": "one.example"},
         {"colour": "red"},
     ],

@@ -42,7 +42,7 @@ def test_one_caller_searches_one_log_at_a_time(site, viewer, operator, app):
     with site.searches.slot("viewer"):
         for found in (viewer.get(f"/api/v1{path}?search=it"), viewer.get(f"{path}?find=it")):
             assert found.status_code == 503
-        assert operator.read(path, search="it")["matches"] == [[1, "found it"]]
+        assert operator.read(path, search="it")["matches"] == [{"number": 1, "text": "found it"}]
     assert "found" in viewer.get(f"{path}?find=it").text
 
 

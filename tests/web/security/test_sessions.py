@@ -80,6 +80,8 @@ def test_a_link_works_on_the_machine_of_the_server_alone(site, app):
     link = app.store.sessions.add_link(Role.ADMIN, lifetime=HOUR)
     elsewhere = Client(site, client=("10.0.0.7", 50000))
     assert elsewhere.post("/sign-in", data={"link": link, "name": "ada"}).status_code == 403
+    local, proxied = Client(site, client=("127.0.0.1", 50000)), {"x-forwarded-for": "10.0.0.7"}
+    assert local.post("/sign-in", data={"link": link, "name": "ada"}, headers=proxied).status_code == 403
     assert Client(site, client=("::1", 50000)).post("/sign-in", data={"link": link, "name": "ada"}).status_code == 303
 
 

@@ -30,7 +30,12 @@ JSON_FIELDS = ("payload", "result", "checkpoint", "tags", "retry", "refusals")
 
 _VIEW_FIELDS = [(field.name, Any if field.name in JSON_FIELDS else field.type) for field in structs.fields(Job)]
 #: *claimed*: a worker holds the job, and has not recorded its start.
-JobView = msgspec.defstruct("JobView", [*_VIEW_FIELDS, ("claimed", bool)], frozen=True)
+JobView = msgspec.defstruct(
+    "JobView",
+    [*_VIEW_FIELDS, ("claimed", bool)],
+    frozen=True,
+    namespace={"__doc__": "A job: its request, its present state and its outcome."},
+)
 
 
 class JobReport(Struct, frozen=True):
@@ -199,8 +204,9 @@ def search_log(
 
 def _line_starts(file: BinaryIO, end: float) -> Iterator[bytes]:
     """The first piece of each line, until the time *end*: a line of many megabytes is never held as a whole."""
-    is_start = True
-    while time.monotonic() < end and file.tell() < MAX_SEARCH_BYTES and (piece := file.readline(SEARCH_PIECE_BYTES)):
+    is_start, size = True, 0
+    while time.monotonic() < end and size < MAX_SEARCH_BYTES and (piece := file.readline(SEARCH_PIECE_BYTES)):
+        size += len(piece)
         if is_start:
             yield piece
         is_start = piece.endswith(b"\n")

@@ -102,7 +102,8 @@ def link(session: CliSession, *, role: str, opens: bool) -> None:
     """
     store = session.actions.audited("token link", f"link={role}", changes=bool)
     host, port = parse_address(session.setting("web"))
-    base = f"http://{host if host == 'localhost' else '127.0.0.1'}:{port}"
+    scheme = "http" if session.setting("web_tls_cert") is None else "https"
+    base = f"{scheme}://{host if host == 'localhost' else '127.0.0.1'}:{port}"
     address = sign_in_link(store, base, Role(role))
     if opens:
         webbrowser.open(address)
@@ -119,8 +120,8 @@ def sign_in_link(store: Store, base: str, role: Role) -> str:
 @click.argument("name")
 def sign_out(session: CliSession, *, name: str) -> None:
     """End all sessions of a person, on every server. A token of that name stays valid."""
-    ended = session.actions.audited("token sign-out", f"person={name}").sessions.close_all(name)
-    session.output.value(SignedOut(name, ended), lambda: [f"sessions of {name} that were ended: {ended}"])
+    closed = session.actions.audited("token sign-out", f"person={name}").sessions.close_all(name)
+    session.output.value(SignedOut(name, closed), lambda: [f"sessions of {name} that were ended: {closed}"])
 
 
 def _token_view(each: Credential) -> TokenView:

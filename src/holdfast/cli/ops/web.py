@@ -30,6 +30,8 @@ class WebAnswer(Struct, frozen=True):
 @command("web", answers=WebAnswer)
 @APP
 @click.option("--listen", "web", metavar="HOST:PORT", help="Where to listen. [127.0.0.1:8320]")
+@click.option("--tls-cert", "web_tls_cert", metavar="FILE", help="Serve HTTPS with this certificate chain (PEM).")
+@click.option("--tls-key", "web_tls_key", metavar="FILE", help="The private key of that certificate (PEM).")
 @click.option("--open", "opens", is_flag=True, help="Open the sign-in link in a browser.")
 @with_options(*LOG)
 def web(session: CliSession, *, opens: bool, **flags: Any) -> None:
@@ -49,7 +51,7 @@ def web(session: CliSession, *, opens: bool, **flags: Any) -> None:
         # A typo in the name of a store would otherwise show the dashboard of a new, empty store.
         open_store(session.named_url, create=False).close()
     app = load_app(settings["app"], url=session.url_flag)
-    server = build_server(session, app, settings["web"])
+    server = build_server(session, app, settings["web"], flags)
     print_notice(f"the dashboard of {server.site.location} is at {server.url}")
     link = print_link(session, server)
     if opens and link is not None:
@@ -81,7 +83,7 @@ def _is_journal(descriptor: int) -> bool:
     return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
-def build_server(session: CliSession, app: Any, address: str) -> Server:
+def build_server(session: CliSession, app: Any, address: str, flags: dict[str, Any] | None = None) -> Server:
     """Build the configured server; it already listens. Raises ConfigurationError where nobody could sign in."""
     try:
         from holdfast.web.server import Server
@@ -92,8 +94,19 @@ def build_server(session: CliSession, app: Any, address: str) -> Server:
         app,
         address,
         hosts=session.setting("web_hosts"),
+        tls=_tls(session, flags or {}),
         secure=session.setting("web_secure") == "on",
         proxy_header=session.setting("web_proxy_header"),
         proxy_from=session.setting("web_proxy_from"),
         proxy_role=session.setting("web_proxy_role"),
+        proxy_groups_header=session.setting("web_proxy_groups_header"),
+        proxy_roles=session.setting("web_proxy_roles"),
     )
+
+
+def _tls(session: CliSession, flags: dict[str, Any]) -> tuple[str, str] | None:
+    """The files of the certificate and of its key."""
+    files = tuple(session.setting(name, flags.get(name)) for name in ("web_tls_cert", "web_tls_key"))
+    if None in files and any(files):
+        raise ConfigurationError("HTTPS needs a certificate and its key", hint="Give --tls-cert and --tls-key.")
+    return None if None in files else files

@@ -57,7 +57,7 @@ _WORKER = (
     Grant("SELECT (hash, expires_at), UPDATE (created_at), DELETE", ("session",)),
 )
 _OPERATOR = (*_WORKER, Grant("INSERT", ("audit_entry",)))
-#: What each role may do, besides reading ``meta`` and the views. docs/guides/deployment.md has the matrix.
+#: What each role may do, besides reading ``meta`` and the views. docs/guides/operating.md has the matrix.
 ROLES: dict[str, tuple[Grant, ...]] = {
     # Reads everything except secrets.
     "reader": (Grant("SELECT", all_but=PRIVATE),),

@@ -78,6 +78,8 @@ class KindView(Struct, frozen=True):
 
 
 class KindList(Struct, frozen=True):
+    """Kinds that can be enqueued."""
+
     kinds: list[KindView]
 
 
@@ -91,11 +93,15 @@ class AuditLogQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AuditLogPage(Struct, frozen=True):
+    """Some audit entries, and where the next page begins."""
+
     entries: list[AuditEntry]
     next: int | None
 
 
 class FilterList(Struct, frozen=True):
+    """Filters that people saved by name."""
+
     filters: list[SavedFilter]
 
 

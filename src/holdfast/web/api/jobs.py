@@ -68,13 +68,20 @@ class LogQuery(Struct, frozen=True, forbid_unknown_fields=True):
     search: Name | None = None
 
 
+class LogLine(Struct, frozen=True):
+    """A line of a log."""
+
+    number: int
+    text: str
+
+
 class LogSearch(Struct, frozen=True):
     """A part of a log, or lines that match a text, with their numbers; *complete*: the search reached the end."""
 
     job: int
     attempt: int
     part: LogPart | None
-    matches: list[tuple[int, str]]
+    matches: list[LogLine]
     complete: bool = True
 
 
@@ -169,8 +176,8 @@ def read_job_log(request: Request, job_id: JobId, query: LogQuery) -> LogSearch:
     path, secrets = find_log(request.site.logs, record.job, attempt.token), request.masks.values(record.job)
     if query.search is not None:
         with request.site.searches.slot(request.caller.name):
-            found = search_log(path, secrets, query.search)
-        return LogSearch(job_id, number, None, found.lines, found.complete)
+            matches = search_log(path, secrets, query.search)
+        return LogSearch(job_id, number, None, [LogLine(*line) for line in matches.lines], matches.complete)
     part = read_log(path, secrets, begin=query.begin, finished=attempt.finished_at is not None)
     return LogSearch(job_id, number, part, [])
 

@@ -14,6 +14,7 @@ from holdfast.domain.access.roles import Role
 from holdfast.domain.json_schema import schema_components
 from holdfast.errors.http import HTTP_STATUSES
 from holdfast.output.envelope import Envelope, Failure
+from holdfast.web.api.descriptions import description_of
 
 BASE = "/api/v1"
 _TEXT = (
@@ -27,7 +28,7 @@ _EVENTS = (
 JSON = "application/json"
 _ENVELOPE = {"$ref": "#/components/schemas/Envelope"}
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
-_ID = {"name": "id", "in": "path", "required": True, "schema": _NUMBER}
+_ID = {"name": "id", "in": "path", "required": True, "description": "The id.", "schema": _NUMBER}
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -41,6 +42,7 @@ def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     types = [type_ for each in endpoints for type_ in (each.answer, each.query, each.body) if type_ is not None]
     types += [Envelope, Failure]
     schemas, components = schema_components(types, ref_template="#/components/schemas/{name}")
+    _describe(components)
     known = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, Any] = {}
     for each in endpoints:
@@ -55,6 +57,15 @@ def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }
+
+
+def _describe(components: dict[str, Any]) -> None:
+    """Add the description of each property that has none of its own."""
+    for type_name, component in components.items():
+        for name, schema in component.get("properties", {}).items():
+            text = description_of(type_name, name)
+            if text is not None:
+                schema.setdefault("description", text)
 
 
 def _operation(each: Endpoint, known: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +88,13 @@ def _query_parameters(each: Endpoint, components: dict[str, Any]) -> list[dict[s
     shape = components.get(each.query.__name__, {})
     required = shape.get("required", [])
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": schema}
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "description": schema.get("description", ""),
+            "schema": {key: value for key, value in schema.items() if key != "description"},
+        }
         for name, schema in shape.get("properties", {}).items()
     ]
 

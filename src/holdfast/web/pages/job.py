@@ -100,12 +100,12 @@ def show_log(request: Request) -> Response:
     token = request.query_number("token")
     if token is None:
         token = record.attempts[-1].token if record.attempts else job.token
-    search, part, found, error = request.query("find"), None, None, None
+    search, part, matches, error = request.query("find"), None, None, None
     try:
         path = find_log(request.site.logs, job, token)
         if search:
             with request.site.searches.slot(request.caller.name):
-                found = search_log(path, secrets, search)
+                matches = search_log(path, secrets, search)
         else:
             finished = job.state in FINISHED or token != job.token
             part = read_log(path, secrets, begin=request.query_number("from"), finished=finished)
@@ -118,7 +118,7 @@ def show_log(request: Request) -> Response:
         attempts=record.attempts,
         token=token,
         part=part,
-        found=found,
+        matches=matches,
         search=search,
         error=error,
         plain=plain,

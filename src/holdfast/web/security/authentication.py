@@ -22,7 +22,7 @@ from holdfast.domain.access.roles import Role
 from holdfast.domain.access.tokens import is_secret_of, prefix_of
 from holdfast.domain.names import checked_actor
 from holdfast.errors import HoldfastError
-from holdfast.errors.http import SlowDown, Unauthenticated, Unavailable
+from holdfast.errors.http import Forbidden, SlowDown, Unauthenticated, Unavailable
 from holdfast.store import Store
 from holdfast.web.options import WebOptions
 from holdfast.web.request import address_of, path_of
@@ -170,14 +170,23 @@ class Authenticator:
         return caller.prefix is None or store.credentials.find(caller.prefix) is not None
 
     def _by_proxy(self, headers: Headers, address: str | None) -> Caller | None:
-        """The person that a trusted proxy names. The header is ignored if it comes from any other address."""
-        name = self._options.proxy_header and headers.get(self._options.proxy_header.lower())
-        if not name or address is None or not self._is_trusted(address):
+        """The person that a trusted proxy names. The headers are ignored if they come from any other address."""
+        options = self._options
+        if options.proxy_header is None or address is None or not self._is_trusted(address):
             return None
+        name = _single_header(headers, options.proxy_header)
+        if not name:
+            return None
+        groups = _single_header(headers, options.proxy_groups_header) if options.proxy_groups_header else ""
+        known = (options.proxy_roles.get(group.strip()) for group in groups.split(","))
+        roles = [role for role in (options.proxy_role, *known) if role is not None]
         try:
-            return Caller(checked_actor(name.strip()), self._options.proxy_role)
+            person = checked_actor(name)
         except HoldfastError as error:
             raise Unauthenticated(f"the proxy names nobody: {error.message}") from None
+        if not roles:
+            raise Forbidden(f"{person} is in no group that may use this site")
+        return Caller(person, max(roles, key=list(Role).index))
 
     def _is_trusted(self, address: str) -> bool:
         try:
@@ -185,6 +194,14 @@ class Authenticator:
         except ValueError:
             return False
         return any(peer in network for network in self._options.trusted)
+
+
+def _single_header(headers: Headers, name: str) -> str:
+    """The value of a proxy's header. Of two, one was sent by the client, and nobody knows which."""
+    values = headers.getlist(name)
+    if len(values) > 1:
+        raise Unauthenticated(f"the header {name} came more than once", hint="Let the proxy replace it, not add to it.")
+    return values[0].strip() if values else ""
 
 
 @contextmanager

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 COOKIE = "holdfast_session"
 #: The path of sign-in links.
 LINK_PATH = "/sign-in"
+#: Headers of proxies. A request that carries one did not come from this machine.
+FORWARDED_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
 def cookie_name(connection: HTTPConnection, *, secure: bool) -> str:
@@ -91,7 +93,7 @@ def _login(site: Site, request: Request, form: dict[str, str]) -> Response:
 def _use_link(site: Site, request: Request, form: dict[str, str]) -> Response:
     link, name = form.get("link", ""), form.get("name", "").strip()
     try:
-        _check_loopback(address_of(request))
+        _check_loopback(request)
         with site.authenticator.failed_tries.counted(NotFound):
             cookie, role = site.app.store.sessions.use_link(link, name, lifetime=site.options.session)
     except (HttpError, NotFound, Conflict, InvalidInput) as error:
@@ -100,13 +102,13 @@ def _use_link(site: Site, request: Request, form: dict[str, str]) -> Response:
     return _signed_in(site, request, cookie, "/")
 
 
-def _check_loopback(address: str | None) -> None:
+def _check_loopback(request: Request) -> None:
     """Links are for the machine of the server: elsewhere they would cross a network in clear text."""
     try:
-        local = address is not None and ipaddress.ip_address(address).is_loopback
+        local = ipaddress.ip_address(address_of(request) or "").is_loopback
     except ValueError:
         local = False
-    if not local:
+    if not local or any(name in request.headers for name in FORWARDED_HEADERS):
         hint = "Sign in with a token: holdfast token add NAME --role admin."
         raise Forbidden("a sign-in link works on the server's own machine alone", hint=hint)
 

@@ -225,7 +225,7 @@ BEGIN
         RETURN NEW;
     END IF;
     RAISE EXCEPTION 'E_READ_ONLY: role "%" may not enqueue or change jobs of kind "%"', current_user, NEW.kind
-        USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: see holdfast db roles --help.';
+        USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: holdfast db roles lists them.';
 END $$;
 -- AFTER INSERT: a BEFORE trigger would make COPY insert row by row.
 CREATE TRIGGER job_inserted_command AFTER INSERT ON holdfast.job FOR EACH ROW
