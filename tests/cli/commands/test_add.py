@@ -114,7 +114,7 @@ def test_labels_keys_and_queues_are_waited_for(app, call):
 
 def test_a_file_of_commands_is_added_at_once(app, call, here):
     """A line is split as a shell splits it, without expansion, or is a JSON list."""
-    (here / "list").write_text('echo \'a b\' \'$(id)\'\n# a comment\n\n["echo", "x; y"]\n')
+    (here / "list").write_text("echo 'a b' '$(id)'\n# a comment\n\n[\"echo\", \"x; y\"]\n")
     assert call("add", "--from", "list").data["added"] == 2
     argvs = [json.loads(job.payload)["argv"] for job in app.views.all(Selector())]
     assert argvs == [["echo", "x; y"], ["echo", "a b", "$(id)"]]
@@ -150,7 +150,7 @@ def test_a_callback_runs_although_its_queue_is_paused(app, call, here, autoscale
     """E5.8: --pause-queue-on-failure kept the callback of the failed job from running."""
     if autoscaled:
         app.store.autoscaler.set_bounds("default", Bounds(1, 4))
-    callback = f"{sys.executable} -c 'open(\"told\", \"w\").write(\"{{id}}\")'"
+    callback = f'{sys.executable} -c \'open("told", "w").write("{{id}}")\''
     job = call("add", "--pause-queue-on-failure", "--callback", callback, "--", "false").data["id"]
     lease = take_one(app.store, kinds=("command",))
     app.store.leases.settle(lease, Failed(error="exit 1", permanent=True))
@@ -269,7 +269,20 @@ def test_a_program_that_calls_holdfast_uses_the_same_store(app, call, run, here,
     monkeypatch.delenv("HOLDFAST_URL")
     script = f"{sys.executable} -m holdfast add -l $HOLDFAST_LABEL-$HOLDFAST_QUEUE-$HOLDFAST_JOB_ID-$HOLDFAST_ATTEMPT -q slow --hold true"
     script += f"; {sys.executable} -m holdfast log -n 1 $HOLDFAST_JOB_ID"
-    line = ["--url", app.url, "-l", "outer", "-q", "slow", "--cwd", "elsewhere", "--env", "PYTHONPATH", "--shell", script]
+    line = [
+        "--url",
+        app.url,
+        "-l",
+        "outer",
+        "-q",
+        "slow",
+        "--cwd",
+        "elsewhere",
+        "--env",
+        "PYTHONPATH",
+        "--shell",
+        script,
+    ]
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     outer = call("add", *line).data["id"]
     drain(app, queues=["slow"])

@@ -32,7 +32,8 @@ def test_a_terminal_gets_colours_and_carriage_returns(size):
 
 @pytest.mark.parametrize("size", [1, 2, 1000])
 @pytest.mark.parametrize(
-    "sequence", ["\x1b]0;title\x07", "\x1b[2J", "\x1b[6n", "\x1bc", "\x1b[1;1H", "\x9b2J", "\x07", "\x1b", "\x1b[" + "1" * 100]
+    "sequence",
+    ["\x1b]0;title\x07", "\x1b[2J", "\x1b[6n", "\x1bc", "\x1b[1;1H", "\x9b2J", "\x07", "\x1b", "\x1b[" + "1" * 100],
 )
 def test_a_terminal_gets_no_other_sequence(sequence, size):
     """E5.7: nothing that moves the cursor, sets the title or makes the terminal answer."""

@@ -7,7 +7,24 @@ import pytest
 from holdfast.domain.commands.shell_syntax import check_line, check_operators, check_program
 from holdfast.errors import InvalidInput
 
-SHELL_WORDS = ("|", "||", "|&", "&&", "&", ";", ">", ">>", "<", "<<", "2>", "2>&1", "&>all", ">out.txt", "2>/dev/null", "<in")
+SHELL_WORDS = (
+    "|",
+    "||",
+    "|&",
+    "&&",
+    "&",
+    ";",
+    ">",
+    ">>",
+    "<",
+    "<<",
+    "2>",
+    "2>&1",
+    "&>all",
+    ">out.txt",
+    "2>/dev/null",
+    "<in",
+)
 SHELL_LINES = (
     "echo hi > out.txt",
     "sort<in",

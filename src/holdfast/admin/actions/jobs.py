@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from holdfast.admin.actions.actions import Actions, Changed, EnqueuedJob
 from holdfast.domain.access.roles import Role
 from holdfast.domain.commands.command import COMMAND, Command, Edit
+from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.selector import Selector, format_filter, parse_timestamp
@@ -145,8 +146,8 @@ JOB_ACTIONS: Mapping[str, JobAction] = {
     "kill": JobAction(_kill, "only what runs is ended; holdfast cancel takes what waits, too", destructive=True),
     "restart": JobAction(
         _restart,
-        "only what has ended begins anew, what is done only if it is a program and --done or its id asks for it, no second"
-        " job with one key, and no job before the one that it depends on",
+        "only what has ended begins anew, what is done only if it is a program and --done or its id asks for it, no"
+        " second job with one key, and no job before the one that it depends on",
         check=_check_restart,
         revives=True,
         asks=True,
@@ -249,11 +250,19 @@ class JobActions:
             raise NotFound(f"no dead job belongs to the cluster {key[:40]!r}", hint="It may have been dealt with.")
         return ids
 
-    def enqueue(self, kind: str, payload: Mapping[str, Any], *, dry_run: bool = False, **options: Any) -> EnqueuedJob:
-        """Enqueue a job of a registered kind, or a command; a dry run only checks it."""
+    def enqueue(
+        self,
+        kind: str,
+        payload: Mapping[str, Any],
+        options: EnqueueOptions | None = None,
+        *,
+        dry_run: bool = False,
+        **named: Any,
+    ) -> EnqueuedJob:
+        """Enqueue a job of a registered kind, or a command; a dry run only checks it. *named* are its options."""
         from holdfast.admin.actions.enqueue import build_job
 
-        job = build_job(self._store, kind, payload, actor=self._actions.actor, **options)
+        job = build_job(self._store, kind, payload, options or EnqueueOptions(**named), actor=self._actions.actor)
         if dry_run:
             tried = self._store.dry_run_store().jobs.enqueue(job)
             job_id = None if tried.created else tried.id

@@ -23,7 +23,7 @@ from holdfast.cli.commands.program import (
     program_words,
     shell_option,
 )
-from holdfast.cli.jobs.enqueue import warn_cancelled, warn_unserved
+from holdfast.cli.jobs.new_job_notes import warn_cancelled, warn_unserved
 from holdfast.cli.session import CliSession
 from holdfast.domain.commands.command import CALLBACK_FIELDS, Command, check_shell, load_command, placeholders
 from holdfast.domain.commands.preset import Presets, PresetValues
@@ -178,7 +178,8 @@ def _requests_from(file: str, builder: JobBuilder, *, shell: bool | None) -> lis
     for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
         if line and not line.startswith("#"):
             try:
-                requests.append(_build_line(_parse_line(line, shell), templates, builder, source=f"--from {file}"))
+                parsed = _parse_line(line, shell=shell)
+                requests.append(_build_line(parsed, templates, builder, source=f"--from {file}"))
             except HoldfastError as error:
                 bad.append((number, error))
     if bad:
@@ -186,7 +187,7 @@ def _requests_from(file: str, builder: JobBuilder, *, shell: bool | None) -> lis
     return requests
 
 
-def _parse_line(line: str, shell: bool | None) -> InputLine:
+def _parse_line(line: str, *, shell: bool | None) -> InputLine:
     """Parse a line of words, a JSON list or a JSON object; *argv* of the answer has the shell, if there is one."""
     try:
         if line[0] in "{[" and (not shell or _JSON.match(line)):

@@ -63,8 +63,8 @@ def log(
 ) -> None:
     """Show what programs have written. Logs are kept by attempt, on the host where it ran.
 
-    A pipe gets the bytes that were written. A terminal gets text, colours and carriage returns; other control characters
-    are escaped. Secrets in the job's variables are masked in both.
+    A pipe gets the bytes that were written. A terminal gets text, colours and carriage returns; other control
+    characters are escaped. Secrets in the job's variables are masked in both.
 
     \b
     Examples:

@@ -21,6 +21,7 @@ from holdfast.cli.commands.program import ProgramCommand, argv_argument, program
 from holdfast.cli.jobs.wait import EXIT_CODES
 from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT
 from holdfast.cli.session import CliSession
+from holdfast.client.fleet.workers import WorkerArguments
 from holdfast.domain.access.roles import Via
 from holdfast.domain.jobs.job import EndReason, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
@@ -75,8 +76,9 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool | None, **opt
     job_id = actions.jobs.enqueue_all("run", [request], note=request.label)[0].id
     stopped = threading.Event()
     echo = _echo(stopped) if session.output.format == "text" else None
-    queues = [request.queue]
-    worker = app.worker(queues=queues, slots=1, plans=False, grace="2s", poll="100ms", heartbeat="1s", echo=echo, stdin=_stdin())
+    quick: WorkerArguments = {"grace": "2s", "poll": "100ms", "heartbeat": "1s"}
+    quick |= {"queues": [request.queue], "slots": 1, "plans": False, "echo": echo, "stdin": _stdin()}
+    worker = app.worker(**quick)
     Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
     _wait_until_finished(session, job_id, worker, stopped)

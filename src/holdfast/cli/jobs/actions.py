@@ -74,7 +74,8 @@ restart = action(
     "restart",
     """Run programs again that have failed or were cancelled: the same jobs, with a new attempt and a log of its own.
 
-    Done ones run again if you name them by id, with --state done, or with --done. One that was killed for its memory (oom) can be given more: holdfast restart 17 --memory 4G.
+    Done ones run again if you name them by id, with --state done, or with --done. One that was killed for its memory
+    (oom) can be given more: holdfast restart 17 --memory 4G.
     """,
     click.option("--memory", metavar="SIZE", help="With this memory cap from now on: 512M, 8G."),
     click.option("--done", is_flag=True, help="Also run done programs again."),

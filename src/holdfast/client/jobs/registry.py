@@ -13,7 +13,7 @@ from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import Kind, suggest_kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind
 from holdfast.domain.jobs.new_job import KeyScope
-from holdfast.domain.jobs.retry_curve import DEFAULT_CURVE, Curve, steps
+from holdfast.domain.jobs.retry_curve import Curve, retry_curve
 from holdfast.domain.jobs.upgrade import Upgrade
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidKind, UnknownKind
@@ -138,15 +138,6 @@ def _unlock_registries() -> None:
 
 
 os.register_at_fork(after_in_child=_unlock_registries)
-
-
-def retry_curve(retry: Curve | Sequence[Duration] | None, default: Curve = DEFAULT_CURVE) -> Curve:
-    """The delays between attempts; the last delay of a list repeats."""
-    if retry is None:
-        return default
-    if isinstance(retry, str):
-        raise InvalidKind("retry is a list of delays", hint=f"Write retry=[{retry!r}].")
-    return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
 
 
 class JobArguments(TypedDict, total=False):
