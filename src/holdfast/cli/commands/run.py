@@ -23,6 +23,7 @@ from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT
 from holdfast.cli.session import CliSession
 from holdfast.client.fleet.workers import WorkerArguments
 from holdfast.domain.access.roles import Via
+from holdfast.domain.fleet.queue import PRIVATE_PREFIX
 from holdfast.domain.jobs.job import EndReason, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, HoldfastError
@@ -69,7 +70,7 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool | None, **opt
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
     session.store.stop_switch.check()
     options |= {"priority": 0, "delay": None, "dependencies": (), "hold": False, "pause_queue": False}
-    options["queue"] = f"run-{secrets.token_hex(8)}"  # a queue that no other worker serves
+    options["queue"] = f"{PRIVATE_PREFIX}run-{secrets.token_hex(8)}"  # a queue that no other worker serves
     request = JobBuilder(session, options).build(program_words(argv, shell=shell))
     app = session.app
     actions = Actions(app.store, actor=session.actor, via=Via.CLI)

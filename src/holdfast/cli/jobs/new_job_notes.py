@@ -8,6 +8,7 @@ from itertools import islice
 import msgspec
 
 from holdfast.cli.session import CliSession
+from holdfast.domain.fleet.queue import serves_queue
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
 
@@ -18,7 +19,9 @@ MAX_WARNINGS = 5
 def warn_unserved(session: CliSession, queues: set[str]) -> None:
     """Name queues that no live worker serves, if there are live workers at all."""
     served = {name for worker in session.store.workers.list() for name in msgspec.json.decode(worker.queues)}
-    for queue in sorted(queues - served) if served else ():
+    for queue in sorted(queues) if served else ():
+        if serves_queue(served, queue):
+            continue
         session.output.note(f"no worker that is alive serves the queue {queue!r}: start one with --queue {queue}")
 
 

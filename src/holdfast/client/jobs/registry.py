@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
@@ -19,6 +19,12 @@ from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidKind, UnknownKind
 from holdfast.settings import default_url
 from holdfast.store import Store, open_store
+
+
+class KindFollower(Protocol):
+    """A worker, as the registry sees it."""
+
+    def serve(self, kind: Kind, /) -> None: ...
 
 
 class KindRegistry:
@@ -39,6 +45,8 @@ class KindRegistry:
         self.lock = threading.RLock()
         self._unpublished: set[str] = set()
         self._store: Store | None = None
+        #: Workers that run kinds which are registered later.
+        self.followers: weakref.WeakSet[KindFollower] = weakref.WeakSet()
         _REGISTRIES.add(self)
 
     @property
@@ -98,6 +106,11 @@ class KindRegistry:
             self.kinds[kind.name] = kind
             self.by_any_name |= dict.fromkeys(kind.names, kind)
             self._unpublished.add(kind.name)
+            followers = list(self.followers)
+        if followers:
+            self.store()  # publishes it
+        for follower in followers:
+            follower.serve(kind)
         return kind
 
     def _refuse_taken(self, kind: Kind) -> None:
