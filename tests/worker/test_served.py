@@ -74,7 +74,7 @@ def test_a_worker_serves_every_queue(app):
 def test_a_queue_that_is_made_later_is_served(app):
     """E9.4: without a restart."""
     with app.worker(queues=["*"], poll=0.05, plans=False) as worker:
-        wait_until(lambda: app.store.workers.list())
+        wait_until(app.store.workers.list)
         assert app.enqueue("mail", {"n": 3}, queue="new-one").result(120) == 3
         assert app.store.workers.list()[0].queues == '["*"]'
         assert app.store.views.why(app.enqueue("mail", {}, queue="other", hold=True).id)
@@ -86,7 +86,7 @@ def test_every_queue_counts_as_served(app):
     jobs = [app.enqueue("mail", {}, queue=queue) for queue in ("other", f"{PRIVATE_PREFIX}run-1")]
     app.queues.pause("other")
     with app.worker(queues=["*"], poll=0.05, plans=False):
-        wait_until(lambda: app.store.workers.list())
+        wait_until(app.store.workers.list)
         reasons = [{str(reason.because) for reason in app.views.why(job.id)} for job in jobs]
     assert reasons == [{"queue_paused"}, {"no_worker"}]
 

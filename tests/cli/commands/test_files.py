@@ -27,11 +27,11 @@ def test_lines_are_appended(here):
 def test_many_shells_append_whole_lines(here):
     """E9.5: lines of several programs never mix."""
     processes = [
-        subprocess.Popen([sys.executable, "-m", "holdfast", "files", "append", "log", letter * 200_000])
+        subprocess.Popen([sys.executable, "-m", "holdfast", "files", "append", "log", letter * 100_000])
         for letter in "abcd"
     ]
     assert [process.wait(60) for process in processes] == [0] * 4
-    assert sorted((here / "log").read_text().split()) == [letter * 200_000 for letter in "abcd"]
+    assert sorted((here / "log").read_text().split()) == [letter * 100_000 for letter in "abcd"]
 
 
 def test_a_file_is_replaced_at_the_end_of_stdin(here):

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.commands.command import COMMAND, Command
-from holdfast.domain.jobs.enqueue_options import EnqueueOptions
+from holdfast.domain.jobs.enqueue_options import EnqueueOptions, complete
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
-from holdfast.domain.jobs.kind_options import KindOptions, check_payload, complete, new_job_of
+from holdfast.domain.jobs.kind_options import KindOptions, check_payload, new_job_of
 from holdfast.domain.jobs.new_job import Actor, NewJob
 from holdfast.domain.names import checked_name
 from holdfast.errors import InvalidInput, InvalidPayload, PayloadTooLarge

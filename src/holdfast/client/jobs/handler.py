@@ -8,9 +8,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.jobs.registry import KindRegistry
-from holdfast.domain.jobs.enqueue_options import EnqueueArguments, EnqueueOptions
+from holdfast.domain.jobs.enqueue_options import EnqueueArguments, EnqueueOptions, complete
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.kind_options import complete
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.errors import InvalidInput
 from holdfast.worker.tracing import enqueue_span

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from msgspec import Meta, Struct
 
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import to_json
-from holdfast.domain.jobs.new_job import KeyScope, OnConflict, Unique
+from holdfast.domain.jobs.new_job import KeyScope, NewJob, OnConflict, Unique
 from holdfast.domain.jobs.retry_curve import Curve, retry_curve
 from holdfast.domain.names import MAX_KEY, MAX_NAME, checked_name
 from holdfast.domain.quantities import Duration, as_duration, checked_number, checked_timestamp
 from holdfast.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from holdfast.domain.jobs.kind_options import KindOptions
 
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
 #: Durations in JSON and on the command line; Python also takes a timedelta.
@@ -131,3 +134,26 @@ class EnqueueArguments(TypedDict, total=False):
     retry: Curve | Sequence[Duration] | None
     actor: str | None
     connection: Any
+
+
+def complete(options: EnqueueOptions, defaults: KindOptions, *, own_key: str | None, **request: Any) -> NewJob:
+    """A new job: what *options* leave open comes from *defaults*, those of the kind. The kind has formed *own_key*."""
+    return NewJob(
+        kind_version=request.pop("kind_version", None) or defaults.version,
+        queue=defaults.queue if options.queue is None else options.queue,
+        priority=defaults.priority if options.priority is None else options.priority,
+        delay=options.delayed(),
+        run_at=options.run_at,
+        label=options.label,
+        tags=options.tags_json(),
+        unique=options.unique(own_key, defaults.unique_scope, defaults.unique_period),
+        on_conflict=OnConflict(options.on_conflict),
+        after=options.dependencies(),
+        hold=options.hold,
+        max_attempts=defaults.max_attempts if options.max_attempts is None else options.max_attempts or None,
+        max_crashes=defaults.max_crashes,
+        on_lost=defaults.on_lost,
+        retry=(options.curve() or defaults.retry).dumps(),
+        timeout=options.timeout_seconds(),
+        **request,
+    )

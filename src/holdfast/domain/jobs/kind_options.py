@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
-from holdfast.domain.jobs.enqueue_options import EnqueueOptions
+from holdfast.domain.jobs.enqueue_options import EnqueueOptions, complete
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.json_values import payload_json
-from holdfast.domain.jobs.new_job import Actor, KeyScope, NewJob, OnConflict, key_json
+from holdfast.domain.jobs.new_job import Actor, KeyScope, NewJob, key_json
 from holdfast.domain.jobs.retry_curve import DEFAULT_CURVE, Curve
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_number
@@ -128,29 +128,6 @@ def load_options(text: str, *, version: int = 1) -> KindOptions:
             "version": version,
         },
         KindOptions,
-    )
-
-
-def complete(options: EnqueueOptions, defaults: KindOptions, *, own_key: str | None, **request: Any) -> NewJob:
-    """A new job: what *options* leave open comes from *defaults*, those of the kind. The kind has formed *own_key*."""
-    return NewJob(
-        kind_version=request.pop("kind_version", None) or defaults.version,
-        queue=defaults.queue if options.queue is None else options.queue,
-        priority=defaults.priority if options.priority is None else options.priority,
-        delay=options.delayed(),
-        run_at=options.run_at,
-        label=options.label,
-        tags=options.tags_json(),
-        unique=options.unique(own_key, defaults.unique_scope, defaults.unique_period),
-        on_conflict=OnConflict(options.on_conflict),
-        after=options.dependencies(),
-        hold=options.hold,
-        max_attempts=defaults.max_attempts if options.max_attempts is None else options.max_attempts or None,
-        max_crashes=defaults.max_crashes,
-        on_lost=defaults.on_lost,
-        retry=(options.curve() or defaults.retry).dumps(),
-        timeout=options.timeout_seconds(),
-        **request,
     )
 
 
