@@ -199,7 +199,7 @@ def log_folder(url: str, environ: Mapping[str, str] = os.environ) -> Path:
     return user_data(environ) / "logs" / digest
 
 
-def program_url(url: str) -> str:
+def command_url(url: str) -> str:
     """The URL of a store for programs that its workers start: it holds in every directory, and has no password."""
     return anchored(url, Path.cwd()) if url.startswith(SCHEME) else without_password(url)
 

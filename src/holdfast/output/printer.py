@@ -157,20 +157,11 @@ class Output:
             else:
                 self._write(escape_controls(line))
 
-    @property
-    def is_terminal(self) -> bool:
-        return self._out.isatty()
-
     def raw(self, data: bytes) -> None:
         """Print bytes as they are, at once."""
-        try:
-            self._out.flush()
-            self._out.buffer.write(data)
-            self._out.buffer.flush()
-        except BrokenPipeError:
-            raise PipeClosed from None
-        except OSError as error:
-            raise OutputError(error) from None
+        self._out.flush()
+        self._try(lambda: self._out.buffer.write(data))
+        self._try(self._out.buffer.flush)
 
     def note(self, text: str) -> None:
         """Print a line for people on stderr; not with ``--quiet``."""
@@ -224,13 +215,16 @@ class Output:
         self._write(json_line({"_meta": end}))
 
     def _write(self, text: str, end: str = "\n") -> None:
+        self._try(lambda: self._out.write(text + end))
+        self._lines += 1
+
+    def _try(self, write: Callable[[], object]) -> None:
         try:
-            self._out.write(text + end)
+            write()
         except BrokenPipeError:
             raise PipeClosed from None
         except OSError as error:
             raise OutputError(error) from None
-        self._lines += 1
 
 
 class SilentOutput(Output):

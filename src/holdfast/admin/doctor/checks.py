@@ -253,8 +253,7 @@ def clock(store: Store) -> Iterator[HealthCheck]:
 
 
 def privileges() -> Iterator[HealthCheck]:
-    user = os.geteuid()
-    root = "root: caps can be enforced, and programs run as root"
+    user, root = os.geteuid(), "root: caps can be enforced, and programs run as root"
     yield ok("privileges", f"user {user}: programs run as this user" if user else root)
 
 

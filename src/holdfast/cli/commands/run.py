@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from holdfast.admin.actions.actions import Actions
 from holdfast.cli.command import command, with_options
+from holdfast.cli.commands.command_words import WordsCommand, argv_argument, command_words, shell_option
 from holdfast.cli.commands.log import log_path_of
 from holdfast.cli.commands.options import OPTIONS, QUEUE_OPTIONS, JobBuilder
-from holdfast.cli.commands.program import ProgramCommand, argv_argument, program_words, shell_option
 from holdfast.cli.jobs.wait import EXIT_CODES
 from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT
 from holdfast.cli.session import CliSession
@@ -49,7 +49,7 @@ class CommandRunAnswer(Struct, frozen=True):
     log: str
 
 
-@command("run", answers=CommandRunAnswer, changes=True, cls=ProgramCommand)
+@command("run", answers=CommandRunAnswer, changes=True, cls=WordsCommand)
 @argv_argument
 @shell_option
 @with_options(*(option for option in OPTIONS if option not in QUEUE_OPTIONS))
@@ -71,7 +71,7 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool | None, **opt
     session.store.stop_switch.check()
     options |= {"priority": 0, "delay": None, "dependencies": (), "hold": False, "pause_queue": False}
     options["queue"] = f"{PRIVATE_PREFIX}run-{secrets.token_hex(8)}"  # a queue that no other worker serves
-    request = JobBuilder(session, options).build(program_words(argv, shell=shell))
+    request = JobBuilder(session, options).build(command_words(argv, shell=shell))
     app = session.app
     actions = Actions(app.store, actor=session.actor, via=Via.CLI)
     job_id = actions.jobs.enqueue_all("run", [request], note=request.label)[0].id

@@ -38,8 +38,8 @@ def action(name: str, text: str, *options: Callable[..., Any]) -> HoldfastComman
         _print_changed(session, changed)
 
     run.__doc__ = text
-    asks = JOB_ACTIONS[name].destructive or JOB_ACTIONS[name].asks
-    yes = [click.option("--yes", is_flag=True, help="Do not ask.")] if asks else []
+    confirms = JOB_ACTIONS[name].destructive or JOB_ACTIONS[name].confirms
+    yes = [click.option("--yes", is_flag=True, help="Do not ask.")] if confirms else []
     dry_run = click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing.")
     return command(name, answers=Changed, changes=True)(with_job_filter(with_options(*options, dry_run, *yes)(run)))
 

@@ -12,7 +12,7 @@ from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.domain.schedules.definition import PING
 from holdfast.errors import InvalidInput, UnknownKind
-from holdfast.settings import load_settings, log_folder, program_url
+from holdfast.settings import command_url, load_settings, log_folder
 from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.executors.children import ChildOptions
 from holdfast.worker.options import AutoscalerOptions, WorkerOptions
@@ -73,7 +73,7 @@ def worker_options(
         children=ChildOptions(child_jobs, as_bytes(child_memory)),
         plans=plans,
         logs=log_folder(url),
-        url=program_url(url),
+        url=command_url(url),
         echo=echo,
         stdin=stdin,
         autoscaler=_autoscaler_options(memory_profiles, host_limits),

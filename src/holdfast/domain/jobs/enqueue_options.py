@@ -84,21 +84,21 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return None if self.retry is None else retry_curve(self.retry)
 
     def tags_json(self) -> str | None:
-        given: Any = self.tags  # in Python also one text
-        tags = (given,) if isinstance(given, str) else tuple(given)
+        value: Any = self.tags  # in Python also one text
+        tags = (value,) if isinstance(value, str) else tuple(value)
         if not all(isinstance(tag, str) for tag in tags):
             raise InvalidInput(f"tags are texts, not {tags!r}")
         return to_json([checked_name(tag, label="a tag") for tag in tags], label="the tags").decode() if tags else None
 
     def dependencies(self) -> After | None:
         """The jobs to start after. Python also takes a reference to a job, or a list of them."""
-        given: Any = self.after
-        if given is None or isinstance(given, After):
-            return given
-        jobs = given if isinstance(given, Iterable) else [given]
+        value: Any = self.after
+        if value is None or isinstance(value, After):
+            return value
+        jobs = value if isinstance(value, Iterable) else [value]
         ids: list[Any] = [getattr(job, "id", job) for job in jobs]
         if not all(isinstance(job_id, int) for job_id in ids):
-            raise InvalidInput(f"after is a job, its id, or a list of them, not {given!r}")
+            raise InvalidInput(f"after is a job, its id, or a list of them, not {value!r}")
         return After(ids=tuple(JobId(job_id) for job_id in ids))
 
     def unique(self, own_key: str | None, scope: KeyScope, period: timedelta | None) -> Unique | None:

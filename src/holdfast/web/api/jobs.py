@@ -167,7 +167,8 @@ def enqueue_job(request: Request, body: EnqueueBody) -> EnqueuedJob:
     """Enqueue a job; programs need the role admin."""
     if body.kind == COMMAND:
         request.require(Role.ADMIN, "to add programs")
-    return request.actions.jobs.enqueue(body.kind, body.payload, body, dry_run=body.dry_run)
+    options = {name: getattr(body, name) for name in EnqueueOptions.__struct_fields__}
+    return request.actions.jobs.enqueue(body.kind, body.payload, dry_run=body.dry_run, **options)
 
 
 @post("/jobs/action")
