@@ -215,7 +215,9 @@ class Holdfast:
     def worker(self, *, commands: bool | None = None, **options: Unpack[WorkerArguments]) -> Worker:
         """Create a worker for the kinds of this application; ``run()`` works until ``stop()`` is called.
 
-        - *queues* defaults to the queues of the kinds; *slots* is the number of jobs at a time (8).
+        - *queues* defaults to the queues of the kinds; ``["*"]`` is every queue, also those that are made later.
+        - *kinds* restricts the worker to some kinds. Without it, kinds that are registered after its start run too.
+        - *slots* is the number of jobs at a time (8).
         - *drain* ends the worker when no job is ready or running; *grace* is the time that jobs get after ``stop()``
           (30 s).
         - *heartbeat* is the interval of lease renewals (10 s), *poll* the longest interval between claims (1 s).
@@ -230,18 +232,24 @@ class Holdfast:
         Raises:
             InvalidInput: An option is invalid.
         """
-        from holdfast.client.fleet.workers import built_in_kinds, worker_options
+        from holdfast.client.fleet.workers import built_in_kinds, chosen_kinds, worker_options
 
         kinds = {
             **self._registry.by_any_name,
             **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)},
         }
-        checked = worker_options(kinds, version=self._version, url=self.url, **options)
-        kinds |= built_in_kinds(commands=not kinds if commands is None else commands)
+        names = options.get("kinds") or ()
+        built_in = built_in_kinds(commands=(not kinds or COMMAND in names) if commands is None else commands)
+        chosen = chosen_kinds({**kinds, **built_in}, names)
+        own = {name: kind for name, kind in chosen.items() if name not in built_in}
+        checked = worker_options(own, version=self._version, url=self.url, **options)
         store = self._registry.migrated_store()
-        if COMMAND in kinds:
-            store.kinds.publish([kinds[COMMAND].published()])
-        return self._worker(kinds, checked)
+        if COMMAND in chosen:
+            store.kinds.publish([built_in[COMMAND].published()])
+        worker = self._worker(chosen, checked)
+        if not names:
+            self._registry.followers.add(worker)
+        return worker
 
     def scheduler(self, *, heartbeat: Duration = 10) -> Worker:
         """Create a worker that runs no jobs: it plans the schedules of the store and does maintenance."""

@@ -48,7 +48,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     url: Annotated[str, _doc("The store. In a file, a relative path of SQLite begins in the folder of that file.")]
     app: Annotated[str | None, _doc("The application whose kinds a worker runs, as MODULE:APP.")] = None
-    queues: Annotated[list[str], _doc("The queues a worker serves; none means those of its kinds.")] = []
+    queues: Annotated[list[str], _doc("The queues a worker serves: * for all; none means those of its kinds.")] = []
+    kinds: Annotated[list[str], _doc("The kinds a worker runs; none means all of its application.")] = []
     slots: Annotated[int, _doc("Jobs that a worker runs at a time: 1 to 10,000.", ge=1, le=10_000)] = 8
     grace: Annotated[str, _doc("How long jobs may go on after a first signal.")] = "30s"
     metrics: Annotated[str | None, _doc("HOST:PORT where a worker serves /metrics, /livez and /readyz.")] = None
@@ -212,7 +213,7 @@ def log_folder(url: str, environ: Mapping[str, str] = os.environ) -> Path:
     return user_data(environ) / "logs" / digest
 
 
-def program_url(url: str) -> str:
+def command_url(url: str) -> str:
     """The URL of a store for programs that its workers start: it holds in every directory, and has no password."""
     return anchored(url, Path.cwd()) if url.startswith(SCHEME) else without_password(url)
 

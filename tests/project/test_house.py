@@ -67,18 +67,15 @@ ALIKE: dict[str, tuple[str, ...]] = {
         ),
         *("Trouble _HistoryRow", "PlanView Skipped", "PlanView SkippedPlans", "ScheduleView Preview"),
     ),
-    "the options of an enqueue are spelled once for each edge until they are one struct": (
-        *("InputLine EnqueueOptions", "InputLine EnqueueBody", "EnqueueOptions NewJob", "EnqueueOptions EnqueueBody"),
-        "NewJob EnqueueBody",
-    ),
     "one has the words that people write, the other the values that they mean": (
+        *("EnqueueOptions NewJob", "EnqueueArguments NewJob", "EnqueueArguments EnqueueOptions"),
         *("UnitOptions UnitArguments", "JobArguments KindOptions", "ScheduleOptions Timing", "Command Edit"),
         "Edit PresetValues",
     ),
     "one is an action that a person is about to do, the other its row in the audit log": ("AuditEntry AuditedAction",),
     "a hot statement reads only the columns that it needs": (
         *("Job Lease", "Job JobNumbers", "Job RevivableJob", "Schedule DueSchedule"),
-        "FiredPlan _OpenPlan",
+        *("FiredPlan _OpenPlan", "Job ReadyCommand", "NewJob ReadyCommand"),
     ),
     "one is a request or a result, the other the row that keeps it": (
         *("Job Verdict", "UnitRow UnitOutcome", "AutoscalerDecision RecordedDecision", "HostLoad AutoscalerStatus"),

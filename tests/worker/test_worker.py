@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -206,6 +208,28 @@ def test_a_paused_job_stops_and_goes_on_where_it_was(app):
         app.control.resume(Selector(ids=(ref.id,)), actor="ada")
         assert ref.wait(120).state is State.DONE
     assert ref.result() == [1, "half"]
+
+
+def test_a_job_has_its_own_timeout_and_attempts(app):
+    """E9.4: they replace those of its kind; 0 means no limit."""
+
+    @app.job(timeout=0.05, max_attempts=3, retry=["1h"])
+    def wait(ctx: holdfast.Context, seconds: float) -> object:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            ctx.check()
+            threading.Event().wait(0.01)
+        return None if ctx.deadline is None else (ctx.deadline - datetime.now(UTC)).total_seconds()
+
+    long = wait.options(timeout="1h").enqueue(0.3)
+    unlimited = wait.options(timeout=0).enqueue(0.3)
+    short = wait.options(max_attempts=1).enqueue(60)
+    again = wait.options(max_attempts=2, retry=["10ms"]).enqueue(60)
+    with app.worker(poll=0.05):
+        assert 3000 < long.result(120) < 3600
+        assert unlimited.result(120) is None
+        assert (short.wait(120).reason, short.job().attempts) == ("run_timeout", 1)
+        assert (again.wait(120).reason, again.job().attempts) == ("run_timeout", 2)
 
 
 def test_a_run_has_a_timeout(app):

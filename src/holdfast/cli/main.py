@@ -25,6 +25,7 @@ COMMANDS = {
     "sweep": ("commands.sweep:sweep", "Add a program for every combination of parameters."),
     "run": ("commands.run:run", "Run a program here and now, as a job."),
     "log": ("commands.log:log", "Show what a program has written."),
+    "files": ("commands.files:files", "Append to shared files, and replace them, without half lines and half files."),
     "kill": ("jobs.actions:kill", "End jobs that run."),
     "restart": ("jobs.actions:restart", "Run programs again: the same jobs, new attempts."),
     "enqueue": ("jobs.enqueue:enqueue", "Enqueue a job by the name of its kind."),

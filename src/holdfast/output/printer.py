@@ -170,20 +170,12 @@ class Output:
             else:
                 self._write(escape_controls(line))
 
-    @property
-    def is_terminal(self) -> bool:
-        return self._out.isatty()
-
     def raw(self, data: bytes) -> None:
         """Print bytes as they are, at once."""
-        try:
-            self._out.flush()
+        self._out.flush()
+        with self._translated():
             self._out.buffer.write(data)
             self._out.buffer.flush()
-        except BrokenPipeError:
-            raise PipeClosed from None
-        except OSError as error:
-            raise OutputError(error) from None
 
     def note(self, text: str) -> None:
         """Print a line for people on stderr; not with ``--quiet``."""

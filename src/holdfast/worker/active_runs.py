@@ -73,7 +73,9 @@ class Run:
         self.claimed_at = renewed_at
         self.lease_duration = lease_duration.total_seconds()
         #: Longest duration in seconds: the kind's, unless the job has its own.
-        self.timeout = None if kind.options.timeout is None else kind.options.timeout.total_seconds()
+        limit = None if kind.options.timeout is None else kind.options.timeout.total_seconds()
+        #: Seconds; None: no limit.
+        self.timeout = limit if lease.timeout is None else lease.timeout or None
         self.begun_at: float | None = None
         self.stop_requested_at: float | None = None
         self.finished = False

@@ -33,12 +33,9 @@ class Claimer:
         self, setup: WorkerSetup, pool: ExecutorPool, *, poll_interval: Callable[[], float], paused: Callable[[], bool]
     ) -> None:
         self.wake = threading.Event()
-        self._store, self._worker, self._kinds = setup.store, setup.worker, setup.kinds
-        self._build = setup.build
+        self._store, self._worker, self._served = setup.store, setup.worker, setup.served
         self._pool = pool
         self._run_times = pool.lifecycle.run_times
-        self._queues = list(setup.options.queues)
-        self._leases = {name: kind.options.lease for name, kind in setup.kinds.items()}
         self._slots = setup.options.slots
         self._poll_interval = poll_interval
         self._paused = paused
@@ -47,6 +44,10 @@ class Claimer:
         self._limits = True
         self._limits_read_at = float("-inf")
         self._notified = False
+        #: With every queue: when to read their names again.
+        self._read_queues_at = float("-inf")
+        #: The queues of claims whose answer was lost.
+        self._in_doubt: set[str] = set()
         #: Until when, and when next, leases of a claim whose answer was lost are looked for.
         self._in_doubt_until = self._reconcile_at = float("-inf")
         self._interval = FIRST_INTERVAL_S
@@ -67,6 +68,7 @@ class Claimer:
         except Exception:
             # Perhaps only the answer was lost, or some of its runs could not begin.
             self._in_doubt_until, self._reconcile_at = clock.now() + IN_DOUBT_S, clock.now()
+            self._in_doubt.update(self._served.queues)
             raise
         if claimed and self._full:
             return TickResult(0.0, considered=claimed, processed=claimed)
@@ -75,6 +77,7 @@ class Claimer:
     def on_notify(self) -> None:
         """Claim once, now: the store may have new jobs. Another worker may get them; then polling goes on as before."""
         self._notified = True
+        self._read_queues_at = float("-inf")
         self.wake.set()
 
     def slot_freed(self) -> None:
@@ -105,23 +108,24 @@ class Claimer:
         """
         now = clock.now()
         if self._reconcile_at <= now < self._in_doubt_until:
-            self._store.leases.release_unknown(self._worker, queues=self._queues, known=self._pool.job_ids)
+            queues = sorted(self._in_doubt)
+            self._store.leases.release_unknown(self._worker, queues=queues, known=self._pool.job_ids)
             self._reconcile_at = now + IN_DOUBT_INTERVAL_S
 
     def _claim(self) -> int:
         """Claim once, for free slots and ahead of them; returns the number of jobs."""
-        free = max(0, self._free)
-        leases = {name: self._leases[name] for name, kind in self._kinds.items() if not self._pool.is_blocked(kind)}
+        free, kinds = max(0, self._free), self._served.kinds
+        leases = {name: self._served.leases[name] for name, kind in kinds.items() if not self._pool.is_blocked(kind)}
         short = [name for name in leases if self._run_times.is_short(name)]
         ahead = self._ahead(short)
-        self._full = free + ahead == 0 or len(leases) < len(self._leases)
-        if free + ahead == 0 or not leases:
+        self._full = free + ahead == 0 or len(leases) < len(kinds)
+        if free + ahead == 0 or not leases or not self._queues():
             return 0
         suspects = self._pool.suspect_room()
         sent_at = clock.now()
         claimed = self._store.leases.claim(
             self._worker,
-            queues=self._queues,
+            queues=self._served.queues,
             leases=leases,
             free=free,
             ahead=ahead,
@@ -130,12 +134,27 @@ class Claimer:
             limits=self._has_limits(),
             autoscaled=() if self._autoscaler is None else list(self._autoscaler.queues),
             unfinished=self._pool.unfinished,
-            build=self._build,
+            build=self._served.build,
         )
         # Poison suspects beyond the room of their level may have taken the places of other jobs.
         self._full |= len(claimed) == free + ahead or 0 in suspects or any(lease.losses > 1 for lease in claimed)
         self._begin(claimed, sent_at)
         return len(claimed)
+
+    def _queues(self) -> list[str]:
+        """The queues to claim from. Those of a worker that serves every queue are read again, at most once a poll.
+
+        That costs one index lookup per queue that has ready jobs; the claim then costs one per queue and kind. Limits,
+        pauses and the stop switch hold as for named queues: the claim itself checks them.
+        """
+        now = clock.now()
+        if self._served.every_queue and now >= self._read_queues_at:
+            self._read_queues_at = now + self._poll_interval()
+            queues = [name for name in self._store.queues.with_ready_jobs() if self._served.serves(name)]
+            if queues != self._served.queues:
+                self._limits_read_at = float("-inf")  # a new one may have a limit
+            self._served.queues = queues
+        return self._served.queues
 
     def _ahead(self, short: list[str]) -> int:
         """Number of jobs to claim ahead of slots, once half of those that should wait have begun.
@@ -154,7 +173,7 @@ class Claimer:
         if age > LIMITS_MAX_AGE_S or (self._notified and age > LIMITS_INTERVAL_S):
             self._notified = False
             self._limits_read_at = clock.now()
-            self._limits = self._store.leases.any_limited(self._queues)
+            self._limits = self._store.leases.any_limited(self._served.queues)
         return self._limits
 
     @property
@@ -162,7 +181,7 @@ class Claimer:
         return self._slots - self._pool.waiting - self._pool.running
 
     def _begin(self, leases: list[Lease], sent_at: float) -> None:
-        kinds, durations = self._kinds, self._leases
+        kinds, durations = self._served.kinds, self._served.leases
         runs = [Run(each, kinds[each.kind], renewed_at=sent_at, lease_duration=durations[each.kind]) for each in leases]
         self._run_times.learn_sizes(leases)
         self._begin_runs(runs)

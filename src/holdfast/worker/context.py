@@ -222,11 +222,11 @@ class RunContext(Context):
 
     @property
     def deadline(self) -> datetime | None:  # type: ignore[override]
-        timeout = self._run.kind.options.timeout
+        timeout = self._run.timeout
         if timeout is None:
             return None
         ran = clock.now() - (self._run.begun_at or clock.now())
-        return datetime.fromtimestamp(datetime.now(UTC).timestamp() - ran + timeout.total_seconds(), UTC)
+        return datetime.fromtimestamp(datetime.now(UTC).timestamp() - ran + timeout, UTC)
 
     def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
         text = None if message is None else clean_text(message, limit=MAX_MESSAGE)

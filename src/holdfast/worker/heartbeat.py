@@ -53,6 +53,10 @@ class Heartbeat:
         self._long_run = False
         self._recorded_at = float("-inf")
 
+    def keep(self, interval: float) -> None:
+        """Beat at least this often, in seconds."""
+        self._interval = min(self._interval, interval)
+
     def on_notify(self) -> None:
         """A person may have requested something of an active run: renew soon, once for many notifications."""
         if not self._notified and len(self._active_runs):

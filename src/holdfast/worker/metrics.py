@@ -61,17 +61,26 @@ class WorkerCollector(Collector):
         yield gauge("connections", "Connections of this process to PostgreSQL.", ["state"], rows)
         yield from self._queues()
 
+    def _known_queues(self) -> list[str]:
+        """The queues that the worker serves; with ``*``, those that have ready jobs or settings now."""
+        served, queues = self._worker.served, self._store.queues
+        if not served.every_queue:
+            return served.queues
+        names = {*queues.with_ready_jobs(), *(queue.name for queue in queues.list())}
+        return sorted(name for name in names if served.serves(name))
+
     def _queues(self) -> Iterator[Metric]:
         try:
-            depths = self._store.queues.depths(self._worker.queues)
-            ages = self._store.queues.oldest_ready(self._worker.queues, self._worker.kinds)
+            queues = self._known_queues()
+            depths = self._store.queues.depths(queues)
+            ages = self._store.queues.oldest_ready(queues, self._worker.kinds)
             lag = self._store.schedules.lag().total_seconds()
         except HoldfastError:
             return  # without the store, the counts of the worker are still reported
         depth = [((queue.queue, "ready"), queue.ready) for queue in depths]
         depth += [((queue.queue, "running"), queue.running) for queue in depths]
         yield gauge("queue_depth", "Jobs in a queue, counted up to 10,000.", ["queue", "state"], depth)
-        oldest = [((name,), ages[name].total_seconds() if name in ages else 0.0) for name in self._worker.queues]
+        oldest = [((name,), ages[name].total_seconds() if name in ages else 0.0) for name in queues]
         yield gauge("queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], oldest)
         yield gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], _one(lag))
         expired = sum(queue.expired for queue in depths)

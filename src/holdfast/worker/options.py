@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
-from hashlib import sha256
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.domain.fleet.autoscaler import HostLoad
 from holdfast.domain.jobs.job import WorkerId
-from holdfast.domain.jobs.kind import Kind
 from holdfast.store import Store
 from holdfast.store.jobs.retention import Retention
 from holdfast.worker.autoscaler.host import read_host
 from holdfast.worker.commands.output import Echo
 from holdfast.worker.executors.children import ChildOptions
+from holdfast.worker.served import Served
 
 
 class AutoscalerOptions(Struct, frozen=True, kw_only=True):
@@ -51,16 +49,9 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
 
 
 class WorkerSetup(Struct, frozen=True):
-    """The store, identity, kinds and options of one worker."""
+    """The store, identity, queues, kinds and options of one worker."""
 
     store: Store
     worker: WorkerId
-    #: By name and by alias.
-    kinds: Mapping[str, Kind]
+    served: Served
     options: WorkerOptions
-
-    @property
-    def build(self) -> str:
-        """Names the code of this worker: workers of one build read the same payloads."""
-        digests = sorted({kind.digest for kind in self.kinds.values()})
-        return sha256(msgspec.json.encode([self.options.version, digests])).hexdigest()[:16]

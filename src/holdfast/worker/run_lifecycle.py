@@ -45,8 +45,7 @@ class RunLifecycle:
         self.slot_freed: Callable[[], None] = lambda: None
         #: Called after settlements are written.
         self.settled: Callable[[], None] = lambda: None
-        self._store, self._worker, self._kinds = setup.store, setup.worker, setup.kinds
-        self._build = setup.build
+        self._store, self._worker, self._served = setup.store, setup.worker, setup.served
         self._request = request
         self._leaving = leaving
         self.autoscaler = autoscaler
@@ -74,7 +73,9 @@ class RunLifecycle:
         if run.measured and self.autoscaler is not None:
             self.autoscaler.finished(run, settlement.outcome)
         if isinstance(settlement.outcome, Unreadable):
-            settlement = structs.replace(settlement, outcome=structs.replace(settlement.outcome, build=self._build))
+            settlement = structs.replace(
+                settlement, outcome=structs.replace(settlement.outcome, build=self._served.build)
+            )
         self.settler.put(settlement)
 
     def unbegun(self, run: Run, *, start_in_doubt: bool = False) -> None:
@@ -128,7 +129,7 @@ class RunLifecycle:
 
     def _failed(self, lease: Lease, outcome: Failed | Lost | Unreadable) -> None:
         fields = {"job": lease.job_id, "kind": lease.kind, "attempt": lease.attempt, "token": lease.token}
-        first = first_line(lease, outcome, self._kinds.get(lease.kind))
+        first = first_line(lease, outcome, self._served.kinds.get(lease.kind))
         fields["worker"] = self._worker
         if isinstance(outcome, Unreadable):
             log.warning("a payload cannot be read here, and is left to other workers: %s", first, extra=fields)

@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast.store.engine.changes import Change, Changes, may_be_ready
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.served import Served
 from holdfast.worker.service import ServiceThread
 from holdfast.worker.settler import Settler
 from holdfast.worker.watchdog import Watchdog
@@ -17,8 +18,7 @@ from holdfast.worker.watchdog import Watchdog
 class Services(Struct, frozen=True, kw_only=True):
     """The services of one worker. Its own thread ticks the claimer; each of the others has a thread."""
 
-    #: The queues that the worker serves.
-    queues: tuple[str, ...]
+    served: Served
     claimer: ServiceThread[Claimer]
     watchdog: ServiceThread[Watchdog]
     heartbeat: ServiceThread[Heartbeat]
@@ -33,7 +33,7 @@ class Services(Struct, frozen=True, kw_only=True):
 
     def on_notify(self, changes: Changes) -> None:
         """Wake the services whose data has changed: an enqueue costs the others no transaction."""
-        if may_be_ready(changes, self.queues):
+        if may_be_ready(changes, self.served.named):
             self.claimer.service.on_notify()
         if Change.REQUESTS in changes:
             self.heartbeat.service.on_notify()

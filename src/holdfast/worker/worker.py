@@ -8,7 +8,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import State, WorkerId
@@ -33,6 +33,7 @@ from holdfast.worker.options import WorkerOptions, WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle, try_write, write_within
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
+from holdfast.worker.served import Served
 from holdfast.worker.service import ServiceThread, TickResult, stop_threads
 from holdfast.worker.services import Services
 from holdfast.worker.settler import FLUSH_TIMEOUT_S
@@ -62,12 +63,13 @@ class Worker:
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self.id = WorkerId(f"{socket.gethostname()[:40]}-{secrets.token_hex(8)}")
-        self.queues, self.kinds = list(options.queues), sorted(kinds)
+        self.queues = list(options.queues)
         for kind in kinds.values():
             if kind.executor is ExecutorName.PROCESS:
                 module_of(kind)  # raises if no child could import it
-        setup = WorkerSetup(store, self.id, dict(kinds), options)
-        self._store, self._options, self.build = store, options, setup.build
+        self.served = Served(kinds, options.queues, version=options.version)
+        setup = WorkerSetup(store, self.id, self.served, options)
+        self._store, self._options = store, options
         self._stopping, self._started = threading.Event(), threading.Lock()
         self._remote_control = RemoteControl(self.stop)
         self._thread: threading.Thread | None = None
@@ -88,15 +90,10 @@ class Worker:
     def _make_services(self, setup: WorkerSetup, providers: ScopeProviders) -> Services:
         store, options, counts = setup.store, setup.options, self.counts
         lifecycle, remote = self._lifecycle, self._remote_control
-        # Even the shortest lease survives several failed heartbeats.
-        interval = min([options.heartbeat, *(kind.options.lease.total_seconds() / 5 for kind in setup.kinds.values())])
+        interval = min(options.heartbeat, setup.served.beat_interval)
+        runs, lost = self._active_runs, lifecycle.lost
         heartbeat = Heartbeat(
-            store.reserved_store(),
-            self.id,
-            self._active_runs,
-            interval=interval,
-            lost=lifecycle.lost,
-            on_request=remote.apply,
+            store.reserved_store(), self.id, runs, interval=interval, lost=lost, on_request=remote.apply
         )
         watchdog = Watchdog(self._active_runs, on_long_run=heartbeat.on_long_run)
         claimer = Claimer(
@@ -112,7 +109,7 @@ class Worker:
         planner = Planner(store, providers, counts=counts) if options.plans else None
         helpers = (maintenance, planner, self._autoscaler)
         return Services(
-            queues=options.queues,
+            served=setup.served,
             claimer=ServiceThread(claimer, on_tick=counts.ticked),
             watchdog=ServiceThread(watchdog, on_tick=counts.ticked),
             heartbeat=ServiceThread(heartbeat, on_tick=counts.ticked),
@@ -137,19 +134,13 @@ class Worker:
         if not self._started.acquire(blocking=False):
             return
         self.health.started = True
-        self._store.workers.announce(
-            self.id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            queues=self.queues,
-            kinds=self.kinds,
-            build=self.build,
-            version=self._options.version,
-            slots=self._options.slots if self.kinds else None,
-        )
+        lanes: dict[str, Any] = {"queues": self.queues, "kinds": self.kinds, "build": self.served.build}
+        slots = self._options.slots if self.kinds else None
+        host, version = socket.gethostname(), self._options.version
+        self._store.workers.announce(self.id, host=host, pid=os.getpid(), version=version, slots=slots, **lanes)
         if self._autoscaler is not None:
             self._autoscaler.refresh()  # before the first claim
-        warn_if_low(self._options.slots if self.kinds else 0)
+        warn_if_low(slots or 0)
         for thread in [*self.services.keepers, *self.services.helpers]:
             thread.start()
         self._listener = self._store.backend.listen(self.services.on_notify)
@@ -157,6 +148,22 @@ class Worker:
         self._stopping.set()
         self._listener.close()
         self._wind_down(exits=exits)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The names of the kinds that it runs."""
+        return sorted(self.served.kinds)
+
+    def serve(self, kind: Kind) -> None:
+        """Run jobs of one more kind, from now on."""
+        if kind.executor is ExecutorName.PROCESS and self.health.started:
+            log.warning("kind %r runs in child processes: this worker serves it after a restart", kind.name)
+            return
+        self.served.add(kind)
+        self.services.heartbeat.service.keep(self.served.beat_interval)
+        if self.health.started:
+            self._store.workers.update_kinds(self.id, kinds=self.kinds, build=self.served.build)
+        self.services.claimer.service.on_notify()
 
     def start(self) -> None:
         """Call :meth:`run` in a thread, as ``with app.worker():`` does; a second start does nothing."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from holdfast import Selector
 from tests.support.jobs import claim_jobs
 
 
@@ -22,6 +25,37 @@ def test_enqueue_takes_options(run, app, tmp_path):
     job = app.get(first["id"]).job()
     assert (job.label, job.priority, job.key, job.queue, job.state) == ("nightly", 4, "seven", "other", "scheduled")
     assert again == {**first, "created": False, "outcome": "existing", "queue": "default"}
+
+
+def test_attempts_timeout_and_delays_are_set_per_job(run, app):
+    """E9.4: flags, types and descriptions come from the one declaration of the options."""
+    arguments = ["--max-attempts", "5", "--timeout", "2h", "--retry", "10s,1m", "--retry", "10m"]
+    arguments += ["--tag", "a", "--tag", "b,c", "--run-at", "2999-01-01T00:00:00Z", "--key", "k", "--key-for", "ever"]
+    job = app.get(run("enqueue", "broken", *arguments, "-o", "json").data["id"]).job()
+    assert (job.max_attempts, job.timeout, json.loads(job.retry)["steps"]) == (5, 7200.0, [10.0, 60.0, 600.0])
+    assert (json.loads(job.tags), job.due_at.year, job.state) == (["a", "b,c"], 2999, "scheduled")
+    unlimited = run("enqueue", "broken", "--max-attempts", "0", "--timeout", "0", "-o", "json").data["id"]
+    assert (app.get(unlimited).job().max_attempts, app.get(unlimited).job().timeout) == (None, 0.0)
+    plain = app.get(run("enqueue", "broken", "-o", "json").data["id"]).job()
+    assert (plain.max_attempts, plain.timeout, plain.retry) == (1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--retry", "2"], "has no unit"),
+        (["--retry", "10s,"], "not a duration"),
+        (["--after", "1,x"], "is not an id"),
+        (["--max-attempts", "-1"], "max-attempts"),
+        (["--timeout", "soon"], "not a duration"),
+        (["--on-conflict", "shrug"], "on-conflict"),
+        (["--run-at", "3h"], "no moment"),
+    ],
+)
+def test_an_invalid_option_is_refused(run, app, arguments, says):
+    answer = run("enqueue", "broken", *arguments)
+    assert (answer.code, says in answer.err) == (2, True), answer.err
+    assert app.views.count(Selector()).count == 0
 
 
 def test_quiet_enqueue_prints_the_id_alone(run):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.domain.commands.shell_syntax import check_line, check_operators, check_program
+from holdfast.domain.commands.shell_syntax import check_executable, check_line, check_operators
 from holdfast.errors import InvalidInput
 
 SHELL_WORDS = (
@@ -84,6 +84,6 @@ def test_a_line_that_a_shell_reads_as_words_is_taken(line):
 def test_a_value_in_place_of_a_program_is_refused(word):
     """E5.1: --after 2 3 made 3 the program."""
     with pytest.raises(InvalidInput) as refused:
-        check_program(word)
+        check_executable(word)
     assert refused.value.hint
-    check_program(f"./{word}")
+    check_executable(f"./{word}")

@@ -125,8 +125,8 @@ def test_a_label_means_the_newest_job_of_each_key(store):
     newest, alone = put(store, label="run", unique=Unique("k")), put(store, label="run")
     for label in ("run", "r*n"):
         later = put(store, kind="later", after=After(labels=(label,)))
-        assert {need.dependency_id for need in store.views.dependencies(later)} == {newest, alone}
-        assert store.views.state(later) is State.WAITING
+        needs = {need.dependency_id for need in store.views.dependencies(later)}
+        assert (needs, store.views.state(later)) == ({newest, alone}, State.WAITING), "E5 is broken"
     (kept,) = store.views.dependencies(put(store, kind="later", after=After(labels=("other",))))
     assert kept.dependency_id == other
 

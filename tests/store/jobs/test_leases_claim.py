@@ -173,8 +173,8 @@ def test_a_paused_queue_starts_the_highest_priority(store):
     put(store, priority=HIGHEST_PRIORITY - 1)
     callbacks = [put(store, priority=HIGHEST_PRIORITY) for _ in range(3)]
     store.queues.pause("default")
-    assert ids(take(store, 1, limits=False)) == callbacks[:1]
-    assert ids(take(store, 1, limits=True)) == callbacks[1:2]
+    assert ids(take(store, 1, limits=False)) == callbacks[:1], "E5 is broken"
+    assert ids(take(store, 1, limits=True)) == callbacks[1:2], "E5 is broken"
     store.queues.set_limits("default", limit=2)
     assert take(store, 9, limits=True) == []
     store.queues.set_limits("default", limit=3)

@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.kind_options import new_job_of
+from holdfast.domain.jobs.retry_curve import Curve
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from tests.support.backends import START, available, open_database
@@ -45,6 +46,14 @@ def store(database):
 
 def enqueue(database, arguments: str) -> int:
     return database.execute(f"SELECT holdfast.enqueue({arguments})")[0][0]
+
+
+def test_a_job_has_its_own_attempts_timeout_and_delays(database, store):
+    """E9.4: as in Python."""
+    arguments = "'mail', '{\"to\": 1}', max_attempts => 5, timeout => '90 s', retry => ARRAY['10 s', '1 m']::interval[]"
+    job = store.views.get(enqueue(database, arguments))
+    assert (job.max_attempts, job.timeout, Curve.loads(job.retry).steps) == (5, 90.0, (10.0, 60.0))
+    assert store.views.get(enqueue(database, "'mail', '{\"to\": 2}', max_attempts => 0")).max_attempts is None
 
 
 def test_defaults_come_from_the_kind(database, store):

@@ -23,6 +23,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.options import AutoscalerOptions, WorkerOptions, WorkerSetup
+from holdfast.worker.served import Served
 from tests.support.jobs import claim_jobs
 from tests.support.processes import gone, wait_until
 from tests.support.workers import working
@@ -94,7 +95,9 @@ def tick(monkeypatch):
 
 def scaler_of(app, worker, settings):
     options = WorkerOptions(queues=("default",), slots=8, autoscaler=settings)
-    return Autoscaler(WorkerSetup(app.store, worker, {COMMAND: command_kind()}, options), changed=lambda: None)
+    return Autoscaler(
+        WorkerSetup(app.store, worker, Served({COMMAND: command_kind()}, options.queues), options), changed=lambda: None
+    )
 
 
 def by_hand(app, host, **options):

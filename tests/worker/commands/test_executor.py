@@ -19,7 +19,7 @@ from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.fleet.autoscaler import Bounds
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.settings import log_folder, program_url
+from holdfast.settings import command_url, log_folder
 from holdfast.worker.commands import caps
 from holdfast.worker.commands.caps import best_cap_method, enforcer_here
 from holdfast.worker.commands.executor import log_path
@@ -130,7 +130,7 @@ def test_a_command_gets_little_of_its_workers_environment(app, run, monkeypatch)
         str(job.id),
         "2020",
     )
-    assert variables["HOLDFAST_URL"] == program_url(app.url)
+    assert variables["HOLDFAST_URL"] == command_url(app.url)
     assert {name for name in variables if name.startswith("HOLDFAST_")} == {
         *("HOLDFAST_URL", "HOLDFAST_JOB_ID", "HOLDFAST_ATTEMPT", "HOLDFAST_QUEUE", "HOLDFAST_CHILD"),
         "HOLDFAST_PARAM_year",

@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from holdfast.admin.actions.actions import Actions, Changed, EnqueuedJob
 from holdfast.domain.access.roles import Role
 from holdfast.domain.commands.command import COMMAND, Command, Edit
+from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.selector import Selector, format_filter, parse_timestamp
@@ -37,7 +38,8 @@ class JobAction(Struct, frozen=True):
 
     *run* changes the selected jobs and returns their ids. *applies* explains which jobs it leaves unchanged. *check*
     refuses invalid options before anything changes. An action that *refuses* some jobs must run in a dry run to find
-    out; the others skip such jobs. An action that *revives* jobs may leave their dependents behind.
+    out; the others skip such jobs. An action that *revives* jobs may leave their dependents behind. More than one job
+    needs a confirmation if the action is *destructive* or *confirms*.
     """
 
     run: Callable[..., list[JobId]]
@@ -48,8 +50,7 @@ class JobAction(Struct, frozen=True):
     note: bool = False
     refuses: bool = False
     revives: bool = False
-    #: Asks for confirmation of more than one job, as destructive actions do.
-    asks: bool = False
+    confirms: bool = False
 
 
 def _kill(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:
@@ -63,8 +64,8 @@ def _delete(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]
 
 def restartable(selector: Selector, *, done: bool = False) -> Selector:
     """The jobs that ``restart`` takes: dead and cancelled ones. Done ones if *done*, an id or a state asks for them."""
-    asked_for = done or selector.ids is not None or selector.states is not None
-    return selector if asked_for else selector.only(State.DEAD, State.CANCELLED)
+    explicit = done or selector.ids is not None or selector.states is not None
+    return selector if explicit else selector.only(State.DEAD, State.CANCELLED)
 
 
 def _check_restart(*, memory: str | None = None, **_: bool) -> None:
@@ -73,18 +74,12 @@ def _check_restart(*, memory: str | None = None, **_: bool) -> None:
 
 
 def _restart(
-    control: JobControl,
-    chosen: Selector,
-    *,
-    actor: str,
-    memory: str | None = None,
-    with_dependents: bool = False,
-    done: bool = False,
+    control: JobControl, chosen: Selector, *, actor: str, memory: str | None = None, done: bool = False, **options: bool
 ) -> list[JobId]:
     chosen = restartable(chosen, done=done)
     if memory is not None:
         control.set_memory(chosen, as_bytes(memory), actor=actor)
-    return control.restart(chosen, actor=actor, with_dependents=with_dependents)
+    return control.restart(chosen, actor=actor, **options)
 
 
 def _check_change(
@@ -145,11 +140,11 @@ JOB_ACTIONS: Mapping[str, JobAction] = {
     "kill": JobAction(_kill, "only what runs is ended; holdfast cancel takes what waits, too", destructive=True),
     "restart": JobAction(
         _restart,
-        "only what has ended begins anew, what is done only if it is a program and --done or its id asks for it, no second"
-        " job with one key, and no job before the one that it depends on",
+        "only what has ended begins anew, what is done only if it is a program and --done or its id asks for it, no"
+        " second job with one key, and no job before the one that it depends on",
         check=_check_restart,
         revives=True,
-        asks=True,
+        confirms=True,
     ),
     "hold": JobAction(JobControl.hold, "only what waits can be held", note=True),
     "unhold": JobAction(JobControl.unhold, "only what is held can be let go"),
@@ -250,10 +245,10 @@ class JobActions:
         return ids
 
     def enqueue(self, kind: str, payload: Mapping[str, Any], *, dry_run: bool = False, **options: Any) -> EnqueuedJob:
-        """Enqueue a job of a registered kind, or a command; a dry run only checks it."""
+        """Enqueue a job of a registered kind, or a command, with :class:`EnqueueOptions`; a dry run only checks it."""
         from holdfast.admin.actions.enqueue import build_job
 
-        job = build_job(self._store, kind, payload, actor=self._actions.actor, **options)
+        job = build_job(self._store, kind, payload, EnqueueOptions(**options), actor=self._actions.actor)
         if dry_run:
             tried = self._store.dry_run_store().jobs.enqueue(job)
             job_id = None if tried.created else tried.id

@@ -21,6 +21,7 @@ from holdfast.domain.access.masking import mask_text
 from holdfast.domain.commands import invariants
 from holdfast.domain.commands.command import COMMAND, load_command
 from holdfast.domain.commands.invariants import HostSize, LiveCommand, written
+from holdfast.domain.fleet.queue import serves_queue
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
@@ -151,7 +152,7 @@ def workers(view: Overview) -> Iterator[HealthCheck]:
 def queues(view: Overview) -> Iterator[HealthCheck]:
     served = {name for worker in view.workers for name in worker.queues}
     for queue in view.queues:
-        if queue.ready and view.workers and queue.name not in served:
+        if queue.ready and view.workers and not serves_queue(served, queue.name):
             text = f"{queue.ready:,} jobs wait in {queue.name!r}, which no worker serves"
             fix = f"Start one with --queue={shlex.quote(queue.name)}, or move them with holdfast set --to-queue."
             yield warn("queue", text, fix)
@@ -252,8 +253,7 @@ def clock(store: Store) -> Iterator[HealthCheck]:
 
 
 def privileges() -> Iterator[HealthCheck]:
-    user = os.geteuid()
-    root = "root: caps can be enforced, and programs run as root"
+    user, root = os.geteuid(), "root: caps can be enforced, and programs run as root"
     yield ok("privileges", f"user {user}: programs run as this user" if user else root)
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from holdfast.admin.views.masking import Masks, values_of
 from holdfast.domain.access.masking import mask_cut, mask_text
-from holdfast.domain.fleet.queue import DEFAULT_QUEUE
+from holdfast.domain.fleet.queue import DEFAULT_QUEUE, serves_queue
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
 from holdfast.domain.jobs.job import State
@@ -186,7 +186,7 @@ def _queue_attention(queues: list[QueueSummary]) -> Iterator[Attention]:
 def _unserved(lanes: list[LaneCount], workers: list[WorkerView]) -> Iterator[Attention]:
     """Kinds with ready jobs in a queue in which no worker runs them."""
     for lane in lanes:
-        if not any(lane.queue in worker.queues and lane.kind in worker.kinds for worker in workers):
+        if not any(serves_queue(worker.queues, lane.queue) and lane.kind in worker.kinds for worker in workers):
             many = f"{min(lane.ready, COUNT_CAP):,}{'+' if lane.ready > COUNT_CAP else ''}"
             text = f"no worker runs {lane.kind} in queue {lane.queue}; {many} wait"
             yield Attention("no_worker", f"{lane.queue}/{lane.kind}", text, None, lane.ready)

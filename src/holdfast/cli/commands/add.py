@@ -15,15 +15,15 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast.cli.command import command, with_options
-from holdfast.cli.commands.options import OPTIONS, JobBuilder
-from holdfast.cli.commands.program import (
-    ProgramCommand,
+from holdfast.cli.commands.command_words import (
+    WordsCommand,
     argv_argument,
     check_first_word,
-    program_words,
+    command_words,
     shell_option,
 )
-from holdfast.cli.jobs.enqueue import warn_cancelled, warn_unserved
+from holdfast.cli.commands.options import OPTIONS, JobBuilder
+from holdfast.cli.jobs.new_job_notes import warn_cancelled, warn_unserved
 from holdfast.cli.session import CliSession
 from holdfast.domain.commands.command import CALLBACK_FIELDS, Command, check_shell, load_command, placeholders
 from holdfast.domain.commands.preset import Presets, PresetValues
@@ -54,7 +54,7 @@ class AddAnswer(Struct, frozen=True):
     last: JobId | None
 
 
-@command("add", answers=AddAnswer, changes=True, cls=ProgramCommand)
+@command("add", answers=AddAnswer, changes=True, cls=WordsCommand)
 @argv_argument
 @shell_option
 @click.option("--key", help="A unique key: if a live command has it, none is added.")
@@ -83,7 +83,7 @@ def add(
             raise InvalidInput("--from excludes a command and --key on the line")
         add_all(session, _requests_from(file, builder, shell=shell), options)
         return
-    request = builder.build(program_words(argv, shell=shell), key=key)
+    request = builder.build(command_words(argv, shell=shell), key=key)
     (job,) = _enqueue(session, [request], options)
     text = f"job {job.id}" + ("" if job.created else " was there already")
     session.output.value(_answer([job]), lambda: [str(job.id) if session.output.quiet else text])
@@ -178,7 +178,8 @@ def _requests_from(file: str, builder: JobBuilder, *, shell: bool | None) -> lis
     for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
         if line and not line.startswith("#"):
             try:
-                requests.append(_build_line(_parse_line(line, shell), templates, builder, source=f"--from {file}"))
+                parsed = _parse_line(line, shell=shell)
+                requests.append(_build_line(parsed, templates, builder, source=f"--from {file}"))
             except HoldfastError as error:
                 bad.append((number, error))
     if bad:
@@ -186,13 +187,13 @@ def _requests_from(file: str, builder: JobBuilder, *, shell: bool | None) -> lis
     return requests
 
 
-def _parse_line(line: str, shell: bool | None) -> InputLine:
+def _parse_line(line: str, *, shell: bool | None) -> InputLine:
     """Parse a line of words, a JSON list or a JSON object; *argv* of the answer has the shell, if there is one."""
     try:
         if line[0] in "{[" and (not shell or _JSON.match(line)):
             parsed = _objects.decode(line) if line[0] == "{" else InputLine(argv=_lists.decode(line))
             own = shell if parsed.shell is None else parsed.shell
-            return structs.replace(parsed, argv=list(program_words(parsed.argv, shell=own)))
+            return structs.replace(parsed, argv=list(command_words(parsed.argv, shell=own)))
         if shell:
             return InputLine(argv=list(shell_words(line)))
         if shell is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -63,8 +64,8 @@ def log(
 ) -> None:
     """Show what programs have written. Logs are kept by attempt, on the host where it ran.
 
-    A pipe gets the bytes that were written. A terminal gets text, colours and carriage returns; other control characters
-    are escaped. Secrets in the job's variables are masked in both.
+    A pipe gets the bytes that were written. A terminal gets text, colours and carriage returns; other control
+    characters are escaped. Secrets in the job's variables are masked in both.
 
     \b
     Examples:
@@ -98,7 +99,7 @@ class JobLog:
 
     def output(self) -> Iterator[tuple[Attempt, bytes] | None]:
         """Yield the output of the selected attempts; None while there is nothing new to follow."""
-        found, missing = False, None
+        shown, missing = False, None
         for attempt in self._selected():
             if attempt is None:
                 yield None
@@ -109,11 +110,11 @@ class JobLog:
                 exists = True
                 yield (attempt, secrets.feed(data)) if data else None
             if exists or path.exists():
-                found = True
+                shown = True
                 yield attempt, secrets.feed(b"", last=True)
             else:
                 missing = f"there is no log {path}", f"It was run by {attempt.worker}: look on that host."
-        if missing and not found:
+        if missing and not shown:
             raise NotFound(missing[0], hint=missing[1])
 
     def _selected(self) -> Iterator[Attempt | None]:
@@ -187,15 +188,15 @@ def _last_lines(file: BinaryIO, size: int, lines: int | None) -> int:
     """The position at which the last lines begin. Only a newline ends a line: programs draw bars with ``\\r``."""
     if lines is None or lines == 0:
         return size if lines == 0 else 0
-    end, found = size, 0
+    end, count = size, 0
     while end > 0:
         begin = max(0, end - READ_BYTES)
         file.seek(begin)
         block = file.read(end - begin)
         cut = len(block) - (end == size and block.endswith(b"\n"))
         while (cut := block.rfind(b"\n", 0, cut)) >= 0:
-            found += 1
-            if found == lines:
+            count += 1
+            if count == lines:
                 return begin + cut + 1
         end = begin
     return 0
@@ -236,7 +237,7 @@ def _announce(
 def _writer(session: CliSession) -> Callable[[bytes, bool], None]:
     """Writes the output of one job: bytes as they are, or made safe for a terminal."""
     output = session.output
-    if not output.is_terminal:
+    if not sys.stdout.isatty():
         return lambda data, _: output.raw(data)
     safe = TerminalFilter(color=output.color)
     return lambda data, last: output.raw(safe.feed(data, last=last).encode())

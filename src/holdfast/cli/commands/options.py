@@ -198,9 +198,8 @@ def _parse_dependencies(dependencies: Iterable[str]) -> Iterator[tuple[When, str
             elif parsed and parsed[-1][1] != "id" and piece:
                 parsed[-1] = (*parsed[-1][:2], f"{parsed[-1][2]},{piece}")
             else:
-                raise InvalidInput(
-                    f"{text!r} names no job", hint="Write 17, finished:17,18, label=nightly, queue=slow."
-                )
+                hint = "Write 17, finished:17,18, label=nightly, queue=slow."
+                raise InvalidInput(f"{text!r} names no job", hint=hint)
         yield from parsed
 
 

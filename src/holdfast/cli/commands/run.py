@@ -15,13 +15,15 @@ from msgspec import Struct
 
 from holdfast.admin.actions.actions import Actions
 from holdfast.cli.command import command, with_options
+from holdfast.cli.commands.command_words import WordsCommand, argv_argument, command_words, shell_option
 from holdfast.cli.commands.log import log_path_of
 from holdfast.cli.commands.options import OPTIONS, QUEUE_OPTIONS, JobBuilder
-from holdfast.cli.commands.program import ProgramCommand, argv_argument, program_words, shell_option
 from holdfast.cli.jobs.wait import EXIT_CODES
 from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT
 from holdfast.cli.session import CliSession
+from holdfast.client.fleet.workers import WorkerArguments
 from holdfast.domain.access.roles import Via
+from holdfast.domain.fleet.queue import PRIVATE_PREFIX
 from holdfast.domain.jobs.job import EndReason, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, HoldfastError
@@ -47,7 +49,7 @@ class CommandRunAnswer(Struct, frozen=True):
     log: str
 
 
-@command("run", answers=CommandRunAnswer, changes=True, cls=ProgramCommand)
+@command("run", answers=CommandRunAnswer, changes=True, cls=WordsCommand)
 @argv_argument
 @shell_option
 @with_options(*(option for option in OPTIONS if option not in QUEUE_OPTIONS))
@@ -68,16 +70,16 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool | None, **opt
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
     session.store.stop_switch.check()
     options |= {"priority": 0, "delay": None, "dependencies": (), "hold": False, "pause_queue": False}
-    options["queue"] = f"run-{secrets.token_hex(8)}"  # a queue that no other worker serves
-    request = JobBuilder(session, options).build(program_words(argv, shell=shell))
+    options["queue"] = f"{PRIVATE_PREFIX}run-{secrets.token_hex(8)}"  # a queue that no other worker serves
+    request = JobBuilder(session, options).build(command_words(argv, shell=shell))
     app = session.app
     actions = Actions(app.store, actor=session.actor, via=Via.CLI)
     job_id = actions.jobs.enqueue_all("run", [request], note=request.label)[0].id
     stopped = threading.Event()
     echo = _echo(stopped) if session.output.format == "text" else None
-    queues = [request.queue]
-    intervals: dict[str, Any] = {"grace": "2s", "poll": "100ms", "heartbeat": "1s"}
-    worker = app.worker(queues=queues, slots=1, plans=False, echo=echo, stdin=_stdin(), commands=True, **intervals)
+    quick: WorkerArguments = {"grace": "2s", "poll": "100ms", "heartbeat": "1s"}
+    quick |= {"queues": [request.queue], "slots": 1, "plans": False, "echo": echo, "stdin": _stdin()}
+    worker = app.worker(commands=True, **quick)
     Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
     _wait_until_finished(session, job_id, worker, stopped)

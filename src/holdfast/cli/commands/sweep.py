@@ -11,8 +11,8 @@ import click
 
 from holdfast.cli.command import command, with_options
 from holdfast.cli.commands.add import AddAnswer, add_all
+from holdfast.cli.commands.command_words import WordsCommand, argv_argument, command_words
 from holdfast.cli.commands.options import OPTIONS, JobBuilder, short_label
-from holdfast.cli.commands.program import ProgramCommand, argv_argument, program_words
 from holdfast.cli.session import CliSession
 from holdfast.domain.commands.command import COMMAND, check_placeholders, grid, substitute, sweep_key, sweep_label
 from holdfast.domain.jobs.job import State
@@ -24,7 +24,7 @@ from holdfast.errors import InvalidInput
 KEYS_PER_QUERY = 500
 
 
-@command("sweep", answers=AddAnswer, changes=True, cls=ProgramCommand)
+@command("sweep", answers=AddAnswer, changes=True, cls=WordsCommand)
 @argv_argument
 @click.option("--param", "parameters", multiple=True, metavar="NAME=A,B,…", help="A parameter and its values.")
 @click.option("--csv", "file", metavar="FILE", help="A row of values for each job, below a row of names.")
@@ -42,7 +42,7 @@ def sweep(session: CliSession, *, argv: tuple[str, ...], workdir: str | None, ag
       holdfast sweep --param symbol=A,B --param year=2020,2021 --memory 2G -- python backtest.py {symbol} {year}
       holdfast sweep --csv runs.csv --workdir out -- ./simulate --seed {seed}
     """
-    argv = program_words(argv, shell=None)
+    argv = command_words(argv, shell=None)
     rows = list(_parameter_sets(options["parameters"], options["file"]))
     check_placeholders(argv, rows[0], all_used=workdir is None)
     label = options["label"] or Path(argv[0]).name

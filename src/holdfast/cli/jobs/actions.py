@@ -38,8 +38,8 @@ def action(name: str, text: str, *options: Callable[..., Any]) -> HoldfastComman
         _print_changed(session, changed)
 
     run.__doc__ = text
-    asks = JOB_ACTIONS[name].destructive or JOB_ACTIONS[name].asks
-    yes = [click.option("--yes", is_flag=True, help="Do not ask.")] if asks else []
+    confirms = JOB_ACTIONS[name].destructive or JOB_ACTIONS[name].confirms
+    yes = [click.option("--yes", is_flag=True, help="Do not ask.")] if confirms else []
     dry_run = click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing.")
     return command(name, answers=Changed, changes=True)(with_job_filter(with_options(*options, dry_run, *yes)(run)))
 
@@ -74,7 +74,8 @@ restart = action(
     "restart",
     """Run programs again that have failed or were cancelled: the same jobs, with a new attempt and a log of its own.
 
-    Done ones run again if you name them by id, with --state done, or with --done. One that was killed for its memory (oom) can be given more: holdfast restart 17 --memory 4G.
+    Done ones run again if you name them by id, with --state done, or with --done. One that was killed for its memory
+    (oom) can be given more: holdfast restart 17 --memory 4G.
     """,
     click.option("--memory", metavar="SIZE", help="With this memory cap from now on: 512M, 8G."),
     click.option("--done", is_flag=True, help="Also run done programs again."),

@@ -30,7 +30,8 @@ POLL_INTERVAL_S = 0.2
 def wait(session: CliSession, *, selector: Selector, timeout: str | None) -> int:
     """Wait until all jobs that match now have ended.
 
-    Of jobs with the same unique key only the newest counts, unless you name them by id. Exit 0 when all are done, 1 when all are dead, 12 when all were cancelled, 6 when they differ.
+    Of jobs with the same unique key only the newest counts, unless you name them by id. Exit 0 when all are done, 1
+    when all are dead, 12 when all were cancelled, 6 when they differ.
     """
     if selects_all(selector):
         raise InvalidInput("which jobs should be waited for?", hint="Give ids, or --label, --queue … or --filter.")

@@ -37,7 +37,14 @@ LOG = (
 #: Adds the options of a worker to a command; the configuration supplies the rest.
 worker_options = with_options(
     APP,
-    click.option("-q", "--queue", "queues", multiple=True, help="A queue to serve; repeatable. [those of the kinds]"),
+    click.option(
+        "-q",
+        "--queue",
+        "queues",
+        multiple=True,
+        help="A queue to serve, '*' for all; repeatable. [those of the kinds]",
+    ),
+    click.option("--kind", "kinds", multiple=True, help="Run only this kind; repeatable. [all of the application]"),
     click.option("--slots", type=click.IntRange(1, 10_000), help="Jobs at a time. [8]"),
     click.option("--grace", metavar="TIME", help="How long jobs may go on after a first signal. [30s]"),
     click.option("--run-commands", type=click.Choice(["on", "off"]), help="Run commands? [on, but off with --app]"),
@@ -71,6 +78,7 @@ def worker(session: CliSession, *, drain: bool, no_plans: bool, **flags: Any) ->
     Examples:
       holdfast worker --app shop.jobs:app
       holdfast worker --app shop.jobs:app -q mail -q default --slots 16
+      holdfast worker --app shop.jobs:app -q '*' --kind send_mail
       holdfast worker --app shop.jobs:app --drain
     """
     settings = start_log(session, flags)
@@ -106,6 +114,7 @@ def start_log(session: CliSession, flags: dict[str, Any]) -> dict[str, Any]:
 def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], **options: Any) -> Worker:
     return app.worker(
         queues=settings["queues"] or None,
+        kinds=settings["kinds"] or None,
         slots=settings["slots"],
         grace=settings["grace"],
         **options,

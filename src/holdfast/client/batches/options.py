@@ -8,11 +8,10 @@ from typing import Any, TypedDict
 
 from msgspec import Struct
 
-from holdfast.client.jobs.registry import retry_curve
 from holdfast.domain.batches.batch import DEFAULT_SHARDS, FailureLimits
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.jobs.retry_curve import Curve
+from holdfast.domain.jobs.retry_curve import Curve, retry_curve
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.output.printer import Format, Output, SilentOutput

@@ -7,12 +7,12 @@ from typing import TypedDict
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.admission import host_limit
-from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind import Kind, suggest_kind
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.domain.schedules.definition import PING
-from holdfast.errors import InvalidInput
-from holdfast.settings import load_settings, log_folder, program_url
+from holdfast.errors import InvalidInput, UnknownKind
+from holdfast.settings import command_url, load_settings, log_folder
 from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.executors.children import ChildOptions
 from holdfast.worker.options import AutoscalerOptions, WorkerOptions
@@ -23,6 +23,7 @@ class WorkerArguments(TypedDict, total=False):
     """The options of :meth:`holdfast.Holdfast.worker`, which explains them."""
 
     queues: Sequence[str] | None
+    kinds: Sequence[str] | None
     slots: int
     drain: bool
     grace: Duration
@@ -38,11 +39,12 @@ class WorkerArguments(TypedDict, total=False):
 
 
 def worker_options(
-    kinds: Mapping[str, Kind],
+    own_kinds: Mapping[str, Kind],
     *,
     version: str | None,
     url: str,
     queues: Sequence[str] | None = None,
+    kinds: Sequence[str] | None = None,  # noqa: ARG001 - see chosen_kinds
     slots: int = 8,
     drain: bool = False,
     grace: Duration = 30,
@@ -56,10 +58,10 @@ def worker_options(
     memory_profiles: Mapping[str, str] | None = None,
     host_limits: Mapping[str, str] | None = None,
 ) -> WorkerOptions:
-    """Convert the options of a worker; the default for *queues* is the queues of its kinds."""
+    """Convert the options of a worker; the default for *queues* is the queues of its own kinds."""
     if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
         raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
-    served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
+    served = queues or sorted({kind.options.queue for kind in own_kinds.values()}) or ["default"]
     return WorkerOptions(
         queues=tuple(checked_name(name, label="the queue") for name in served),
         slots=slots,
@@ -71,7 +73,7 @@ def worker_options(
         children=ChildOptions(child_jobs, as_bytes(child_memory)),
         plans=plans,
         logs=log_folder(url),
-        url=program_url(url),
+        url=command_url(url),
         echo=echo,
         stdin=stdin,
         autoscaler=_autoscaler_options(memory_profiles, host_limits),
@@ -85,6 +87,19 @@ def _autoscaler_options(profiles: Mapping[str, str] | None, limits: Mapping[str,
         host_limit(limit, 1)
     memory = {label: as_bytes(size) for label, size in sizes.items()}
     return AutoscalerOptions(memory_profiles=memory, host_limits=dict(host_limits))
+
+
+def chosen_kinds(kinds: Mapping[str, Kind], names: Sequence[str] | None) -> dict[str, Kind]:
+    """The kinds that a worker is restricted to, each under all its names; None or nothing: all of them."""
+    if not names:
+        return dict(kinds)
+    if isinstance(names, str):
+        raise InvalidInput("kinds is a list of names", hint=f"Write kinds=[{names!r}].")
+    for name in names:
+        if name not in kinds:
+            raise UnknownKind(f"this app has no kind {name!r}", hint=suggest_kind(name, list(kinds)), kind=name)
+    chosen = {kinds[name].name for name in names}
+    return {name: kind for name, kind in kinds.items() if kind.name in chosen}
 
 
 def built_in_kinds(*, commands: bool) -> dict[str, Kind]:

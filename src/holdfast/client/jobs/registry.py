@@ -6,19 +6,25 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import Kind, suggest_kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind
 from holdfast.domain.jobs.new_job import KeyScope
-from holdfast.domain.jobs.retry_curve import DEFAULT_CURVE, Curve, steps
+from holdfast.domain.jobs.retry_curve import Curve, retry_curve
 from holdfast.domain.jobs.upgrade import Upgrade
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidKind, UnknownKind
 from holdfast.settings import default_url
 from holdfast.store import Store, open_store
+
+
+class KindFollower(Protocol):
+    """A worker, as the registry sees it."""
+
+    def serve(self, kind: Kind, /) -> None: ...
 
 
 class KindRegistry:
@@ -39,6 +45,8 @@ class KindRegistry:
         self.lock = threading.RLock()
         self._unpublished: set[str] = set()
         self._store: Store | None = None
+        #: Workers that run kinds which are registered later.
+        self.followers: weakref.WeakSet[KindFollower] = weakref.WeakSet()
         _REGISTRIES.add(self)
 
     @property
@@ -106,6 +114,11 @@ class KindRegistry:
             self.kinds[kind.name] = kind
             self.by_any_name |= dict.fromkeys(kind.names, kind)
             self._unpublished.add(kind.name)
+            followers = list(self.followers)
+        if followers:
+            self.store()  # publishes it
+        for follower in followers:
+            follower.serve(kind)
         return kind
 
     def _refuse_taken(self, kind: Kind) -> None:
@@ -146,15 +159,6 @@ def _unlock_registries() -> None:
 
 
 os.register_at_fork(after_in_child=_unlock_registries)
-
-
-def retry_curve(retry: Curve | Sequence[Duration] | None, default: Curve = DEFAULT_CURVE) -> Curve:
-    """The delays between attempts; the last delay of a list repeats."""
-    if retry is None:
-        return default
-    if isinstance(retry, str):
-        raise InvalidKind("retry is a list of delays", hint=f"Write retry=[{retry!r}].")
-    return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
 
 
 class JobArguments(TypedDict, total=False):

@@ -47,12 +47,12 @@ def check_line(line: str) -> None:
     def unquoted(match: re.Match[str]) -> str:
         return "$x" if match["expanded"] and _EXPANSION.search(match["expanded"]) else "_"
 
-    if found := _UNQUOTED.search(_QUOTED.sub(unquoted, line)):
-        syntax = "$" if found[0].startswith("$") else found[0]
+    if match := _UNQUOTED.search(_QUOTED.sub(unquoted, line)):
+        syntax = "$" if match[0].startswith("$") else match[0]
         raise _refusal(syntax, "single quotes around it if the program takes it as it is")
 
 
-def check_program(word: str) -> None:
+def check_executable(word: str) -> None:
     """Refuse a first word that is no program, but a value or a variable that belongs before it."""
     if assigned := _ASSIGNMENT.match(word):
         hint = f"Write --env {assigned[1]}=…, or add --shell. An option takes several values with commas: --after 2,3."

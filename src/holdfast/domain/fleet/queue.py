@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import timedelta
 
 from msgspec import Struct
@@ -35,6 +36,17 @@ def parse_bounds(text: str) -> Bounds | None:
     if not 1 <= bounds.least <= bounds.most <= MAX_SLOTS:
         raise InvalidInput(f"{text!r} is no range of slots", hint="Write it like 1-8, or off.")
     return bounds
+
+
+#: Stands for every queue where a worker names its queues.
+ALL_QUEUES = "*"
+#: Queues with this prefix belong to one process: no other worker serves them.
+PRIVATE_PREFIX = "holdfast."
+
+
+def serves_queue(queues: Collection[str], queue: str) -> bool:
+    """Whether a worker that names these *queues* serves this one."""
+    return queue in queues or (ALL_QUEUES in queues and not queue.startswith(PRIVATE_PREFIX))
 
 
 class Queue(Struct, frozen=True):

@@ -138,6 +138,8 @@ class Job(Struct, frozen=True):
     refusals: str | None = None
     #: The progress when the present run began.
     progress_base: int | None = None
+    #: The longest run in seconds; 0: no limit; None: that of the kind.
+    timeout: float | None = None
 
     @property
     def unreadable(self) -> bool:
@@ -178,6 +180,8 @@ class Lease(Struct, frozen=True):
     due_at: datetime
     checkpoint: str | None
     kind_version: int = 1
+    #: The longest run in seconds; 0: no limit; None: that of the kind.
+    timeout: float | None = None
 
     @property
     def starts_recorded(self) -> bool:

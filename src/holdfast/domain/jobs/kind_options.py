@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
+from holdfast.domain.jobs.enqueue_options import EnqueueOptions, complete
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.json_values import payload_json
-from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique, key_json
+from holdfast.domain.jobs.new_job import Actor, KeyScope, NewJob, key_json
 from holdfast.domain.jobs.payload_schema import find_mismatch
 from holdfast.domain.jobs.retry_curve import DEFAULT_CURVE, Curve
 from holdfast.domain.names import checked_name
@@ -134,29 +135,19 @@ def load_options(text: str, *, version: int = 1) -> KindOptions:
 def new_job_of(
     kind: PublishedKind,
     payload: Mapping[str, Any],
+    options: EnqueueOptions | None = None,
     *,
-    queue: str | None = None,
-    priority: int | None = None,
-    key: str | None = None,
     kind_version: int | None = None,
-    **others: Any,
+    actor: str = Actor.CLIENT,
+    **named: Any,
 ) -> NewJob:
-    """A new job of the kind; None means the default of the kind. *kind_version* is that of the payload."""
+    """A new job of a published kind. *kind_version* is that of the payload; *named* options do without a struct."""
+    options = EnqueueOptions(**named) if options is None else options
     known = load_options(kind.options, version=kind.version)
-    own = _key(payload, known.unique) if key is None else key
-    scope = known.unique_scope if known.unique else KeyScope.LIVE
-    return NewJob(
-        kind=kind.name,
-        kind_version=kind.version if kind_version is None else kind_version,
-        payload=payload_json(payload, label=f"the payload of {kind.name!r}").decode(),
-        queue=known.queue if queue is None else queue,
-        priority=known.priority if priority is None else priority,
-        unique=None if own is None else Unique(own, scope, known.unique_period),
-        max_attempts=known.max_attempts,
-        max_crashes=known.max_crashes,
-        on_lost=known.on_lost,
-        retry=known.retry.dumps(),
-        **others,
+    own_key = None if options.key is not None else _key(payload, known.unique)
+    encoded = payload_json(payload, label=f"the payload of {kind.name!r}").decode()
+    return complete(
+        options, known, own_key=own_key, kind=kind.name, kind_version=kind_version, payload=encoded, actor=actor
     )
 
 

@@ -139,6 +139,10 @@ class Actor(StrEnum):
     SCHEDULER = "holdfast:scheduler"
 
 
+#: The fields of a request that are columns of its row as they are, and that a replacement does not change.
+KEPT_COLUMNS = ("max_attempts", "max_crashes", "on_lost", "retry", "timeout")
+
+
 class NewJob(Struct, frozen=True, kw_only=True):
     """A job to be enqueued. *delay* counts from now, *run_at* is absolute; both at once is an error."""
 
@@ -160,6 +164,8 @@ class NewJob(Struct, frozen=True, kw_only=True):
     max_crashes: int | None = 3
     on_lost: OnLost = OnLost.RETRY
     retry: str | None = None
+    #: The longest run in seconds; 0: no limit; None: that of the kind, whenever it runs.
+    timeout: float | None = None
     parent_id: JobId | None = None
     actor: str = Actor.CLIENT
     #: The W3C trace context of the caller.

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from holdfast.domain.quantities import MAX_DURATION
+from holdfast.domain.quantities import MAX_DURATION, Duration, as_duration
 from holdfast.errors import InvalidInput
 
 
@@ -48,6 +48,15 @@ def steps(delays: Sequence[timedelta]) -> Curve:
     if not delays:
         raise InvalidInput("a list of retry delays needs at least one entry")
     return Curve(jitter=0.0, steps=tuple(delay.total_seconds() for delay in delays))
+
+
+def retry_curve(retry: Curve | Sequence[Duration] | None, default: Curve = DEFAULT_CURVE) -> Curve:
+    """A curve as people write it: itself, or a list of delays whose last one repeats."""
+    if retry is None:
+        return default
+    if isinstance(retry, str):
+        raise InvalidInput("retry is a list of delays", hint=f"Write retry=[{retry!r}].")
+    return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
 
 
 def delay_after(curve: Curve, attempt: int, *, chance: float) -> timedelta:

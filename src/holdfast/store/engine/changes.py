@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from enum import StrEnum
 
+from holdfast.domain.fleet.queue import ALL_QUEUES
+
 #: The longest text of a notification in bytes; PostgreSQL allows 8,000.
 MAX_TEXT_BYTES = 2000
 _IN_QUEUE = "jobs:"
@@ -37,7 +39,9 @@ def jobs_in(queues: Iterable[str]) -> Changes:
 
 
 def may_be_ready(changes: Changes, queues: Collection[str]) -> bool:
-    """Whether a worker of these *queues* may find a job to claim."""
+    """Whether a worker of these *queues* may find a job to claim; ``*`` is every queue."""
+    if ALL_QUEUES in queues:
+        return any(change.startswith((Change.JOBS, Change.QUEUES)) for change in changes)
     return bool(changes & {Change.JOBS, Change.QUEUES}) or not changes.isdisjoint(jobs_in(queues))
 
 

@@ -59,7 +59,8 @@ class AutoscalerStore(Noun):
     ) -> Operation[Lease | None]:
         """Take the lease on one ready job; None if the job is no longer available.
 
-        A queue that is paused (except for jobs of the highest priority), or whose limit is reached, yields nothing: its limits are as exact as in a claim.
+        A queue whose limit is reached yields nothing, and one that is paused only jobs of the highest priority. The
+        limits are as exact as in a claim.
         """
         yield query("lock_limited_queues", queues=[queue])
         usages: list[Usage] = yield query("get_queue_usage", Usage, name=queue, worker=worker)

@@ -209,6 +209,10 @@ class Workers(Noun):
         ((count,),) = self._fetch("count_workers", queue=queue, kind=kind, silence=WORKER_SILENCE)
         return int(count)
 
+    def update_kinds(self, worker: WorkerId, *, kinds: list[str], build: str) -> None:
+        """Change the kinds that a registered worker serves. *build* names its code with them."""
+        self._backend.run(query("update_worker_kinds", id=worker, kinds=kinds, build=build), repeatable=True)
+
     def heartbeat(self, worker: WorkerId) -> WorkerHeartbeat | None:
         """Record that a worker is alive, and return the request to it; None if it is not registered."""
         rows = self._backend.run(query("record_heartbeat", id=worker), repeatable=True, timeout=Timeouts.brief)

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, Lease, State
-from holdfast.domain.jobs.new_job import Actor, Enqueued, KeyScope, NewJob, OnConflict, due_at
+from holdfast.domain.jobs.new_job import KEPT_COLUMNS, Actor, Enqueued, KeyScope, NewJob, OnConflict, due_at
 from holdfast.domain.names import checked_actor, checked_key, checked_name
 from holdfast.domain.quantities import checked_delay, checked_number, checked_timestamp
 from holdfast.errors import InvalidInput, LeaseLost
@@ -22,7 +22,7 @@ from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
 
 #: The values of a request that a replacement does not change.
-_INSERTED = ("kind", "queue", "hold", "parent_id", "actor", "max_attempts", "max_crashes", "on_lost", "retry")
+_INSERTED = ("kind", "queue", "hold", "parent_id", "actor", *KEPT_COLUMNS)
 #: Attempts to find ids that are free, after a restore or a failover.
 ID_TRIES = 5
 SYSTEM = frozenset(str(actor) for actor in Actor)
@@ -200,7 +200,7 @@ def _job_columns(requests: list[NewJob], ids: list[JobId], now: datetime, holder
     return {
         "id": ids,
         **columns_of(requests, "kind", "kind_version", "payload", "label", "tags", "actor"),
-        **columns_of(requests, "max_attempts", "max_crashes", "on_lost", "retry"),
+        **columns_of(requests, *KEPT_COLUMNS),
         "key": [request.unique.key if request.unique else None for request in requests],
         "parent_id": [holder.job_id if holder else request.parent_id for request in requests],
         "created_at": [now] * len(requests),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.fleet.queue import WORKER_SILENCE
+from holdfast.domain.fleet.queue import WORKER_SILENCE, serves_queue
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Actor
@@ -26,7 +26,7 @@ class LiveBuild(Struct, frozen=True):
 
     def serves(self, queue: str, kind: str) -> bool:
         """Whether the worker claims jobs of this kind from this queue."""
-        return queue in msgspec.json.decode(self.queues) and kind in msgspec.json.decode(self.kinds)
+        return serves_queue(msgspec.json.decode(self.queues), queue) and kind in msgspec.json.decode(self.kinds)
 
 
 class RefusedLane(Struct, frozen=True):

@@ -24,5 +24,6 @@ WITH claimed AS (
 )
 SELECT id AS job_id, token, kind, queue, holdfast.payload_of(id) AS payload,
     attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
-    holdfast.checkpoint_of(id) AS checkpoint, kind_version
+    holdfast.checkpoint_of(id) AS checkpoint, kind_version,
+    (SELECT timeout FROM holdfast.job WHERE job.id = claimed.id) AS timeout
 FROM claimed

@@ -22,9 +22,9 @@ SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND (SELECT holdfast
 WITH clock AS (SELECT holdfast.now() AS now),
 inserted AS (
     INSERT INTO holdfast.job (id, kind, kind_version, payload, label, tags, parent_id, actor, created_at,
-        max_attempts, max_crashes, on_lost, retry, nonce)
+        max_attempts, max_crashes, on_lost, retry, timeout, nonce)
     SELECT :id, :kind, :kind_version, :payload::json, :label, :tags::json, :parent_id, :actor, clock.now,
-        :max_attempts, :max_crashes, :on_lost, :retry::json, :nonce
+        :max_attempts, :max_crashes, :on_lost, :retry::json, :timeout, :nonce
     FROM clock
     ON CONFLICT (id) DO NOTHING
     RETURNING id

@@ -76,11 +76,13 @@ locked AS (                 -- other claims skip these rows, and find the next o
 SELECT id AS job_id, token, kind, queue,
     -- A claim that began before a payload changed must not return the old one: payload_of reads it afresh. Only jobs
     -- whose token has risen before can be affected.
-    CASE WHEN token > 1 THEN holdfast.payload_of(id)
-        ELSE (SELECT payload::text FROM holdfast.job WHERE job.id = claimed.id) END AS payload,
+    CASE WHEN token > 1 THEN holdfast.payload_of(id) ELSE request.payload END AS payload,
     attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
-    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint, kind_version
-FROM claimed
+    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint, kind_version, request.timeout
+-- planner: LATERAL with LIMIT 1 forces a primary-key lookup, as in live_with_job.
+FROM claimed CROSS JOIN LATERAL (
+    SELECT CASE WHEN claimed.token = 1 THEN payload::text END AS payload, timeout
+    FROM holdfast.job WHERE job.id = claimed.id LIMIT 1) AS request
 
 -- name: claim
 -- Claim the best ready jobs, in one order over all lanes. A lane is a queue and a kind that the worker serves, and a

@@ -1,6 +1,6 @@
 -- fragment: serves_lane
--- Whether a worker serves :kind on :queue.
-:queue = ANY(queues) AND :kind = ANY(kinds)
+-- Whether a worker serves :kind on :queue. * is every queue but those of single processes.
+(:queue = ANY(queues) OR ('*' = ANY(queues) AND left(:queue, 9) <> 'holdfast.')) AND :kind = ANY(kinds)
 
 -- fragment: queues_and_kinds
 -- As JSON.

@@ -30,7 +30,7 @@ WITH page AS (
 SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, parent_id, actor, created_at, attempts,
     max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, losses, requested,
     worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason, error, result, progress_done,
-    progress_total, progress_message, checkpoint, kind_version, reader, refusals, progress_base
+    progress_total, progress_message, checkpoint, kind_version, reader, refusals, progress_base, timeout
 FROM page ORDER BY id DESC
 
 -- name: list_jobs_brief
@@ -43,7 +43,7 @@ SELECT id, kind, queue, state, priority, due_at, label, tags, key,
     created_at, attempts, max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token,
     losses, requested, worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason,
     CASE WHEN length(payload) <= 16384 THEN substr(error, 1, 300) END AS error, NULL AS result,
-    progress_done, progress_total, progress_message, NULL AS checkpoint, kind_version, reader, refusals, progress_base
+    progress_done, progress_total, progress_message, NULL AS checkpoint, kind_version, reader, refusals, progress_base, timeout
 FROM page ORDER BY id DESC
 
 -- name: list_job_ids

@@ -6,6 +6,10 @@ INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, build, slots
 VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], :build, :slots, (SELECT holdfast.now()),
     (SELECT holdfast.now()))
 
+-- name: update_worker_kinds
+-- Change the kinds that a worker serves, and with them its build.
+UPDATE holdfast.worker SET kinds = :kinds::text[], build = :build WHERE id = :id
+
 -- name: record_heartbeat
 -- Record a heartbeat and return a request of an operator.
 UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETURNING requested

@@ -18,9 +18,9 @@ SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
 INSERT INTO holdfast_job (id, kind, kind_version, payload, label, tags, parent_id, actor, created_at,
-    max_attempts, max_crashes, on_lost, retry, nonce)
+    max_attempts, max_crashes, on_lost, retry, timeout, nonce)
 VALUES (:id, :kind, :kind_version, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes,
-    :on_lost, :retry, :nonce);
+    :on_lost, :retry, :timeout, :nonce);
 INSERT INTO holdfast_live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
 SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE 'ready' END,
     :queue, :kind, :kind_version, :priority, due.at, :no_prefetch

@@ -19,6 +19,10 @@ true
 id AS job_id, token, kind, queue,
     (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload
 
+-- fragment: job_timeout
+-- The last column of a lease.
+(SELECT timeout FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS timeout
+
 -- fragment: leases_with_live
 -- The live rows of :leases, a JSON object {"17": {"token": 3, ...}}.
 -- planner: CROSS JOIN keeps this order, so that each lease is one primary-key lookup.
@@ -66,7 +70,7 @@ WHERE id IN (
         OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE slot_only AND place > :free)))
 RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress
-        WHERE job_id = holdfast_live.id) END AS checkpoint, kind_version
+        WHERE job_id = holdfast_live.id) END AS checkpoint, kind_version, {job_timeout}
 
 -- name: claim
 -- Claim the best ready jobs, in one order over all lanes. A lane is a queue and a kind that the worker serves, and a

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
 from holdfast.admin.actions.actions import Changed, EnqueuedJob
 from holdfast.admin.actions.jobs import job_action
@@ -13,10 +12,10 @@ from holdfast.admin.views.jobs import JobView, LogPart, find_log, job_detail, li
 from holdfast.admin.views.overview import DashboardView, dashboard_view, error_clusters
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.error_clusters import Cluster
 from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.new_job import OnConflict
 from holdfast.domain.jobs.selector import Selector, parse_filter
 from holdfast.domain.jobs.why import WhyReason
 from holdfast.errors import InvalidInput, NotFound
@@ -85,20 +84,11 @@ class LogSearch(Struct, frozen=True):
     complete: bool = True
 
 
-class EnqueueBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job to be made. *after*: jobs that must be done before; *dry_run*: only check it."""
+class EnqueueBody(EnqueueOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job to be made, with the options of an enqueue. *dry_run*: only check it."""
 
     kind: Name
-    payload: dict[str, Any] = {}
-    queue: Name | None = None
-    priority: Priority | None = None
-    delay: Name | None = None
-    run_at: datetime | None = None
-    label: Name | None = None
-    key: Name | None = None
-    on_conflict: OnConflict = OnConflict.SKIP
-    after: Annotated[list[Number], Meta(max_length=1000)] = []
-    hold: bool = False
+    payload: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies the default
     dry_run: bool = False
 
 
@@ -187,7 +177,8 @@ def enqueue_job(request: Request, body: EnqueueBody) -> EnqueuedJob:
     """Enqueue a job; programs need the role admin."""
     if body.kind == COMMAND:
         request.require(Role.ADMIN, "to add programs")
-    return request.actions.jobs.enqueue(**structs.asdict(body))
+    options = {name: getattr(body, name) for name in EnqueueOptions.__struct_fields__}
+    return request.actions.jobs.enqueue(body.kind, body.payload, dry_run=body.dry_run, **options)
 
 
 @post("/jobs/action")

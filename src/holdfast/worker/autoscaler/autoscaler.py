@@ -57,9 +57,8 @@ class Autoscaler:
         store, options = setup.store, setup.options.autoscaler
         self.wake = threading.Event()
         self._store = store
-        self._worker, self._build = setup.worker, setup.build
-        self._kind = setup.kinds[COMMAND]
-        self._served = setup.options.queues
+        self._worker, self._served = setup.worker, setup.served
+        self._kind = setup.served.kinds[COMMAND]
         self._slots = setup.options.slots
         self._memory_profiles = options.memory_profiles
         self._changed = changed
@@ -91,7 +90,7 @@ class Autoscaler:
         return None
 
     def _admit(self, queue: ScaledQueue) -> Run | None:
-        line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window, build=self._build)
+        line = self._line(queue)
         if queue.paused:
             line = [command for command in line if command.priority == HIGHEST_PRIORITY]
         running = self._all_running()
@@ -108,6 +107,10 @@ class Autoscaler:
         command = AdmittedCommand(run, queue.queue, choice.expected, evictable=on_lost is OnLost.RETRY)
         self._commands[lease.job_id] = command
         return run
+
+    def _line(self, queue: ScaledQueue) -> list[ReadyCommand]:
+        build = self._served.build
+        return self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window, build=build)
 
     def _candidates(self, line: Sequence[ReadyCommand]) -> list[Candidate]:
         """The commands in line with their expected memory."""
@@ -157,8 +160,8 @@ class Autoscaler:
         self._refreshed_at = clock.now()
         settings = {queue.name: queue for queue in self._store.queues.list() if queue.bounds is not None}
         queues = {}
-        for name in self._served:
-            if (setting := settings.get(name)) is not None and setting.bounds is not None:
+        for name, setting in settings.items():
+            if self._served.serves(name) and setting.bounds is not None:
                 queue = self.queues.get(name) or ScaledQueue(name, setting.bounds.least, self._decisions)
                 queue.paused = setting.paused
                 queue.bounds = Bounds(min(setting.bounds.least, self._slots), min(setting.bounds.most, self._slots))
@@ -231,7 +234,7 @@ class Autoscaler:
             self._changed()
 
     def _next_fits(self, queue: ScaledQueue) -> bool:
-        line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window, build=self._build)
+        line = self._line(queue)
         candidates, running = self._candidates(line), self._all_running()
         return choose(candidates, running, self._host.room(running), waited={}).chosen is not None
 

@@ -57,10 +57,10 @@ class ShardTurns:
         free = self._setup.options.slots - sum(not run.finished for run in runs) + leaving
         waiting = self._setup.store.batches.waiting_jobs(
             self._setup.worker,
-            queues=self._setup.options.queues,
-            kinds=list(self._setup.kinds),
+            queues=self._setup.served.queues,
+            kinds=list(self._setup.served.kinds),
             shards=queues,
-            build=self._setup.build,
+            build=self._setup.served.build,
             unfinished=[run.lease.job_id for run in runs if run.lost and not run.finished],
             limit=len(shards) + max(0, free),
         )

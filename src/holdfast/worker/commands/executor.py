@@ -130,7 +130,8 @@ class CommandExecutor(SlotExecutor):
         if command.about is not None:
             argv = substitute(command.argv, self._callback_values(JobId(command.about)))
             command = structs.replace(command, argv=argv)
-        run.timeout = None if command.timeout is None else command.timeout.total_seconds()
+        if command.timeout is not None:
+            run.timeout = command.timeout.total_seconds()
         path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
         output = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo)
         try:

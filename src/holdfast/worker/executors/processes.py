@@ -40,7 +40,7 @@ class ProcessExecutor(SlotExecutor):
 
     def __init__(self, setup: WorkerSetup, *, lifecycle: RunLifecycle) -> None:
         self._supervisor = children.SupervisorClient()
-        for_child = child_setup(setup.kinds, worker=setup.worker)
+        for_child = child_setup(setup.served.kinds, worker=setup.worker)
 
         def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
             child = ProcessSlot(self._supervisor, for_child, setup.options.children, reporter=lifecycle.reporter)

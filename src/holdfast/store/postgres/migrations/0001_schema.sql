@@ -124,6 +124,7 @@ CREATE TABLE holdfast.job (
     max_crashes integer,
     on_lost text NOT NULL CHECK (on_lost IN ('retry', 'dead', 'hold')),
     retry json,
+    timeout double precision CHECK (timeout >= 0),  -- of one run, in seconds; 0: no limit; NULL: that of the kind
     after_when text CHECK (after_when IN ('done', 'finished', 'failed')),
     after_failed text CHECK (after_failed IN ('cancel', 'hold')),
     nonce bigint                               -- of the call that enqueued it: a call sent again has the same one
@@ -333,7 +334,7 @@ CREATE VIEW holdfast.live_view AS
         progress.done AS progress_done, progress.total AS progress_total, progress.message AS progress_message,
         progress.checkpoint::text, live.kind_version, live.reader, live.refusals::text,
         CASE WHEN progress.token = live.token THEN progress.base ELSE progress.done END AS progress_base,
-        false AS is_finished
+        job.timeout, false AS is_finished
     FROM holdfast.live LEFT JOIN holdfast.job ON job.id = live.id
     LEFT JOIN holdfast.progress ON progress.job_id = live.id;
 CREATE VIEW holdfast.finished_view AS
@@ -344,7 +345,8 @@ CREATE VIEW holdfast.finished_view AS
         NULL::timestamptz AS claimed_at, finished.started_at, NULL::timestamptz AS lease_expires_at, NULL::text AS note,
         finished.finished_at, finished.reason, finished.error, finished.result::text, progress.done AS progress_done,
         progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint::text,
-        job.kind_version, '' AS reader, NULL::text AS refusals, progress.base AS progress_base, true AS is_finished
+        job.kind_version, '' AS reader, NULL::text AS refusals, progress.base AS progress_base,
+        job.timeout, true AS is_finished
     FROM holdfast.finished LEFT JOIN holdfast.job ON job.id = finished.id
     LEFT JOIN holdfast.progress ON progress.job_id = finished.id;
 
@@ -486,7 +488,10 @@ CREATE FUNCTION holdfast.enqueue(
     delay interval DEFAULT NULL,
     run_at timestamptz DEFAULT NULL,
     key text DEFAULT NULL,
-    label text DEFAULT NULL
+    label text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,  -- 0: no limit
+    timeout interval DEFAULT NULL,      -- of one run; 0: no limit
+    retry interval[] DEFAULT NULL       -- delays between attempts; the last one repeats
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -507,6 +512,9 @@ BEGIN
     PERFORM holdfast.check_name(queue, 'queue');
     PERFORM holdfast.check_name(label, 'label');
     PERFORM holdfast.check_payload(payload);
+    IF max_attempts < 0 OR timeout < '0' OR '0' > ANY (retry) OR cardinality(retry) = 0 THEN
+        RAISE EXCEPTION 'E_INVALID: max_attempts, timeout and the delays of retry are not negative, and retry has one';
+    END IF;
     IF unique_key IS NULL AND json_array_length(options->'unique') > 0 THEN
         unique_key := holdfast.unique_key(enqueue.kind, options->'unique', payload::jsonb);
     END IF;
@@ -545,10 +553,14 @@ BEGIN
     END IF;
 
     INSERT INTO holdfast.job (id, kind, kind_version, payload, label, key, actor, created_at, max_attempts, max_crashes,
-        on_lost, retry)
+        on_lost, retry, timeout)
     VALUES (new_id, enqueue.kind, version, payload, label, unique_key, 'holdfast:sql', timestamp,
-        (options->>'max_attempts')::integer, (options->>'max_crashes')::integer, options->>'on_lost',
-        CASE WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END);
+        CASE WHEN max_attempts IS NULL THEN (options->>'max_attempts')::integer ELSE nullif(max_attempts, 0) END,
+        (options->>'max_crashes')::integer, options->>'on_lost',
+        CASE WHEN retry IS NOT NULL THEN json_build_object('jitter', 0, 'steps', (
+                SELECT json_agg(extract(epoch FROM delays.each)) FROM unnest(retry) AS delays (each)))
+            WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END,
+        extract(epoch FROM timeout));
     INSERT INTO holdfast.live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
     VALUES (new_id, CASE WHEN due > timestamp THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
         enqueue.kind, version, coalesce(priority, (options->>'priority')::integer), due,

@@ -110,6 +110,7 @@ CREATE TABLE holdfast_job (
     max_crashes INTEGER,
     on_lost TEXT NOT NULL CHECK (on_lost = 'retry' OR on_lost = 'dead' OR on_lost = 'hold'),
     retry TEXT,
+    timeout REAL CHECK (timeout >= 0),         -- of one run, in seconds; 0: no limit; NULL: that of the kind
     after_when TEXT CHECK (after_when = 'done' OR after_when = 'finished' OR after_when = 'failed'),
     after_failed TEXT CHECK (after_failed = 'cancel' OR after_failed = 'hold'),
     nonce INTEGER                              -- of the call that enqueued it: a call sent again has the same one
@@ -276,7 +277,7 @@ CREATE VIEW holdfast_live_view AS
         progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint,
         live.kind_version, live.reader, live.refusals,
         CASE WHEN progress.token = live.token THEN progress.base ELSE progress.done END AS progress_base,
-        0 AS is_finished
+        job.timeout, 0 AS is_finished
     FROM holdfast_live AS live LEFT JOIN holdfast_job AS job ON job.id = live.id
     LEFT JOIN holdfast_progress AS progress ON progress.job_id = live.id;
 CREATE VIEW holdfast_finished_view AS
@@ -287,7 +288,7 @@ CREATE VIEW holdfast_finished_view AS
         NULL AS lease_expires_at, NULL AS note, finished.finished_at, finished.reason, finished.error,
         finished.result, progress.done AS progress_done, progress.total AS progress_total,
         progress.message AS progress_message, progress.checkpoint, job.kind_version, '' AS reader, NULL AS refusals,
-        progress.base AS progress_base, 1 AS is_finished
+        progress.base AS progress_base, job.timeout, 1 AS is_finished
     FROM holdfast_finished AS finished LEFT JOIN holdfast_job AS job ON job.id = finished.id
     LEFT JOIN holdfast_progress AS progress ON progress.job_id = finished.id;
 

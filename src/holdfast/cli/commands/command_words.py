@@ -1,4 +1,4 @@
-"""The program at the end of a command line: where its words begin, and mistakes in front of them."""
+"""The words of a command at the end of a line: where they begin, and mistakes in front of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cli.command import HoldfastCommand
-from holdfast.domain.commands.shell_syntax import check_operators, check_program, shell_words
+from holdfast.domain.commands.shell_syntax import check_executable, check_operators, shell_words
 from holdfast.errors import InvalidInput
 
 argv_argument = click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[--] PROGRAM [WORD]...")
@@ -20,7 +20,7 @@ shell_option = click.option(
 )
 
 
-class ProgramCommand(HoldfastCommand):
+class WordsCommand(HoldfastCommand):
     """A command that ends with a program. Its own options end there: all later words belong to the program."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -40,7 +40,7 @@ class ProgramCommand(HoldfastCommand):
         return rest
 
 
-def program_words(argv: Sequence[str], *, shell: bool | None) -> tuple[str, ...]:
+def command_words(argv: Sequence[str], *, shell: bool | None) -> tuple[str, ...]:
     """The words of a program; *shell*: run them in a shell, take them as they are, or (None) refuse shell syntax."""
     if shell:
         return shell_words(" ".join(argv))
@@ -52,7 +52,7 @@ def program_words(argv: Sequence[str], *, shell: bool | None) -> tuple[str, ...]
 
 def check_first_word(argv: Sequence[str]) -> None:
     """Refuse a first word that cannot be a program, such as a whole command line in quotes."""
-    check_program(argv[0])
+    check_executable(argv[0])
     if len(argv) == 1 and len(argv[0].split()) > 1 and not Path(argv[0]).exists():
         hint = "Add --shell, or write the words without quotes around all of them."
         raise InvalidInput(f"{argv[0]!r:.80} is a whole line, not a program", hint=hint)
