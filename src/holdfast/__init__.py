@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.store.schedules.fired_plans import FiredPlan
     from holdfast.store.schedules.plans import SkippedPlans
     from holdfast.testing import Clock, FakeContext
-    from holdfast.worker.batches.unit import Unit
+    from holdfast.worker.batches.unit import Unit, UnitResult
     from holdfast.worker.commands.run import Completed
     from holdfast.worker.worker import Worker
 
@@ -52,7 +52,7 @@ __all__ = [
     "FakeContext", "Fatal", "FiredPlan", "Handler", "Holdfast", "HoldfastError", "Inbox", "InboxResult", "Job",
     "JobControl", "JobId", "JobQueries", "JobRef", "Kind", "NewJob", "Overlap", "Page", "Plan", "Queue", "Queues",
     "Release", "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector", "Settlement", "Skip", "SkippedPlans",
-    "Snooze", "State", "Store", "Summary", "Unit", "UnitFunction", "UnitOutcome", "WhyReason", "Worker",
+    "Snooze", "State", "Store", "Summary", "Unit", "UnitFunction", "UnitOutcome", "UnitResult", "WhyReason", "Worker",
 ]  # fmt: skip
 
 #: The names of each module; a name is imported when it is first used, so that `import holdfast` is quick.
@@ -90,7 +90,7 @@ _NAMES = {
     "store.schedules.fired_plans": "FiredPlan",
     "store.schedules.plans": "SkippedPlans",
     "testing": "Clock FakeContext",
-    "worker.batches.unit": "Unit",
+    "worker.batches.unit": "Unit UnitResult",
     "worker.commands.run": "Completed",
     "worker.worker": "Worker",
 }

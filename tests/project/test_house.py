@@ -22,9 +22,9 @@ SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
-MAX_MODULES = 250
-MAX_PYTHON_LINES = 38_500
-MAX_SQL_LINES = 4_200
+MAX_MODULES = 285
+MAX_PYTHON_LINES = 43_500
+MAX_SQL_LINES = 4_700
 
 #: Modules that users import by name, and the layers below them that are one file.
 ENTRANCE_HALL = {"__init__", "__main__", "app", "files", "options", "settings", "testing"}
@@ -55,11 +55,12 @@ DICTATED = {
 ALIKE: dict[str, tuple[str, ...]] = {
     "a view shows a part of a row, and is read in more than one way until there is one read model": (
         *("BatchView Batch", "QueueSummary Queue", "QueueSummary Usage", "QueueSummary QueueRow"),
-        *("QueueSummary QueueView", "Queue QueueRow", "Queue _QueueSituation", "Queue QueueView", "Usage QueueRow"),
-        *("Usage _QueueSituation", "Usage QueueView", "QueueRow _QueueSituation", "QueueRow QueueView"),
+        *("QueueSummary QueueView", "Queue QueueRow", "Queue _PlaceRow", "Queue QueueView", "Usage QueueRow"),
+        *("Usage _PlaceRow", "Usage QueueView", "QueueRow _PlaceRow", "QueueRow QueueView"),
         *(
             "Attention Trouble",
             "WorkerView WorkerRow",
+            "WorkerRow _ServingWorkerRow",
             "Job FailedJob",
             "Job RunningJob",
             "JobRecord JobAnswer",

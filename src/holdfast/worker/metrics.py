@@ -56,7 +56,7 @@ class WorkerCollector(Collector):
         calls = _by_label(counts.scope_calls)
         yield gauge("scope_calls", "Calls of scope functions that have not returned.", ["state"], calls)
         yield _histogram("planner_seconds", "From begin to end of a planner's tick.", [], counts.planner)
-        yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], _one(self._worker.heartbeat_age))
+        yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], _one(self._worker.health.heartbeat_age))
         rows = _by_label(Counter(self._store.backend.connection_counts()))
         yield gauge("connections", "Connections of this process to PostgreSQL.", ["state"], rows)
         yield from self._queues()

@@ -96,25 +96,24 @@ class Worker:
             store.reserved_store(), self.id, runs, interval=interval, lost=lost, on_request=remote.apply
         )
         watchdog = Watchdog(self._active_runs, on_long_run=heartbeat.on_long_run)
-        claimer = Claimer(
-            setup,
-            self._pool,
-            poll_interval=self._poll_interval,
-            paused=lambda: watchdog.fenced or remote.quiet or lifecycle.shortage.reason is not None,
-        )
+
+        def paused() -> bool:
+            return watchdog.fenced or remote.quiet or lifecycle.shortage.reason is not None
+
+        claimer = Claimer(setup, self._pool, poll_interval=self._poll_interval, paused=paused)
         maintenance = Maintenance(
             store, heartbeat=interval, retention=options.retention, logs=options.logs, maintained=counts.maintained
         )
         lifecycle.slot_freed, lifecycle.settled = claimer.slot_freed, claimer.settled
         planner = Planner(store, providers, counts=counts) if options.plans else None
-        helpers = (maintenance, planner, self._autoscaler)
+        helpers = [helper for helper in (maintenance, planner, self._autoscaler) if helper is not None]
         return Services(
             served=setup.served,
             claimer=ServiceThread(claimer, on_tick=counts.ticked),
             watchdog=ServiceThread(watchdog, on_tick=counts.ticked),
             heartbeat=ServiceThread(heartbeat, on_tick=counts.ticked),
             settler=ServiceThread(lifecycle.settler, on_tick=counts.ticked),
-            helpers=[ServiceThread(helper, on_tick=counts.ticked) for helper in helpers if helper is not None],
+            helpers=[ServiceThread(helper, on_tick=counts.ticked) for helper in helpers],
         )
 
     def run(self, *, exits: bool = False) -> None:
@@ -134,8 +133,8 @@ class Worker:
         if not self._started.acquire(blocking=False):
             return
         self.health.started = True
-        lanes: dict[str, Any] = {"queues": self.queues, "kinds": self.kinds, "build": self.served.build}
         slots = self._options.slots if self.kinds else None
+        lanes: dict[str, Any] = {"queues": self.queues, "kinds": self.kinds, "build": self.served.build}
         host, version = socket.gethostname(), self._options.version
         self._store.workers.announce(self.id, host=host, pid=os.getpid(), version=version, slots=slots, **lanes)
         if self._autoscaler is not None:
@@ -217,11 +216,6 @@ class Worker:
         return self._thread is not None and self._thread.is_alive()
 
     @property
-    def heartbeat_age(self) -> float:
-        """Seconds since the last heartbeat that reached the store."""
-        return self.health.heartbeat_age
-
-    @property
     def alive(self) -> bool:
         """Whether all services tick. A worker without its store is alive; one that hangs is not."""
         return self.health.not_alive() is None
@@ -278,16 +272,14 @@ class Worker:
         for run in self._active_runs.all():
             run.kill()
         self._pool.wait_killed(clock.now() + STOP_BEFORE_END_S)
-        if exits:
+        if exits or not self._pool.running:
             self._close(ends_at)
-        elif self._pool.running:
-            log.warning("%d handlers go on; their leases are kept until they end", self._pool.running)
-            threading.Thread(target=self._close_when_idle, name="holdfast-last", daemon=True).start()
-        else:
-            self._close(ends_at)
+            return
+        log.warning("%d handlers go on; their leases are kept until they end", self._pool.running)
+        # An embedded worker cannot end its threads, so it renews their leases until they finish.
+        threading.Thread(target=self._close_when_idle, name="holdfast-last", daemon=True).start()
 
     def _close_when_idle(self) -> None:
-        """An embedded worker cannot end its threads, so it renews their leases until they finish."""
         self._pool.wait_idle(float("inf"))
         self._close()
 

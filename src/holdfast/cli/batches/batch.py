@@ -28,7 +28,8 @@ from holdfast.domain.batches.batch import Batch, BatchId, BatchState, exit_code,
 from holdfast.domain.batches.unit import UnitState
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.options import BatchArguments, own_options, parse_arguments
-from holdfast.output.printer import Line, progress
+from holdfast.output.printer import Line
+from holdfast.output.progress_bar import progress
 from holdfast.store import Store
 from holdfast.store.access.audit import AuditedAction
 from holdfast.worker.batches.conflicts import describe_owner

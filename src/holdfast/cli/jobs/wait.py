@@ -17,7 +17,7 @@ from holdfast.domain.jobs.job import LIVE, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
-from holdfast.output.printer import progress
+from holdfast.output.progress_bar import progress
 
 EXIT_CODES = {State.DONE: 0, State.DEAD: 1, State.CANCELLED: 12}
 PARTIAL = 6

@@ -18,7 +18,7 @@ from holdfast.domain.jobs.job import LIVE, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import CommandFailed, Conflict, Drift, WaitTimeout
-from holdfast.output.printer import progress
+from holdfast.output.progress_bar import progress
 from holdfast.store import Store
 from holdfast.store.fleet.overview import worker_views
 from holdfast.worker.commands.run import run_command

@@ -18,7 +18,8 @@ from holdfast.domain.quantities import format_rate, format_short_duration
 from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, ServiceRunning, StoreStopped
 from holdfast.errors.table import BATCH_ENDS
 from holdfast.output.envelope import Failure, failure_of
-from holdfast.output.printer import Format, Output, ProgressCallback, has_bar, progress
+from holdfast.output.printer import Format, Output
+from holdfast.output.progress_bar import ProgressCallback, has_bar, progress
 from holdfast.worker.batches.conflicts import command_line
 
 T = TypeVar("T")

@@ -71,6 +71,8 @@ RETRY_DELAYS_S = (0.05, 0.2, 0.8, 2.0)
 DEFAULT_CONNECTIONS, MIN_CONNECTIONS, RESERVED, OTHERS = 12, 6, 2, 2
 #: The channel of notifications; the name of the schema replaces its first word.
 CHANNEL = "holdfast.ready"
+Work = Callable[[Connection], T]
+IsHarmless = Callable[[BaseException], bool]
 
 
 class PostgresBackend(ForkSafe):
@@ -251,17 +253,11 @@ class PostgresBackend(ForkSafe):
         finally:
             self._spare.release()
 
-    def _once(self, work: Callable[[Connection], T], limit: timedelta = Timeouts.call) -> T:
+    def _once(self, work: Work[T], limit: timedelta = Timeouts.call) -> T:
         with translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
             return work(connection)
 
-    def _retry(
-        self,
-        work: Callable[[Connection], T],
-        limit: timedelta = Timeouts.call,
-        *,
-        again: Callable[[BaseException], bool] = is_temporary,
-    ) -> T:
+    def _retry(self, work: Work[T], limit: timedelta = Timeouts.call, *, again: IsHarmless = is_temporary) -> T:
         """Send *work* again after errors after which a second run is harmless, until *limit*."""
         began = time.monotonic()
         for wait in RETRY_DELAYS_S:

@@ -62,10 +62,10 @@ class _UnitLoop:
         return self._runner.run(self._await(unit))
 
     async def _await(self, unit: Unit) -> Any:
-        task = asyncio.current_task()
-        assert task is not None
+        current = asyncio.current_task()
+        assert current is not None
         loop = asyncio.get_running_loop()
-        unit.cancel_with(lambda: loop.call_soon_threadsafe(task.cancel))
+        unit.cancel_with(lambda: loop.call_soon_threadsafe(current.cancel))
         try:
             return await self._function(unit)
         except asyncio.CancelledError:
