@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from holdfast.worker.commands import caps
+from holdfast.worker.commands import caps, kernel
 from holdfast.worker.commands.caps import CgroupV1, SystemdScope
 
 
@@ -31,3 +31,15 @@ def test_a_scope_needs_the_controllers_of_its_systemd(tmp_path, monkeypatch, con
     (home / "cgroup.controllers").write_text(controllers)
     monkeypatch.setattr(caps, "ROOT", tmp_path)
     assert SystemdScope("x", 10**6, None).complete is complete
+
+
+@pytest.mark.parametrize(
+    ("swap_kb", "limited", "complete"), [(1024, True, True), (1024, False, False), (0, False, True)]
+)
+def test_a_host_with_swap_keeps_a_cap_only_if_it_limits_swap(tmp_path, monkeypatch, swap_kb, limited, complete):
+    """K82: --require-cap passed although the kernel did not count swap, and the program grew into it."""
+    (tmp_path / "meminfo").write_text(f"SwapTotal: {swap_kb} kB\n")
+    (tmp_path / "memory").mkdir()
+    monkeypatch.setattr(kernel, "PROC", tmp_path)
+    monkeypatch.setattr(caps, "_try_put", lambda *_: limited)
+    assert CgroupV1({"memory": tmp_path / "memory"}, "x", 10**6, None).complete is complete
