@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 
 import holdfast
 from holdfast.domain.batches.batch import BatchState
-<<<<<<< HEAD
 from holdfast.worker.active_runs import Run
 from holdfast.worker.batches import driver
 from tests.support.processes import PATIENCE, connect, wait_until
-=======
-from holdfast.domain.jobs.retry_curve import Curve
-from holdfast.worker.active_runs import Run
-from holdfast.worker.batches.processes import ChildUnitRunner
-from tests.support.processes import PATIENCE, wait_until
->>>>>>> procs
 from tests.support.program import programs
 from tests.support.programs import child_units
 
@@ -64,7 +55,7 @@ def test_coroutines_run_in_children(app):
 
 
 def test_children_learn_that_the_lease_of_their_run_was_renewed(app, tmp_path, monkeypatch):
-    """Otherwise their supervisor would end them when the first lease is over."""
+    """K71: otherwise their supervisor would end them when the first lease is over."""
     renewals = []
     monkeypatch.setattr(driver, "HEARTBEAT_INTERVAL_S", 0.01)
     monkeypatch.setattr(Run, "renewed", lambda _, sent_at: renewals.append(sent_at))
@@ -117,18 +108,6 @@ def test_a_child_that_times_out_is_stopped_and_then_killed(app):
         '"dies"': ("failed", "the child process was killed by signal 9"),
     }
     assert (result.exit_code, units['"dies"'].crashes) == (6, 1)
-
-
-def test_renewals_reach_units_in_children():
-    """K71: their deadline was that of the first lease, so a unit that ran for longer was killed."""
-    runner = ChildUnitRunner(
-        SimpleNamespace(batch=SimpleNamespace(id=1)), None, {}, retries=0, curve=Curve(), timeout_s=600.0
-    )
-    kind = SimpleNamespace(options=SimpleNamespace(timeout=None))
-    run = Run(None, kind, renewed_at=0.0, lease_duration=timedelta(seconds=60))
-    runner.timeouts.begin(SimpleNamespace(run=run, time_out=lambda: 600.0))
-    runner.renewed(40.0)
-    assert run.lease_expires_at == 100.0
 
 
 def test_a_child_has_a_memory_cap(app):
