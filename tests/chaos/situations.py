@@ -239,7 +239,7 @@ class HungProviders(Nemesis):
             if isinstance(world.site, SqliteSite)
             else "extract(epoch FROM decided_at - time)"
         )
-        late = f"SELECT schedule, {seconds} FROM holdfast.plan WHERE schedule LIKE 'plain %' AND origin = 'due'"
+        late = f"SELECT schedule, {seconds} FROM holdfast.plan WHERE substr(schedule, 1, 6) = 'plain '"
         for name, waited in world.site.execute(late):
             if waited > self.in_time:
                 kinds.recorder().tell("late plan", schedule=name, seconds=round(float(waited), 1))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.schedules.decision import MAX_COUNTED, backfilled, decide, first_cursor, next_after
+from holdfast.domain.schedules.decision import MAX_COUNTED, backfilled, decide, first_cursor, format_count, next_after
 from holdfast.domain.schedules.definition import CatchUp, Timing
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.domain.schedules.rule import between
@@ -94,6 +94,7 @@ def test_counts_of_skipped_plans_are_exact_or_known_to_be_more():
     timing = Timing(every=MINUTE)
     for minutes, count in ((10_001, MAX_COUNTED), (10_002, MAX_COUNTED + 1), (50_000, MAX_COUNTED + 1)):
         assert decide(timing, timing.rule(), T0, at(minutes=minutes)).skip[0].count == count
+    assert [format_count(count) for count in (1, MAX_COUNTED, MAX_COUNTED + 1)] == ["1", "10,000", "10,000+"]
 
 
 def test_a_delay_never_changes_the_time_of_a_plan():

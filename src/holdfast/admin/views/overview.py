@@ -14,6 +14,7 @@ from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
 from holdfast.domain.jobs.job import State
 from holdfast.domain.quantities import format_duration
+from holdfast.domain.schedules.decision import format_count
 from holdfast.store import Store
 from holdfast.store.fleet.dashboard import COUNT_CAP, RECENT_CAP, FailedJob, LaneCount, QueueRow, Tally, Trouble
 from holdfast.store.fleet.overview import WorkerView, worker_views
@@ -197,7 +198,8 @@ def _trouble(rows: list[Trouble]) -> Iterator[Attention]:
         detail = mask_text((row.detail or "").partition("\n")[0])
         note = f": {detail}" if detail else ""
         template = _TROUBLE_TEXTS[row.category]
-        text = template.format(name=row.name, detail=detail or "no reason is known", note=note, n=row.count)
+        many = row.count if row.category != "missed" or row.count is None else format_count(row.count)
+        text = template.format(name=row.name, detail=detail or "no reason is known", note=note, n=many)
         yield Attention(row.category, row.name, text, row.at, row.count)
 
 

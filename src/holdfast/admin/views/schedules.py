@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.domain.access.masking import mask_text, mask_url, mask_value
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.schedules.decision import MAX_COUNTED
+from holdfast.domain.schedules.decision import MAX_COUNTED, format_count
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, Timing
 from holdfast.domain.schedules.description import explain, lint, next_plans
 from holdfast.errors import HoldfastError
@@ -74,7 +74,7 @@ class PlanView(Struct, frozen=True):
     @property
     def count_text(self) -> str:
         """The number of plans for people: ``10,000+`` if there are more."""
-        return f"{self.count:,}{'+' if self.count_is_minimum else ''}"
+        return format_count(self.count + self.count_is_minimum)
 
 
 def schedule_view(

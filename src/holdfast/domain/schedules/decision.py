@@ -120,6 +120,11 @@ def _skipped_span(rule: Rule, known: datetime, last: datetime, reason: SkipReaso
     return [Skipped(first, last, sum(1 for _ in islice(between(rule, known, last), MAX_COUNTED + 1)), reason)]
 
 
+def format_count(count: int) -> str:
+    """Format the number of skipped plans for people: ``10,000+`` if there are more."""
+    return f"{min(count, MAX_COUNTED):,}{'+' if count > MAX_COUNTED else ''}"
+
+
 def backfilled(timing: Timing, first: datetime, last: datetime, *, limit: int = MAX_COUNTED) -> list[datetime]:
     """Return the plans of a span of the past, both ends included."""
     if last < first:

@@ -59,7 +59,7 @@ SELECT * FROM (SELECT 'paused_schedule', name, note, changed_at, 1
     FROM holdfast.schedule WHERE paused ORDER BY name LIMIT :limit::bigint) AS paused
 UNION ALL
 SELECT * FROM (SELECT 'missed', schedule, reason, decided_at, count FROM holdfast.skipped_plan
-    WHERE decided_at > (SELECT holdfast.now()) - :span::interval AND reason IN ('late', 'window', 'catch_up')
+    WHERE decided_at > (SELECT holdfast.now()) - :span::interval AND reason IN ('late', 'window', 'catch_up', 'backlog')
     ORDER BY decided_at DESC LIMIT :limit::bigint) AS missed
 UNION ALL
 SELECT * FROM (SELECT state || '_batch', CAST(id AS text), coalesce(aborted_by, kind),

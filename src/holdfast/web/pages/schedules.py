@@ -21,7 +21,7 @@ from holdfast.web.request import Request
 #: Schedules on a page; next plans and past plans of one schedule.
 PAGE_SIZE, NEXT_PLANS, PAST_PLANS = 50, 5, 60
 #: Reasons of skips that no person requested.
-MISSED = frozenset({"late", "window", "catch_up"})
+MISSED = frozenset({"late", "window", "catch_up", "backlog"})
 
 
 def show_schedules(request: Request) -> Response:
