@@ -156,7 +156,7 @@ def test_a_callback_runs_although_its_queue_is_paused(app, call, here, autoscale
     app.store.leases.settle(lease, Failed(error="exit 1", permanent=True))
     pause_after(app.store, lease)  # before another worker could claim the callback
     other = call("add", "--", "touch", "started").data["id"]
-    with app.worker(poll=0.05, plans=False):
+    with app.worker(commands=True, poll=0.05, plans=False):
         wait_until(lambda: (here / "told").exists() and (here / "told").read_text() == str(job))
     assert str(app.views.get(other).state) == "ready"
     assert not (here / "started").exists()

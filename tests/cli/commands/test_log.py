@@ -97,7 +97,10 @@ def test_follow_goes_on_over_attempts(app, call, here):
     script = "echo attempt $HOLDFAST_ATTEMPT; until [ -e go-$HOLDFAST_ATTEMPT ]; do sleep 0.05; done; exit 1"
     job = call("add", "--retry", "2", "--retry-delay", "10ms", "--", "sh", "-c", script).data["id"]
     line = [sys.executable, "-m", "holdfast", "log", "-f", str(job)]
-    with app.worker(poll=0.05), subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as following:
+    with (
+        app.worker(commands=True, poll=0.05),
+        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as following,
+    ):
         for number in (1, 2, 3):
             assert following.stdout.readline() == f"attempt {number}\n".encode()
             (here / f"go-{number}").touch()
