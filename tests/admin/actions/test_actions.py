@@ -15,6 +15,7 @@ from holdfast.domain.access.roles import Role, Via
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.commands.command import Edit
 from holdfast.domain.jobs.dependencies import After, IfNot
+from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
@@ -254,4 +255,4 @@ def test_a_comma_within_a_value_divides_nothing():
 def test_a_job_by_the_name_of_its_kind_has_the_published_version(actions, store):
     """K13: the command line and the API enqueue for the newest code that has published the kind."""
     store.kinds.publish([Kind("mail", mail, KindOptions(version=4)).published()])
-    assert build_job(store, "mail", {"to": 1}).kind_version == 4
+    assert build_job(store, "mail", {"to": 1}, EnqueueOptions()).kind_version == 4
