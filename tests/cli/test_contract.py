@@ -73,6 +73,8 @@ GOOD = {
     ("token", "add"): ["ci"],
     ("token", "ls"): [],
     ("token", "rm"): ["old"],
+    ("token", "link"): [],
+    ("token", "sign-out"): ["old"],
     ("down",): [],
     ("service", "install"): ["--dry-run"],
     ("top",): [],
@@ -85,6 +87,7 @@ GOOD = {
     ("db", "migrate"): [],
     ("db", "check"): [],
     ("db", "vacuum"): [],
+    ("db", "commands"): [],
     ("config", "show"): ["--origin"],
     ("exit-codes",): [],
     ("completion",): ["fish"],
@@ -105,6 +108,8 @@ ELSEWHERE = {
     ("db", "backup"),
     ("db", "copy"),
     ("db", "roles"),
+    ("files", "append"),
+    ("files", "write"),
 }
 #: Commands that need no store; ``doctor`` reports an unreachable store as a finding.
 STORELESS = {
@@ -145,7 +150,7 @@ def test_success_is_one_document(run, populated, path):
     assert answer.code == (12 if path == ("wait",) else 0), answer.err
     assert answer.document["status"] == "success"
     checker(path).validate(answer.document)
-    lines = run(*path, *GOOD[path], "-o", "ndjson").lines
+    lines = run(*path, "-o", "ndjson", *GOOD[path]).lines
     for line in lines if path != ("batch", "run") else lines[-1:]:
         checker(path, "line").validate(line)
     assert lines[-1]["_meta"]["status"] in ("success", "error")
@@ -155,7 +160,7 @@ def test_success_is_one_document(run, populated, path):
 @pytest.mark.one_backend
 @pytest.mark.parametrize("path", GOOD, ids=" ".join)
 def test_a_bad_flag_is_one_document_too(run, path):
-    answer = run(*path, *GOOD[path], "--no-such-flag", "-o", "json")
+    answer = run(*path, "--no-such-flag", "-o", "json", *GOOD[path])
     checker(path).validate(answer.document)
     assert (answer.code, answer.document["error"]["code"]) == (2, "E_USAGE")
     assert answer.document["error"]["next"].endswith("--help")
@@ -163,7 +168,7 @@ def test_a_bad_flag_is_one_document_too(run, path):
 
 @pytest.mark.parametrize("path", sorted(set(GOOD) - STORELESS), ids=" ".join)
 def test_a_store_that_does_not_answer_is_exit_5(run, path):
-    answer = run(*path, *GOOD[path], "-o", "json", "--url", "postgresql://nobody@/none?host=/nowhere")
+    answer = run(*path, "-o", "json", "--url", "postgresql://nobody@/none?host=/nowhere", *GOOD[path])
     checker(path).validate(answer.document)
     assert (answer.code, answer.document["status"]) == (5, "error")
 
@@ -172,7 +177,7 @@ def test_a_store_that_does_not_answer_is_exit_5(run, path):
 def test_a_newer_schema_is_exit_4(run, real_database, path):
     real_database.execute("UPDATE holdfast.meta SET version = 999, oldest_code = 999")
     try:
-        answer = run(*path, *GOOD[path], "-o", "json")
+        answer = run(*path, "-o", "json", *GOOD[path])
     finally:
         real_database.execute(f"UPDATE holdfast.meta SET version = {SCHEMA_VERSION}, oldest_code = {OLDEST_CODE}")
     checker(path).validate(answer.document)
@@ -187,7 +192,7 @@ def test_a_change_requires_the_configured_key(run, populated, monkeypatch, path)
     before = run("show", "1", "-o", "json").data
     for key in ("", "open"):
         monkeypatch.setenv("HOLDFAST_API_KEY", key)
-        answer = run(*path, *GOOD[path], "-o", "json")
+        answer = run(*path, "-o", "json", *GOOD[path])
         assert (answer.code, answer.document["error"]["code"]) == (4, "E_REFUSED")
     assert run("show", "1", "-o", "json").data == before
     monkeypatch.setenv("HOLDFAST_API_KEY", "sesame")

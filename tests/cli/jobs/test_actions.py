@@ -120,7 +120,7 @@ def test_an_action_reports_why_it_skipped_jobs(app, here, run, add):
 def test_a_kill_arrives_at_once(app, here, run, add):
     """The worker receives the request before its next heartbeat."""
     job = add("--", "sleep", "600")
-    with app.worker(poll=0.05, plans=False):
+    with app.worker(commands=True, poll=0.05, plans=False):
         wait_until(lambda: app.views.get(job).state is State.RUNNING)
         assert run("kill", str(job)).code == 0
         wait_until(lambda: app.views.get(job).state is State.CANCELLED)
