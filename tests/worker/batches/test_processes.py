@@ -193,12 +193,12 @@ def test_a_command_ends_when_its_unit_times_out(app, tmp_path):
     path = tmp_path / "pid"
     holder = holdfast.Holdfast(app.url)
 
-    @holder.unit(timeout=0.5)
+    @holder.unit(timeout=2)
     def work(key: int, unit: holdfast.Unit) -> None:
         unit.command(["sh", "-c", f"trap '' TERM; sleep 60 & echo $! > {path}; wait; sleep 60"])
 
     _, units = run(holder, work, [1])
-    assert units["1"].error.startswith("TimeoutError: it took longer than its timeout of 0.5 s")
+    assert units["1"].error.startswith("TimeoutError: it took longer than its timeout of 2 s")
     pid = int(Path(path).read_text())
     wait_until(lambda: not psutil.pid_exists(pid))
     holder.close()
