@@ -160,6 +160,7 @@ class PostgresPoints(PostgresBackend):
         super().__init__(*args, **options)
         self.points = points
         self._pool_options = {**self._pool_options, "cursor_factory": self._cursors()}
+        self.statements.cursor_class = self._cursors()
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
         connection = super().connect(autocommit=autocommit)

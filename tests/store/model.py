@@ -158,7 +158,7 @@ class Model:
             verdict.crashes,
             verdict.losses,
         )
-        if verdict.delay > ZERO:
+        if verdict.delay is not None:
             job.due = self.now + verdict.delay
         job.ends += 1
         if verdict.state.finished:

@@ -224,14 +224,19 @@ def test_a_child_that_cannot_start_costs_no_job(app, jobs, monkeypatch, tmp_path
 
 def test_a_fork_of_a_handler_keeps_no_connection_to_the_supervisor(app, jobs):
     """K78: the supervisor would take a killed worker for alive as long as the fork lives."""
+    before = supervisor_clients()
     with working(app, slots=1):
         jobs["double"].enqueue(1).wait(120)
-        (client,) = [each for each in gc.get_objects() if isinstance(each, children.SupervisorClient) and not each.gone]
+        (client,) = [each for each in supervisor_clients() if each not in before]
         channel, descriptors = client._channel._connection.fileno(), client._descriptors.fileno()
         assert forked(lambda: [is_socket(channel), is_socket(descriptors), client.gone]) == [False, False, True], (
             "K78 is broken: a fork has the connection to the supervisor"
         )
         assert jobs["double"].enqueue(4).result(120) == 8
+
+
+def supervisor_clients() -> list[children.SupervisorClient]:
+    return [each for each in gc.get_objects() if isinstance(each, children.SupervisorClient) and not each.gone]
 
 
 def is_socket(descriptor: int) -> bool:
