@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ import msgspec
 
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.keys import KeyFile, epochs, parse_key, parse_range
+from holdfast.client.batches.options import RunOptions
+from holdfast.client.batches.run_errors import exit_on_error
 from holdfast.domain.batches.batch import DEFAULT_SHARDS
 from holdfast.errors import InvalidInput
 
@@ -68,17 +71,23 @@ RUN_OPTIONS = (
     Option("shards", int, DEFAULT_SHARDS, f"On workers, units at a time. [{DEFAULT_SHARDS}]", "N"),
     Option("rate", float, None, "Begin no more than so many units in a second.", "N"),
     Option("conflicts", str, None, "Must not run: pid:PATH, systemd:NAME, pm2:NAME, worker:QUEUE.", "A,B,…"),
-    Option("progress_every", int, 10, "A line of progress every so many units. [10]", "N"),
+    Option("checkpoint", str, None, "Write the ledger after each unit, N units, or this time. [50, 1s]", "each|N|TIME"),
+    Option("progress_every", int, None, "Units between lines of progress on stderr. [text: 10, else none]", "N"),
 )
 OUTPUT = Option("output", str, None, "How to print: text, json or ndjson.", "FORMAT")
 ALL = (*SOURCES, *RUN_OPTIONS, OUTPUT)
 
 
 class BatchArguments:
-    """The options of a batch command after parsing: the keys of the run, and its options."""
+    """The options of a batch command after parsing: the keys of the run, and its options.
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    An invalid option is printed in the format of ``--output``, and ends the program with exit 2. The commands of
+    Holdfast itself raise it (*exits* is false).
+    """
+
+    def __init__(self, values: Mapping[str, Any], *, exits: bool = True) -> None:
         self._values = {option.name: values.get(option.name, option.default) for option in ALL}
+        self._exits = exits
 
     @property
     def source(self) -> str:
@@ -88,15 +97,15 @@ class BatchArguments:
         return "all" if name == "all" else f"{name} {value}{cut}"
 
     def keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
-        """The keys, converted for *function*.
+        """The keys, converted for *function*. The command line must name exactly one source, which can be read."""
+        with self._checked():
+            keys = self._keys(function)
+            if isinstance(keys, list) and keys:
+                function.check_key(keys[0])
+            return keys
 
-        Raises:
-            InvalidInput: The command line does not name exactly one source, or the source cannot be read.
-        """
-        keys = self._keys(function)
-        if isinstance(keys, list) and keys:
-            function.check_key(keys[0])
-        return keys
+    def _checked(self) -> AbstractContextManager[object]:
+        return exit_on_error(RunOptions(output=self._values["output"])) if self._exits else nullcontext()
 
     def _keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
         name, value = self._named_source()
@@ -131,6 +140,10 @@ class BatchArguments:
     @property
     def run(self) -> dict[str, Any]:
         """The options for :meth:`holdfast.Holdfast.run`. A command that has its own keys needs no source."""
+        with self._checked():
+            return self._run()
+
+    def _run(self) -> dict[str, Any]:
         values = {option.name: self._values[option.name] for option in (*RUN_OPTIONS, OUTPUT)}
         del values["epochs"]
         values["only"] = None if values["only"] is None else _words(values["only"])
@@ -140,9 +153,10 @@ class BatchArguments:
         return {**values, **lists, "retry_failed": retry, "source": source}
 
 
-def take(values: dict[str, Any]) -> BatchArguments:
+def take(values: dict[str, Any], *, exits: bool) -> BatchArguments:
     """Remove the options of a batch from the arguments of a command."""
-    return BatchArguments({option.name: values.pop(option.name) for option in ALL if option.name in values})
+    named = {option.name: values.pop(option.name) for option in ALL if option.name in values}
+    return BatchArguments(named, exits=exits)
 
 
 def click(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,7 +174,7 @@ def _with_click_options(function: Callable[..., Any], options: Sequence[Option])
 
     @wraps(function)
     def wrapper(*args: Any, **values: Any) -> Any:
-        return function(*args, batch=take(values), **values)
+        return function(*args, batch=take(values, exits=OUTPUT in options), **values)
 
     command: Callable[..., Any] = wrapper
     for option in reversed(options):

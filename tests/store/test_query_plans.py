@@ -11,12 +11,12 @@ from holdfast.domain.jobs.job import JobId, Lease, State, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed, Unreadable
+from holdfast.domain.retention import Retention
 from holdfast.errors import NoSuchJob
 from holdfast.store import Store
 from holdfast.store.engine import sql
 from holdfast.store.engine.database import CHECKS
 from holdfast.store.engine.operation import query
-from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, postgres_url
 from tests.support.jobs import claim_jobs, prune, record_start

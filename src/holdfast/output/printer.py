@@ -224,8 +224,8 @@ class Output:
     def _end(self, status: Status, error: Failure | None = None, summary: Any = None) -> None:
         from holdfast.output.envelope import NdjsonEnd
 
-        end = NdjsonEnd(status=status, lines=self._lines, error=error, summary=builtins(summary))
-        self._write(json_line({"_meta": end}))
+        end = NdjsonEnd(status=status, lines=self._lines, error=error)
+        self._write(json_line({"_meta": builtins(end) | (builtins(summary) or {})}))
 
     def _write(self, text: str, end: str = "\n") -> None:
         with self._translated():

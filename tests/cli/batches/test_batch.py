@@ -237,7 +237,7 @@ def test_a_batch_runs_on_workers(batch, run):
         assert batch("attach", "1").code == 0
         lines = run("batch", "run", GREET[2], "--ids", "a,b", "--where", "workers", "-o", "ndjson").lines
     assert [line["key"] for line in lines if "key" in line] == ["a", "b"]
-    assert lines[-1]["_meta"]["summary"]["summary"]["succeeded"] == 2
+    assert lines[-1]["_meta"]["summary"]["succeeded"] == 2
 
 
 def test_attaching_to_a_paused_batch_is_exit_11(batch):
