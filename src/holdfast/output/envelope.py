@@ -49,8 +49,9 @@ class Envelope(Struct, frozen=True, kw_only=True):
 
 
 class NdjsonEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The last line of ``-o ndjson``, under ``_meta``, with the data of the answer; *lines* counts the lines before."""
+    """The last line of ``-o ndjson``, under ``_meta``; *lines* counts the lines before it."""
 
     status: Literal["success", "partial_failure", "error"]
     lines: int
     error: Failure | None = None
+    summary: Any = None

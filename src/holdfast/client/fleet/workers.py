@@ -64,9 +64,8 @@ def worker_options(
     """Convert the options of a worker; the default for *queues* is the queues of its own kinds."""
     if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
         raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
-    served = queues or sorted({kind.options.queue for kind in own_kinds.values()}) or ["default"]
     return WorkerOptions(
-        queues=tuple(checked_name(name, label="the queue") for name in served),
+        queues=_served_queues(queues, own_kinds),
         slots=slots,
         drain=drain,
         grace=as_duration(grace),
@@ -82,6 +81,11 @@ def worker_options(
         autoscaler=_autoscaler_options(memory_profiles, host_limits),
         retention=chosen_retention(retention),
     )
+
+
+def _served_queues(queues: Sequence[str] | None, own_kinds: Mapping[str, Kind]) -> tuple[str, ...]:
+    served = queues or sorted({kind.options.queue for kind in own_kinds.values()}) or ["default"]
+    return tuple(checked_name(name, label="the queue") for name in served)
 
 
 def chosen_retention(ages: Mapping[str, Duration] | None) -> Retention:
