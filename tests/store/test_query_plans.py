@@ -211,6 +211,9 @@ OPERATIONS = {
         limit=100,
     ),
     "waiting jobs": lambda store, layout: store.batches.waiting_jobs(WORKER, **MINE, shards={"mine": 3}, limit=100),
+    "prune events": lambda store, layout: prune(
+        store, "events", retention=Retention(events=timedelta(days=900)), limit=100
+    ),
     "prune keys": lambda store, layout: prune(store, "keys", limit=100),
     "get": lambda store, layout: store.views.get(layout.ids("finished")[50]),
     "get unknown": get_unknown,

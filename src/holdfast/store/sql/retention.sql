@@ -39,8 +39,9 @@ RETURNING name
 
 -- name: prune_events
 -- Delete old events. Their ids grow with time, so that only the oldest are read.
+-- planner: the condition on the id keeps the walk on the primary key, whatever the statistics say.
 DELETE FROM holdfast.event WHERE id = ANY(ARRAY(
-    SELECT id FROM (SELECT id, at FROM holdfast.event ORDER BY id LIMIT :limit::bigint) AS oldest
+    SELECT id FROM (SELECT id, at FROM holdfast.event WHERE id > 0 ORDER BY id LIMIT :limit::bigint) AS oldest
     WHERE at < (SELECT holdfast.now()) - :age::interval))
 RETURNING id
 
