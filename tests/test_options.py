@@ -121,7 +121,7 @@ def test_the_contract_holds_in_every_framework(call):
     assert (code, json.loads(out)["data"]["batch"]) == (6, document["data"]["batch"])
     code, out = call(["--ids", "1,2", "--loud", "--output", "json"])
     assert (code, json.loads(out)["data"]["summary"]["succeeded"]) == (0, 2)
-    code, out = call(["--range", "5-1", "--output", "json"])
+    code, out = call(["--range", "5-1", "-o", "json"])
     assert (code, json.loads(out)["error"]["code"]) == (2, "E_INVALID"), "E3"
     code, out = call(["--all", "--limit", "2", "--output", "json"])
     assert (code, json.loads(out)["data"]["summary"]["pending"]) == (0, 1)

@@ -36,8 +36,10 @@ class Option(NamedTuple):
     metavar: str = ""
 
     @property
-    def flag(self) -> str:
-        return f"--{self.name.replace('_', '-')}"
+    def flags(self) -> tuple[str, ...]:
+        """Its names on a command line; the format has a letter too."""
+        name = f"--{self.name.replace('_', '-')}"
+        return ("-o", name) if self.name == "output" else (name,)
 
 
 #: The source of the keys: a command line names exactly one of them.
@@ -179,9 +181,8 @@ def _with_click_options(function: Callable[..., Any], options: Sequence[Option])
     command: Callable[..., Any] = wrapper
     for option in reversed(options):
         kind: dict[str, Any] = {"is_flag": True} if option.type is bool else {"type": option.type}
-        names = ("-o", "--output") if option is OUTPUT else (option.flag,)
         command = library.option(
-            *names, option.name, default=option.default, metavar=option.metavar or None, help=option.text, **kind
+            *option.flags, option.name, default=option.default, metavar=option.metavar or None, help=option.text, **kind
         )(command)
     return command
 
@@ -201,7 +202,7 @@ def typer(function: Callable[..., Any]) -> Callable[..., Any]:
         inspect.Parameter(
             _parameter(option),
             inspect.Parameter.KEYWORD_ONLY,
-            default=library.Option(option.default, option.flag, help=option.text, metavar=option.metavar or None),
+            default=library.Option(option.default, *option.flags, help=option.text, metavar=option.metavar or None),
             annotation=option.type if option.type is bool else option.type | None,
         )
         for option in ALL
@@ -221,11 +222,10 @@ def add_arguments(parser: Any) -> None:
     """Add the options to a parser of argparse; a Django command calls this in its own ``add_arguments``."""
     for option in ALL:
         if option.type is bool:
-            parser.add_argument(option.flag, dest=option.name, action="store_true", help=option.text)
+            parser.add_argument(*option.flags, dest=option.name, action="store_true", help=option.text)
         else:
-            names = ("-o", "--output") if option is OUTPUT else (option.flag,)
             kind, text = {"type": option.type, "metavar": option.metavar}, option.text.replace("%", "%%")
-            parser.add_argument(*names, dest=option.name, default=option.default, help=text, **kind)
+            parser.add_argument(*option.flags, dest=option.name, default=option.default, help=text, **kind)
 
 
 def batch_arguments(namespace: Any) -> BatchArguments:

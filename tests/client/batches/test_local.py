@@ -611,6 +611,14 @@ def test_a_run_resumes_from_any_key(app, keys, first, expected):
     made.clear()
     assert run(app, work, iter([2, 4, 6]), resume_from=3, name="read once").exit_code == 0
     assert made == [4, 6]
+    made.clear()
+
+    @app.unit()
+    def plain(key):  # no annotation says that its keys are integers
+        made.append(key)
+
+    assert run(app, plain, range(1, 9), resume_from="7").exit_code == 0
+    assert made == [7, 8]
 
 
 def test_resume_from_overrules_the_ledger(app):

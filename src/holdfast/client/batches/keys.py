@@ -27,7 +27,7 @@ MAX_FAILED_KEYS = 100_000
 
 def selected_keys(function: UnitFunction[..., Any], keys: Iterable[Any], selection: Selection) -> set[UnitKey] | None:
     """The keys that *selection* names as the only ones; None means all. Iterators cannot be checked before the run."""
-    only = None if selection.only is None else [key_of(function, value) for value in selection.only]
+    only = None if selection.only is None else [key_of(function, value, keys) for value in selection.only]
     if only and isinstance(keys, range | Sequence):
         known = set[UnitKey]() if isinstance(keys, range) else {unit_key(key) for key in keys}
         for key in only:
@@ -43,7 +43,7 @@ def first_key(function: UnitFunction[..., Any], keys: Iterable[Any], selection: 
     """
     if selection.resume_from is None:
         return None
-    first = key_of(function, selection.resume_from)
+    first = key_of(function, selection.resume_from, keys)
     is_from = partial(is_key_from, first=first)
     if isinstance(keys, range) and keys.step > 0:
         if first.lstrip("-").isdecimal() and (place := bisect_left(keys, int(first))) < len(keys):
@@ -95,9 +95,10 @@ def _is_in(key: UnitKey, keys: range) -> bool:
     return key.lstrip("-").isdecimal() and int(key) in keys
 
 
-def key_of(function: UnitFunction[..., Any], value: Any) -> UnitKey:
-    """The key of a value; text from a command line becomes an integer where the function takes one."""
-    is_number = function.key_type is int and isinstance(value, str) and value.lstrip("-").isdecimal()
+def key_of(function: UnitFunction[..., Any], value: Any, keys: Iterable[Any]) -> UnitKey:
+    """The key of a value; text from a command line becomes an integer where the keys are integers."""
+    takes_number = function.key_type is int or isinstance(keys, range)
+    is_number = takes_number and isinstance(value, str) and value.lstrip("-").isdecimal()
     return unit_key(int(value) if is_number else value)
 
 
