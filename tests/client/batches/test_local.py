@@ -666,11 +666,11 @@ def test_the_ledger_is_written_at_the_checkpoint(app, checkpoint, most):
 def test_progress_is_printed_beside_json(app, output, capsys):
     """E3: on stderr, and only on request. E9.3: the counts of NDJSON are at ._meta.summary."""
     work = app.unit(name="work")(lambda key: None)
-    assert app.run(work, range(4), output=output, progress_every=2, checkpoint=2, name="told").exit_code == 0
-    told = capsys.readouterr()
-    assert "2 of 4 units" in told.err
-    assert "4 of 4 units" in told.err
-    last = json.loads(told.out.splitlines()[-1])
+    assert app.run(work, range(4), output=output, progress_every=2, checkpoint=2, name="shown").exit_code == 0
+    captured = capsys.readouterr()
+    assert "2 of 4 units" in captured.err
+    assert "4 of 4 units" in captured.err
+    last = json.loads(captured.out.splitlines()[-1])
     assert (last["data"] if output == "json" else last["_meta"])["summary"]["succeeded"] == 4
     app.run(work, range(40), output=output, name="silent")
     assert "units" not in capsys.readouterr().err

@@ -140,6 +140,7 @@ class BatchRegistry:
             ServiceRunning: A service that writes the same data is running.
             BatchPaused: A person has paused the batch.
             Drift: The version or a declared input changed under an open run.
+            Refused: The configuration requires a key, and ``HOLDFAST_API_KEY`` is another one.
         """
         from holdfast.client.batches.options import run_options
         from holdfast.client.batches.remote import submit_batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NoReturn, Self
 
 import msgspec
@@ -71,7 +71,8 @@ class BatchSession:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """End the run. An exception that leaves the loop stops the batch, and propagates."""
-        with exit_on_error(self._options), self._stack:
+        # The exception of the loop says more than an error of the store after it.
+        with exit_on_error(self._options) if kind is None else nullcontext(), self._stack:
             if kind is not None:
                 self.stop(AbortedBy.FATAL)
             self._writer.finish()
