@@ -121,6 +121,8 @@ def test_the_contract_holds_in_every_framework(call):
     assert (code, json.loads(out)["data"]["batch"]) == (6, document["data"]["batch"])
     code, out = call(["--ids", "1,2", "--loud", "--output", "json"])
     assert (code, json.loads(out)["data"]["summary"]["succeeded"]) == (0, 2)
+    code, out = call(["--range", "5-1", "-o", "json"])
+    assert (code, json.loads(out)["error"]["code"]) == (2, "E_INVALID"), "E3"
     code, out = call(["--all", "--limit", "2", "--output", "json"])
     assert (code, json.loads(out)["data"]["summary"]["pending"]) == (0, 1)
 
@@ -131,17 +133,21 @@ def test_every_option_reaches_the_run():
     assert run_options == {
         "jobs": 3, "max_failures": 0, "max_total_failures": None, "max_failure_rate": None, "deadline": "2h",
         "limit": None, "resume_from": None, "fresh": True, "allow_concurrent": False, "wait": False,
-        "accept_drift": False, "progress_every": 10, "output": None, "retry_failed": False, "source": "range 1-9",
+        "accept_drift": False, "progress_every": None, "checkpoint": None, "output": None, "retry_failed": False, "source": "range 1-9",
             "where": "here", "shards": 3, "rate": None, "conflicts": [], "once": False, "dry_run": False, "name": None,
             "inputs": [], "only": None,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("values", [{}, {"range": "1-2", "ids": "1"}, {"range": "2-1"}, {"range": "x"}])
-def test_units_are_named_in_exactly_one_way(values, work):
-    app = holdfast.Holdfast("sqlite:///never-opened.db")
+def test_units_are_named_in_exactly_one_way(values):
+    """E3: a program of a user ends with exit 2; the commands of Holdfast report the error themselves."""
+    work = holdfast.Holdfast("sqlite:///never-opened.db").unit(name="x")(lambda key: None)
+    with pytest.raises(SystemExit) as finished:
+        options.BatchArguments(values).keys(work)
+    assert finished.value.code == 2
     with pytest.raises(InvalidInput):
-        options.BatchArguments(values).keys(app.unit(name="x")(lambda key: None))
+        options.BatchArguments(values, exits=False).keys(work)
 
 
 def test_lines_come_from_stdin(monkeypatch, tmp_path):

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli.ops.about import flatten
 from holdfast.cli.ops.pid_file import PidFile
 from holdfast.errors import ConfigurationError
-from holdfast.settings import flatten, load_settings, log_folder, read_settings, setting_fields
+from holdfast.settings import load_settings, log_folder, read_settings, setting_fields
 
 
 def url(directory, **environ):
@@ -109,7 +110,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
     texts = {"slots": "4", "queues": "mail, default", "output": "json", "log_level": "debug", "log_format": "json"}
     texts |= {"api_key_sha256": "0" * 64, "web_secure": "on", "web_proxy_role": "operator"}
     texts |= {"web_proxy_roles": "ops=operator, staff=viewer", "run_commands": "on"}
-    texts |= {"memory_profiles": "train=8G, merge*=512M", "host_limits": "*=70%"}
+    texts |= {"memory_profiles": "train=8G, merge*=512M", "host_limits": "*=70%", "retention": "done=1d"}
     fields = setting_fields()
     environ = {setting.variable: texts.get(name, "x") for name, setting in fields.items() if not setting.is_table}
     settings, values = read_settings(environ=environ, directory=tmp_path)
@@ -178,3 +179,26 @@ def test_a_preset_that_makes_no_sense_is_an_error(tmp_path, text, says):
     with pytest.raises(ConfigurationError, match=says) as caught:
         load_settings(environ={}, directory=tmp_path)
     assert caught.value.hint
+
+
+def test_each_layer_sets_single_ages_of_the_retention(tmp_path):
+    """E2: the ages that a layer leaves out stay as they were; 0 keeps for ever."""
+    ages = load_settings(environ={}, directory=tmp_path).retention
+    assert (ages["done"], ages["dead"], ages["events"], ages["audit"]) == ("30d", "90d", "0", "365d")
+    (tmp_path / "holdfast.toml").write_text('[retention]\ndone = "7d"\nbatches = 0')
+    environ = {"HOLDFAST_RETENTION": "dead=1w, done=12h"}
+    ages = load_settings(environ=environ, directory=tmp_path).retention
+    assert (ages["done"], ages["dead"], ages["batches"], ages["plans"]) == ("12h", "1w", "0", "90d")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("deaf=1d", "'deaf'"), ("done=soon", "'soon'"), ("done", "''")],
+)
+def test_a_mistyped_retention_is_refused(tmp_path, text, message):
+    """E2: a worker that started with the default would prune what was to stay."""
+    with pytest.raises(ConfigurationError, match=message):
+        load_settings(environ={"HOLDFAST_RETENTION": text}, directory=tmp_path)
+    (tmp_path / "holdfast.toml").write_text("retention = 5")
+    with pytest.raises(ConfigurationError, match="table"):
+        load_settings(environ={}, directory=tmp_path)

@@ -139,6 +139,8 @@ def _options(options: list[click.Option]) -> Iterator[str]:
 
 
 def _default(value: object) -> str:
+    if isinstance(value, dict) and value:
+        return f"`{','.join(f'{name}={each}' for name, each in value.items())}`"
     return "" if value in (None, "", []) else f"`{value}`"
 
 

@@ -226,6 +226,8 @@ class Holdfast:
           and *stdin* is a descriptor that they read.
         - For queues with an autoscaler: *memory_profiles* gives the memory of commands by label, *host_limits* the
           share of a host that they may use, by host name. Both default to the configuration.
+        - *retention* is how long finished things stay: ``{"done": "7d", "dead": 0}``; 0 keeps them. It defaults to the
+          configuration, name by name.
         - *commands* makes it run commands (``holdfast add``), which can do all that the user of the process can. The
           default is true for an application without kinds of its own, and false for every other.
 
@@ -251,11 +253,13 @@ class Holdfast:
             self._registry.followers.add(worker)
         return worker
 
-    def scheduler(self, *, heartbeat: Duration = 10) -> Worker:
+    def scheduler(self, *, heartbeat: Duration = 10, retention: Mapping[str, Duration] | None = None) -> Worker:
         """Create a worker that runs no jobs: it plans the schedules of the store and does maintenance."""
+        from holdfast.client.fleet.workers import chosen_retention
         from holdfast.worker.options import WorkerOptions
 
-        return self._worker({}, WorkerOptions(queues=(), slots=1, heartbeat=as_duration(heartbeat).total_seconds()))
+        interval, kept = as_duration(heartbeat).total_seconds(), chosen_retention(retention)
+        return self._worker({}, WorkerOptions(queues=(), slots=1, heartbeat=interval, retention=kept))
 
     def _worker(self, kinds: Mapping[str, Kind], options: WorkerOptions) -> Worker:
         from holdfast.worker.worker import Worker

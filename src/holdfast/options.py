@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ import msgspec
 
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.keys import KeyFile, epochs, parse_key, parse_range
+from holdfast.client.batches.options import RunOptions
+from holdfast.client.batches.run_errors import exit_on_error
 from holdfast.domain.batches.batch import DEFAULT_SHARDS
 from holdfast.errors import InvalidInput
 
@@ -33,8 +36,10 @@ class Option(NamedTuple):
     metavar: str = ""
 
     @property
-    def flag(self) -> str:
-        return f"--{self.name.replace('_', '-')}"
+    def flags(self) -> tuple[str, ...]:
+        """Its names on a command line; the format has a letter too."""
+        name = f"--{self.name.replace('_', '-')}"
+        return ("-o", name) if self.name == "output" else (name,)
 
 
 #: The source of the keys: a command line names exactly one of them.
@@ -68,17 +73,23 @@ RUN_OPTIONS = (
     Option("shards", int, DEFAULT_SHARDS, f"On workers, units at a time. [{DEFAULT_SHARDS}]", "N"),
     Option("rate", float, None, "Begin no more than so many units in a second.", "N"),
     Option("conflicts", str, None, "Must not run: pid:PATH, systemd:NAME, pm2:NAME, worker:QUEUE.", "A,B,…"),
-    Option("progress_every", int, 10, "A line of progress every so many units. [10]", "N"),
+    Option("checkpoint", str, None, "Write the ledger after each unit, N units, or this time. [50, 1s]", "each|N|TIME"),
+    Option("progress_every", int, None, "Units between lines of progress on stderr. [text: 10, else none]", "N"),
 )
 OUTPUT = Option("output", str, None, "How to print: text, json or ndjson.", "FORMAT")
 ALL = (*SOURCES, *RUN_OPTIONS, OUTPUT)
 
 
 class BatchArguments:
-    """The options of a batch command after parsing: the keys of the run, and its options."""
+    """The options of a batch command after parsing: the keys of the run, and its options.
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    An invalid option is printed in the format of ``--output``, and ends the program with exit 2. The commands of
+    Holdfast itself raise it (*exits* is false).
+    """
+
+    def __init__(self, values: Mapping[str, Any], *, exits: bool = True) -> None:
         self._values = {option.name: values.get(option.name, option.default) for option in ALL}
+        self._exits = exits
 
     @property
     def source(self) -> str:
@@ -88,15 +99,15 @@ class BatchArguments:
         return "all" if name == "all" else f"{name} {value}{cut}"
 
     def keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
-        """The keys, converted for *function*.
+        """The keys, converted for *function*. The command line must name exactly one source, which can be read."""
+        with self._checked():
+            keys = self._keys(function)
+            if isinstance(keys, list) and keys:
+                function.check_key(keys[0])
+            return keys
 
-        Raises:
-            InvalidInput: The command line does not name exactly one source, or the source cannot be read.
-        """
-        keys = self._keys(function)
-        if isinstance(keys, list) and keys:
-            function.check_key(keys[0])
-        return keys
+    def _checked(self) -> AbstractContextManager[object]:
+        return exit_on_error(RunOptions(output=self._values["output"])) if self._exits else nullcontext()
 
     def _keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
         name, value = self._named_source()
@@ -131,6 +142,10 @@ class BatchArguments:
     @property
     def run(self) -> dict[str, Any]:
         """The options for :meth:`holdfast.Holdfast.run`. A command that has its own keys needs no source."""
+        with self._checked():
+            return self._run()
+
+    def _run(self) -> dict[str, Any]:
         values = {option.name: self._values[option.name] for option in (*RUN_OPTIONS, OUTPUT)}
         del values["epochs"]
         values["only"] = None if values["only"] is None else _words(values["only"])
@@ -140,9 +155,10 @@ class BatchArguments:
         return {**values, **lists, "retry_failed": retry, "source": source}
 
 
-def take(values: dict[str, Any]) -> BatchArguments:
+def take(values: dict[str, Any], *, exits: bool) -> BatchArguments:
     """Remove the options of a batch from the arguments of a command."""
-    return BatchArguments({option.name: values.pop(option.name) for option in ALL if option.name in values})
+    named = {option.name: values.pop(option.name) for option in ALL if option.name in values}
+    return BatchArguments(named, exits=exits)
 
 
 def click(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,14 +176,13 @@ def _with_click_options(function: Callable[..., Any], options: Sequence[Option])
 
     @wraps(function)
     def wrapper(*args: Any, **values: Any) -> Any:
-        return function(*args, batch=take(values), **values)
+        return function(*args, batch=take(values, exits=OUTPUT in options), **values)
 
     command: Callable[..., Any] = wrapper
     for option in reversed(options):
         kind: dict[str, Any] = {"is_flag": True} if option.type is bool else {"type": option.type}
-        names = ("-o", "--output") if option is OUTPUT else (option.flag,)
         command = library.option(
-            *names, option.name, default=option.default, metavar=option.metavar or None, help=option.text, **kind
+            *option.flags, option.name, default=option.default, metavar=option.metavar or None, help=option.text, **kind
         )(command)
     return command
 
@@ -187,7 +202,7 @@ def typer(function: Callable[..., Any]) -> Callable[..., Any]:
         inspect.Parameter(
             _parameter(option),
             inspect.Parameter.KEYWORD_ONLY,
-            default=library.Option(option.default, option.flag, help=option.text, metavar=option.metavar or None),
+            default=library.Option(option.default, *option.flags, help=option.text, metavar=option.metavar or None),
             annotation=option.type if option.type is bool else option.type | None,
         )
         for option in ALL
@@ -207,11 +222,10 @@ def add_arguments(parser: Any) -> None:
     """Add the options to a parser of argparse; a Django command calls this in its own ``add_arguments``."""
     for option in ALL:
         if option.type is bool:
-            parser.add_argument(option.flag, dest=option.name, action="store_true", help=option.text)
+            parser.add_argument(*option.flags, dest=option.name, action="store_true", help=option.text)
         else:
-            names = ("-o", "--output") if option is OUTPUT else (option.flag,)
             kind, text = {"type": option.type, "metavar": option.metavar}, option.text.replace("%", "%%")
-            parser.add_argument(*names, dest=option.name, default=option.default, help=text, **kind)
+            parser.add_argument(*option.flags, dest=option.name, default=option.default, help=text, **kind)
 
 
 def batch_arguments(namespace: Any) -> BatchArguments:

@@ -18,6 +18,7 @@ from holdfast.domain.commands.preset import PRESET_HINTS, Preset, Words
 from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.names import nearest_name
 from holdfast.domain.quantities import as_bytes
+from holdfast.domain.retention import RetentionAges, checked_ages, default_ages
 from holdfast.domain.store_url import HINT, SCHEME, SqliteUrl, anchored, sqlite_url, without_password
 from holdfast.errors import ConfigurationError, InvalidInput
 
@@ -80,6 +81,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "info"
     )
     ping_hosts: Annotated[list[str], _doc("The hosts that schedules may ping when they succeed; none: no pings.")] = []
+    retention: Annotated[RetentionAges, _doc("How long workers keep what has finished: done = 7d. 0 keeps it.")] = (
+        msgspec.field(default_factory=default_ages)
+    )
     output: Annotated[Literal["text", "json", "ndjson"], _doc("How commands print.")] = "text"
     memory_profiles: Annotated[
         dict[Label, MemorySize], _doc("What programs take, by label: 8G. * stands for anything.")
@@ -166,17 +170,11 @@ def read_settings(
     files = [_file_layer(file)] if file is not None else _nearest_layers(directory or Path.cwd())
     for origin, layer in (*files, *_environment_layers(environ)):
         for name, value in layer.items():
+            if name == "retention" and isinstance(value, dict):
+                value = {**values[name].value, **value}  # noqa: PLW2901 - name by name, so that no layer shortens the rest
             typed[name] = _converted(setting_fields()[name], value, origin)
             values[name] = SettingValue(name, value, origin)
     return LoadedSettings(Settings(**typed), values)
-
-
-def flatten(setting: SettingValue) -> list[SettingValue]:
-    """A table key by key, such as ``command.memory``; any other setting unchanged."""
-    if not isinstance(setting.value, dict) or not setting.value:
-        return [setting]
-    inner = (SettingValue(f"{setting.name}.{key}", value, setting.origin) for key, value in setting.value.items())
-    return [leaf for each in inner for leaf in flatten(each)]
 
 
 def default_url() -> str:
@@ -276,8 +274,9 @@ def _converted(field: SettingField, value: Any, origin: str) -> Any:
     try:
         return msgspec.convert(value, field.type, dec_hook=_checked_size)
     except (msgspec.ValidationError, InvalidInput) as error:
-        if field.is_table:
-            message, hint = f"{origin}: {field.name}: {error}", PRESET_HINTS[field.name]
+        if field.is_table or field.name == "retention":
+            message = f"{origin}: {field.name}: {error}"
+            hint = PRESET_HINTS.get(field.name) or getattr(error, "hint", "") or field.description
         else:
             message, hint = f"{origin}: {field.name} must be {_expected(field)}, not {value!r}", field.description
         raise ConfigurationError(message, hint=hint) from None
@@ -285,6 +284,8 @@ def _converted(field: SettingField, value: Any, origin: str) -> Any:
 
 def _checked_size(kind: type[Any], value: Any) -> Any:
     """Sizes stay text: workers resolve shares against their own host."""
+    if kind is RetentionAges:
+        return checked_ages(value)
     if not isinstance(value, str):
         raise InvalidInput(f"{value!r} is no size")
     as_bytes(value) if kind is MemorySize else host_limit(value, 1)

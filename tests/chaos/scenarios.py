@@ -21,6 +21,7 @@ from holdfast.domain.jobs.job import JobId, Lease, WorkerId
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed, Released
+from holdfast.domain.retention import Retention
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap, Plan
 from holdfast.errors import HoldfastError, StoreUnavailable
@@ -28,7 +29,6 @@ from holdfast.store import Store
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.state import BatchRun
 from holdfast.store.batches.unit_choice import NextUnits
-from holdfast.store.jobs.retention import Retention
 from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START, Database

@@ -18,9 +18,9 @@ import pytest
 
 import holdfast
 from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.checkpoint import MAX_UNWRITTEN
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.worker.batches.plan import MAX_UNWRITTEN
 from tests.chaos.standing import Broken
 from tests.support.backends import open_database
 from tests.support.processes import PATIENCE, Child, gone, open_store, wait_until

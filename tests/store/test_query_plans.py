@@ -11,12 +11,12 @@ from holdfast.domain.jobs.job import JobId, Lease, State, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed, Unreadable
+from holdfast.domain.retention import Retention
 from holdfast.errors import NoSuchJob
 from holdfast.store import Store
 from holdfast.store.engine import sql
 from holdfast.store.engine.database import CHECKS
 from holdfast.store.engine.operation import query
-from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, postgres_url
 from tests.support.jobs import claim_jobs, prune, record_start
@@ -211,6 +211,9 @@ OPERATIONS = {
         limit=100,
     ),
     "waiting jobs": lambda store, layout: store.batches.waiting_jobs(WORKER, **MINE, shards={"mine": 3}, limit=100),
+    "prune events": lambda store, layout: prune(
+        store, "events", retention=Retention(events=timedelta(days=900)), limit=100
+    ),
     "prune keys": lambda store, layout: prune(store, "keys", limit=100),
     "get": lambda store, layout: store.views.get(layout.ids("finished")[50]),
     "get unknown": get_unknown,

@@ -9,10 +9,11 @@ from holdfast.domain.jobs.job import JobId, Lease, State, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Failed
+from holdfast.domain.retention import Retention
 from holdfast.errors import LeaseLost
 from holdfast.store import Store
 from holdfast.store.jobs.leases import DEFAULT_LEASE
-from holdfast.store.jobs.retention import RULES, Retention
+from holdfast.store.jobs.retention import RULES
 
 WORKER = WorkerId("worker-1")
 BOOM = Failed(error="boom")

@@ -12,6 +12,7 @@ import pytest
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.verdict import Done
+from holdfast.domain.retention import Retention
 from holdfast.errors import SchemaMissing, StoreUnavailable
 from holdfast.worker.maintenance import Maintenance
 from tests.support.backends import open_database
@@ -21,7 +22,8 @@ from tests.support.processes import connect
 
 def maintenance_of(store, tmp_path, **options):
     return Maintenance(
-        store, **{"heartbeat": 10.0, "retention": None, "logs": tmp_path / "logs", "maintained": Counter(), **options}
+        store,
+        **{"heartbeat": 10.0, "retention": Retention(), "logs": tmp_path / "logs", "maintained": Counter(), **options},
     )
 
 

@@ -66,17 +66,21 @@ class HoldfastCommand(_WithSharedOptions):
     """A command with the shared options.
 
     *answers* is the type of the printed answer, or its name in ``cli/schemas.py``. A name defers the
-    import until the schema is needed. *changes* marks commands that write to the store.
+    import until the schema is needed. *changes* marks commands that write to the store. They create a missing one,
+    unless *creates* is false.
     """
 
-    def __init__(self, *args: Any, answers: Any = None, changes: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, answers: Any = None, changes: bool = False, creates: bool = True, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.answers = answers
         self.changes = changes
+        self._creates = changes and creates
 
     def invoke(self, ctx: click.Context) -> Any:
         session = ctx.ensure_object(CliSession)
-        session.creates = self.changes
+        session.creates = self._creates
         if self.changes:
             session.check_key()
         return super().invoke(ctx)
@@ -122,6 +126,7 @@ def command(
     *,
     answers: Any,
     changes: bool = False,
+    creates: bool = True,
     group: click.Group | None = None,
     cls: type[HoldfastCommand] = HoldfastCommand,
 ) -> Callable[[Callable[..., Any]], HoldfastCommand]:
@@ -129,7 +134,7 @@ def command(
 
     def decorate(function: Callable[..., Any]) -> HoldfastCommand:
         with_session = click.make_pass_decorator(CliSession, ensure=True)(function)
-        decorated = click.command(name, cls=cls, answers=answers, changes=changes)(with_session)
+        decorated = click.command(name, cls=cls, answers=answers, changes=changes, creates=creates)(with_session)
         assert isinstance(decorated, HoldfastCommand)
         if group is not None:
             group.add_command(decorated)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import ConfigurationError, InvalidInput, Refused
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.output.printer import Format, Output
 from holdfast.settings import LoadedSettings, read_settings
 
@@ -107,15 +107,10 @@ class CliSession:
 
     def check_key(self) -> None:
         """Refuse a change if the configuration requires a key and ``HOLDFAST_API_KEY`` does not match it."""
-        required: str | None = self.setting("api_key_sha256")
-        if required is None:
-            return
-        import hashlib
-        import hmac
+        if (required := self.setting("api_key_sha256")) is not None:
+            from holdfast.domain.access.tokens import check_api_key
 
-        key = os.environ.get("HOLDFAST_API_KEY", "")
-        if not hmac.compare_digest(hashlib.sha256(key.encode()).hexdigest(), required.lower()):
-            raise Refused("changes on this store need a key" + (", and this is another one" if key else ""))
+            check_api_key(os.environ.get("HOLDFAST_API_KEY", ""), required)
 
     def confirm(self, change: str, *, yes: bool, hint: str = "Add --yes.") -> None:
         """Prompt for confirmation on a terminal; without one, refuse the change unless *yes* is set."""

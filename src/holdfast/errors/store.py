@@ -47,7 +47,9 @@ class SchemaTooNew(ConfigurationError):
 
 
 #: The hint of commands that read a store which does not exist yet.
-NO_STORE = "Is the URL right? The first enqueue makes a store, and so do holdfast up and holdfast db migrate."
+NO_STORE = (
+    "Is the URL right? holdfast up, add and db migrate make a store, and so does the first enqueue of an application."
+)
 
 
 class SchemaMissing(ConfigurationError):

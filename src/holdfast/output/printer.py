@@ -224,7 +224,10 @@ class Output:
     def _end(self, status: Status, error: Failure | None = None, summary: Any = None) -> None:
         from holdfast.output.envelope import NdjsonEnd
 
-        end = NdjsonEnd(status=status, lines=self._lines, error=error, summary=builtins(summary))
+        values = builtins(summary)
+        if isinstance(values, dict):  # the counts of a batch are its summary itself
+            values = values.pop("summary", {}) | values
+        end = NdjsonEnd(status=status, lines=self._lines, error=error, summary=values)
         self._write(json_line({"_meta": end}))
 
     def _write(self, text: str, end: str = "\n") -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.retention import Retention
 from holdfast.errors import StatementTimeout, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.engine.changes import Change
-from holdfast.store.jobs.retention import RULES, Retention, RetentionRule
+from holdfast.store.jobs.retention import RULES, RetentionRule
 from holdfast.worker import clock
 from holdfast.worker.commands.log_files import LogFiles
 from holdfast.worker.service import TickResult
@@ -30,9 +31,10 @@ OFFER_INTERVAL_S = 10.0
 JUDGE_AGAIN_INTERVAL_S = 1.0
 DEPENDENCIES_INTERVAL_S = BATCHES_INTERVAL_S = 30.0
 INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
-LOGS_INTERVAL_S = 3600.0
 #: Jobs that one step promotes, and rows that it prunes.
 PROMOTE_LIMIT = PRUNE_LIMIT = 1000
+#: Log files that one step checks; the next one goes on behind them.
+LOGS_LIMIT = 5000
 
 
 @dataclass(slots=True)
@@ -59,7 +61,7 @@ class Maintenance:
         store: Store,
         *,
         heartbeat: float,
-        retention: Retention | None,
+        retention: Retention,
         logs: Path,
         maintained: Counter[str],
     ) -> None:
@@ -67,7 +69,7 @@ class Maintenance:
         self._store = store
         #: At first, and after an outage, leases are taken over only after this time: live workers renew first.
         self._heartbeat = heartbeat
-        self._retention = retention or Retention()
+        self._retention = retention
         self._maintained = maintained
         self._cursor: JobId | None = None
         self._next_batch: BatchId | None = None
@@ -89,8 +91,8 @@ class Maintenance:
         for rule in RULES:
             run = partial(self._prune, rule)
             self._steps.append(MaintenanceStep(f"prune {rule.name}", run, PRUNE_INTERVAL_S, now + PRUNE_INTERVAL_S))
-        self._log_files = LogFiles(store, logs)
-        self._steps.append(MaintenanceStep("prune logs", self._prune_logs, LOGS_INTERVAL_S, now + PRUNE_INTERVAL_S))
+        self._log_files = LogFiles(store, logs, max_age=retention.logs)
+        self._steps.append(MaintenanceStep("prune logs", self._prune_logs, PRUNE_INTERVAL_S, now + PRUNE_INTERVAL_S))
 
     def tick(self) -> TickResult:
         """Run the steps that are due. The first error is raised after the last step."""
@@ -184,6 +186,6 @@ class Maintenance:
         return count, count >= PRUNE_LIMIT
 
     def _prune_logs(self) -> tuple[int, bool]:
-        count, more = self._log_files.prune(limit=PRUNE_LIMIT)
+        count, _ = self._log_files.prune(limit=LOGS_LIMIT)
         self._maintained["log"] += count
-        return count, more
+        return count, False

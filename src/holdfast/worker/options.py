@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from holdfast.domain.fleet.autoscaler import HostLoad
 from holdfast.domain.jobs.job import WorkerId
+from holdfast.domain.retention import Retention
 from holdfast.store import Store
-from holdfast.store.jobs.retention import Retention
 from holdfast.worker.autoscaler.host import read_host
 from holdfast.worker.commands.output import Echo
 from holdfast.worker.executors.children import ChildOptions
@@ -35,7 +35,7 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     grace: timedelta = timedelta(seconds=30)
     heartbeat: float = 10.0
     poll: float = 1.0
-    retention: Retention | None = None
+    retention: Retention = Retention()
     version: str | None = None
     children: ChildOptions = ChildOptions()
     plans: bool = True

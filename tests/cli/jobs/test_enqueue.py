@@ -114,3 +114,10 @@ def test_the_answer_says_what_happened(run, app):
     rerun = run("enqueue", "mail", "-p", '{"to": 1}', "--key", "k", "--on-conflict", "rerun")
     assert rerun.out.endswith(f"starts after job {lease.job_id}, which is running\n")
     assert enqueue("raise") is None
+
+
+def test_a_failed_enqueue_makes_no_store(run, tmp_path):
+    """E2: a new store has no kinds, so that an enqueue could not succeed."""
+    answer = run("enqueue", "mail", "--url", f"sqlite:///{tmp_path}/mistyped.db", "-o", "json")
+    assert (answer.code, answer.document["error"]["code"]) == (4, "E_SCHEMA_MISSING")
+    assert not list(tmp_path.glob("mistyped*"))

@@ -56,8 +56,9 @@ def test_a_unit_is_installed_and_removed(run, tmp_path):
     assert answer.data["file"] == str(file)
     (line,) = [line for line in file.read_text().splitlines() if line.startswith("ExecStart=")]
     assert line.endswith('up --app tests.support.programs.cli_jobs:app --queue "a b" --url sqlite:///x.db')
-    assert run("service", "install", "--name", "mine").code == 9
-    assert run("service", "install", "--name", "mine", "--force").code == 0
+    url = ("--url", "sqlite:///x.db")
+    assert run("service", "install", "--name", "mine", *url).code == 9
+    assert run("service", "install", "--name", "mine", "--force", *url).code == 0
     answer = run("service", "uninstall", "--name", "mine", "-o", "json")
     checker(("service", "uninstall")).validate(answer.document)
     assert not file.exists()
@@ -69,3 +70,17 @@ def test_a_unit_has_its_three_sections(tmp_path):
     """Each directive has its own line, in the three known sections."""
     text = unit_text([sys.executable, "-m", "holdfast", "up"], tmp_path)
     assert [line for line in text.splitlines() if line.startswith("[")] == ["[Unit]", "[Service]", "[Install]"]
+
+
+def test_a_unit_keeps_the_settings_of_the_environment(run, monkeypatch):
+    """E2: the URL of the store above all; no password goes into a unit."""
+    monkeypatch.setenv("HOLDFAST_URL", "sqlite:////data/50% $x.db")
+    monkeypatch.setenv("HOLDFAST_RETENTION", "done=7d")
+    text = run("service", "install", "--dry-run", "--kind", "mail", "--retention", "dead=0").out
+    assert 'Environment="HOLDFAST_URL=sqlite:////data/50%% $x.db"' in text
+    assert 'Environment="HOLDFAST_RETENTION=done=7d"' in text
+    assert "holdfast up --kind mail --retention dead=0" in text
+    assert "HOLDFAST_URL" not in run("service", "install", "--dry-run", "--url", "sqlite:///x.db").out
+    monkeypatch.setenv("HOLDFAST_URL", "postgresql://ada:secret@db/jobs")
+    answer = run("service", "install", "--dry-run")
+    assert (answer.code, "secret" in answer.out + answer.err) == (2, False)

@@ -12,6 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import Selector, State
+from holdfast.domain.jobs.verdict import Done, Failed
+from tests.support.jobs import put, take_one
 from tests.support.processes import gone, wait_until
 from tests.support.program import program
 from tests.support.programs import cli_jobs
@@ -196,3 +198,37 @@ def test_without_an_app_a_worker_only_does_maintenance(url, app):
     with program("worker", "--drain", url=url) as worker:
         assert worker.end()[0] == 0
     assert ref.state is State.READY
+
+
+class Started(Exception):
+    """Carries a worker that did not run."""
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [("worker", ["--retention", "done=1ms"]), ("scheduler", ["--retention", "done=1ms"]), ("worker", [])],
+)
+def test_workers_prune_by_the_retention_of_flags_and_settings(app, url, monkeypatch, command, flags):
+    """E2: a flag overrides the environment, name by name."""
+    from holdfast.cli.main import cli
+    from holdfast.cli.ops import worker as commands
+    from holdfast.cli.session import CliSession
+
+    def catch(_session, _app, worker, *_, **__):
+        raise Started(worker)
+
+    monkeypatch.setattr(commands, "run_worker", catch)
+    monkeypatch.setattr(commands, "configure_log", lambda **_: None)
+    monkeypatch.setenv("HOLDFAST_RETENTION", "dead=1ms,done=0")
+    for outcome in (Done(), Failed(error="x", permanent=True)):
+        put(app.store)
+        app.store.leases.settle(take_one(app.store), outcome)
+    with pytest.raises(Started) as started:
+        cli.main([command, "--url", url, *flags], standalone_mode=False, obj=CliSession())
+    (maintenance,) = [
+        each.service for each in started.value.args[0].services.helpers if each.service.name == "maintenance"
+    ]
+    for step in maintenance._steps:
+        step.due_at = 0.0
+    wait_until(lambda: maintenance.tick() and not app.views.count(Selector(states=(State.DEAD,))).count)
+    assert app.views.count(Selector(states=(State.DONE,))).count == (0 if flags else 1)

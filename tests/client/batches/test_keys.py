@@ -51,7 +51,7 @@ def test_an_invalid_cut_is_refused(first, last, by):
 
 
 def arguments(**values):
-    return options.BatchArguments(values)
+    return options.BatchArguments(values, exits=False)
 
 
 def test_a_command_line_cuts_a_range():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import threading
@@ -18,7 +19,6 @@ from holdfast.domain.batches.failures import MIN_UNITS_FOR_RATE, Breaker
 from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
 from holdfast.store.batches.batches import Batches
-from holdfast.worker.batches import writer
 from tests.support.processes import wait_until
 
 
@@ -203,16 +203,15 @@ def test_a_run_in_another_thread_gets_no_signals(app):
     assert wait_until(lambda: app.store.batches.get(batch.id).state is BatchState.PAUSED)
 
 
-def test_a_cancel_after_the_last_unit_was_taken_is_exit_12(app, monkeypatch):
+def test_a_cancel_after_the_last_unit_was_taken_is_exit_12(app):
     """The run learns of it only at its end: its exit code is that of the store (I14), not 0."""
-    monkeypatch.setattr(writer, "FLUSH_INTERVAL_S", 3600.0)  # no flush between the cancel and the end
 
     @app.unit()
     def work(key: int) -> None:
         if key == 2:
             app.store.batches.cancel(BatchId(1))
 
-    result = run(app, work, range(3))
+    result = run(app, work, range(3), checkpoint="60s")
     assert (result.exit_code, result.summary.aborted_by) == (12, AbortedBy.CANCEL)
     assert (result.batch.state, result.batch.aborted_by) == (BatchState.CANCELLED, AbortedBy.CANCEL)
     counted, rows = app.store.batches.counters(BatchId(1)), app.store.batches.recount(BatchId(1))
@@ -368,9 +367,10 @@ def test_only_some_keys_are_run_and_the_others_left_alone(app):
     result = run(app, work, range(10), only=[7, "8"])
     assert (result.exit_code, made, result.batch.state) == (0, [0, 1, 2, 7, 8], BatchState.STOPPED)
     assert (result.summary.pending, result.summary.skipped, result.batch.generation) == (5, 0, 1)
-    for options in ({"only": [11]}, {"resume_from": 11}):
-        with pytest.raises(InvalidInput, match="11 is not among the keys"):
-            run(app, work, range(10), **options)
+    with pytest.raises(InvalidInput, match="11 is not among the keys"):
+        run(app, work, range(10), only=[11])
+    with pytest.raises(InvalidInput, match="no key is 11 or greater"):
+        run(app, work, range(10), resume_from=11)
     assert run(app, work, range(10), only=[9], once=True).exit_code == 0
     assert run(app, work, range(10), only=[5, 9], dry_run=True).summary.pending == 1
     assert run(app, work, range(10)).summary.succeeded == 10
@@ -584,3 +584,107 @@ def test_a_key_that_is_no_number_is_refused(app, bad):
 
     with pytest.raises(holdfast.HoldfastError, match="the key cannot be stored"):
         run(app, work, [1.0, bad])
+
+
+@pytest.mark.parametrize(
+    ("keys", "first", "expected"),
+    [
+        (range(0, 20, 2), 7, [8, 10, 12, 14, 16, 18]),
+        (range(20, 10, -1), 12, [12, 11]),
+        ([10, 3, 5, 7], 5, [5, 7]),
+        ([1, 3, 5, 7], "4", [5, 7]),
+        (range(5), -3, [0, 1, 2, 3, 4]),
+    ],
+    ids=["a gap", "backwards", "not sorted", "text", "before the first"],
+)
+def test_a_run_resumes_from_any_key(app, keys, first, expected):
+    """E3: the key itself or, if the input lacks it, the first greater one in input order."""
+    made = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        made.append(key)
+
+    assert run(app, work, keys, resume_from=first, dry_run=True).summary.pending == len(expected)
+    assert run(app, work, keys, resume_from=first).exit_code == 0
+    assert made == expected
+    made.clear()
+    assert run(app, work, iter([2, 4, 6]), resume_from=3, name="read once").exit_code == 0
+    assert made == [4, 6]
+    made.clear()
+
+    @app.unit()
+    def plain(key):  # no annotation says that its keys are integers
+        made.append(key)
+
+    assert run(app, plain, range(1, 9), resume_from="7").exit_code == 0
+    assert made == [7, 8]
+
+
+def test_resume_from_overrules_the_ledger(app):
+    """E3, B3: finished units from the key on run again, those before it do not; the counters equal a recount."""
+    made, failing = [], {8}
+
+    @app.unit()
+    def work(key: int, unit: Unit) -> None:
+        made.append(key)
+        if key in failing:
+            raise ValueError("no")
+        if key == 5:
+            raise Skip("no need")
+        unit.warn("odd")
+        unit.done("even" if key % 2 == 0 else "odd")
+
+    keys = range(1, 10)
+    assert run(app, work, keys).exit_code == 6
+    made.clear()
+    failing.clear()
+    planned = run(app, work, keys, resume_from=4, dry_run=True)
+    result = run(app, work, keys, resume_from=4)
+    assert (made, planned.summary.pending, result.exit_code) == ([*range(4, 10)], 6, 0)
+    counters = app.store.batches.counters(result.batch.id)
+    assert app.store.batches.recount(result.batch.id) == {"done": 8, "skipped": 1}
+    assert (counters.done, counters.skipped, counters.failed, counters.warned) == (8, 1, 0, 8)
+    assert counters.labels == {"even": 4, "odd": 4}
+
+
+@pytest.mark.parametrize(("checkpoint", "most"), [("each", 1), (7, 7), ("7", 7), (None, 50)])
+def test_the_ledger_is_written_at_the_checkpoint(app, checkpoint, most):
+    """E9.3: no more outcomes wait than the option says."""
+    waiting = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        counters = app.store.batches.counters(BatchId(1))
+        waiting.append(key - counters.done)
+
+    assert run(app, work, range(60), checkpoint=checkpoint).exit_code == 0
+    assert max(waiting) < most
+
+
+@pytest.mark.parametrize("output", ["json", "ndjson"])
+def test_progress_is_printed_beside_json(app, output, capsys):
+    """E3: on stderr, and only on request. E9.3: the counts of NDJSON are at ._meta.summary."""
+    work = app.unit(name="work")(lambda key: None)
+    assert app.run(work, range(4), output=output, progress_every=2, checkpoint=2, name="shown").exit_code == 0
+    captured = capsys.readouterr()
+    assert "2 of 4 units" in captured.err
+    assert "4 of 4 units" in captured.err
+    last = json.loads(captured.out.splitlines()[-1])
+    assert (last["data"] if output == "json" else last["_meta"])["summary"]["succeeded"] == 4
+    app.run(work, range(40), output=output, name="silent")
+    assert "units" not in capsys.readouterr().err
+
+
+def test_the_message_of_an_abort_names_the_last_key(app, capsys):
+    """E3, E9.3: in words, and as last_key for programs."""
+
+    @app.unit()
+    def work(key: int) -> None:
+        if key > 53:
+            raise ValueError("no")
+
+    assert app.run(work, range(50, 90), max_failures=3, output="json").exit_code == 8
+    document = json.loads(capsys.readouterr().out)
+    assert "the last finished unit is 53" in document["error"]["message"]
+    assert document["data"]["last_key"] == 53

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.batches.batch import BatchState
-from holdfast.worker.batches.plan import MAX_UNWRITTEN
+from holdfast.domain.batches.checkpoint import MAX_UNWRITTEN
 from tests.support.processes import PATIENCE, connect, wait_until
 from tests.support.program import programs
 

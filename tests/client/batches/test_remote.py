@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import holdfast
 from holdfast import Unit
 from holdfast.domain.batches import turns as domain_turns
-from holdfast.domain.batches.batch import BatchState
+from holdfast.domain.batches.batch import BatchState, sharding_of
 from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.new_job import NewJob
@@ -377,3 +377,13 @@ def test_a_worker_serves_the_queue_of_its_units(app):
     with app.worker(poll=0.1) as serving:
         assert serving.queues == ["heavy"]
         assert app.run(work, range(3), where="workers", output="none").exit_code == 0
+
+
+def test_shards_write_at_the_checkpoint_too(app, work):
+    """E9.3: the option is stored with the batch, so that every worker knows it."""
+    batch = app.submit(work, range(20), checkpoint="each", output="none")
+    sharding = sharding_of(batch)
+    assert sharding is not None
+    assert sharding.checkpoint.units == 1
+    with app.worker(poll=0.1):
+        assert wait_until(lambda: app.store.batches.get(batch.id).state is BatchState.DONE)

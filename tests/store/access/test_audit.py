@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.domain.access.roles import Via
 from holdfast.domain.jobs.job import State
+from holdfast.domain.retention import Retention
 from holdfast.errors import InvalidInput, JobInUse, NotFound
 from holdfast.store.access.audit import AuditedAction
 from holdfast.store.jobs import control
-from holdfast.store.jobs.retention import Retention
 from tests.support.jobs import only, prune, put, state, take_one
 
 

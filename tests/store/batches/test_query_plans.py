@@ -149,6 +149,8 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
         Query("claim_inbox_results", {"inbox": "box", "limit": 2, "lease_duration": timedelta(seconds=1)}),
         Query("list_expired_inbox_results", {"limit": 2}),
         Query("retry_units", {"batch_id": 1, "keys": ["1"], "run_number": 2, "crashes": 3}),
+        Query("list_unit_notes", {"batch_id": 1, "keys": ["1"]}),
+        Query("overrule_units", {"batch_id": 1, "keys": ["1"], "run_number": 2}),
     ]
     assert {
         "insert_inbox_results",

@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.domain.batches.batch import AbortedBy, BatchState
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
+from holdfast.domain.retention import Retention
 from holdfast.errors import BatchHeld, NoSuchBatch, ResultLost
 from holdfast.store.batches import queries, state, unit_steps
 from holdfast.store.batches.unit_choice import NextUnits
-from holdfast.store.jobs.retention import Retention
 from tests.store.batches.test_batches import begin, check, done, finish, keys, leave, take
 from tests.store.batches.test_runs import launch, shard
 from tests.support.jobs import prune

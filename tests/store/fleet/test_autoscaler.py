@@ -20,9 +20,9 @@ from holdfast.domain.jobs.job import OnLost, State, WorkerId
 from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.jobs.why import Because
+from holdfast.domain.retention import Retention
 from holdfast.errors import InvalidInput
 from holdfast.store.jobs.leases import DEFAULT_LEASE
-from holdfast.store.jobs.retention import Retention
 from tests.support.jobs import WORKER, only, prune, put, state
 
 PROGRAM = Command(argv=("true",), cwd="/").dumps()

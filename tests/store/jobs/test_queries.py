@@ -12,10 +12,10 @@ from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.domain.jobs.why import Because
+from holdfast.domain.retention import Retention
 from holdfast.errors import Conflict, InvalidInput, JobPruned, NoSuchJob, NotFound
-from holdfast.store.jobs.retention import Retention
 from tests.support.backends import START
-from tests.support.jobs import claim_jobs, lapse, prune, put, take, take_one
+from tests.support.jobs import claim_jobs, lapse, only, prune, put, take, take_one
 
 HOUR = timedelta(hours=1)
 
@@ -364,3 +364,17 @@ def test_filters_are_kept_by_name(store):
     store.saved_filters.delete("trouble")
     with pytest.raises(NotFound):
         store.saved_filters.delete("trouble")
+
+
+def test_old_events_can_go_before_their_jobs(store, clock):
+    """E2: by age, the oldest first, in small steps; zero keeps them with their jobs."""
+    jobs = [put(store), put(store)]
+    for change in (store.control.hold, store.control.unhold):
+        change(only(jobs[0]), actor="ada")
+    clock.advance(days=8)
+    store.control.hold(only(jobs[1]), actor="ada")
+    week = Retention(events=timedelta(days=7))
+    assert prune(store, "events") == 0
+    assert [prune(store, "events", retention=week, limit=1) for _ in range(3)] == [1, 1, 0]
+    names = [[event.name for event in store.views.events(job)] for job in jobs]
+    assert names == [["enqueued"], ["enqueued", "held"]]

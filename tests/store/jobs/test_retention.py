@@ -11,7 +11,8 @@ from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.verdict import Done
-from holdfast.store.jobs.retention import Pruner, Retention
+from holdfast.domain.retention import Retention
+from holdfast.store.jobs.retention import Pruner
 from tests.support.jobs import put, state, take_one
 from tests.support.processes import connect
 

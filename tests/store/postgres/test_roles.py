@@ -20,9 +20,9 @@ from holdfast.domain.jobs.dependencies import After, IfNot
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.retention import Retention
 from holdfast.errors import HoldfastError
 from holdfast.store import open_store
-from holdfast.store.jobs.retention import Retention
 from holdfast.store.postgres.roles import ROLES
 from tests.store.batches.test_batches import begin, finish, leave
 from tests.support.backends import open_database

@@ -12,11 +12,11 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
+from holdfast.domain.retention import Retention
 from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Origin, Overlap, Plan
 from holdfast.errors import NoSuchSchedule
-from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.support.backends import START

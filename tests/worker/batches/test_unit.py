@@ -274,6 +274,17 @@ def test_a_pm2_process_is_a_conflict(app, work, manager, name, status, code):
     assert run(app, work, [1], conflicts=["pm2:mail"]).exit_code == code
 
 
+def test_notices_before_the_answer_of_pm2_are_ignored(app, work, manager, monkeypatch, tmp_path):
+    """E3: it prints them when it starts its daemon. Where pm2 is missing, it runs nothing."""
+    listed = json.dumps([{"name": "mail", "pid": os.getpid(), "pm2_env": {"status": "online"}}])
+    manager("pm2", f"[PM2] Spawning PM2 daemon with pm2_home=/root/.pm2\n[PM2] PM2 Successfully daemonized\n{listed}")
+    assert run(app, work, [1], conflicts=["pm2:mail"]).exit_code == 9
+    manager("pm2", "[PM2] Spawning PM2 daemon\n[]")
+    assert run(app, work, [1], conflicts=["pm2:mail"]).exit_code == 0
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert run(app, work, [1], conflicts=["pm2:mail"]).exit_code == 0
+
+
 def test_a_worker_is_a_conflict(app, work):
     with app.worker(queues=["mail"], poll=0.1):
         wait_until(app.store.workers.list)

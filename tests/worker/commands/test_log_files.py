@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 
 from holdfast.domain.jobs.verdict import Done
 from holdfast.worker.commands.log_files import MIN_AGE_S, LogFiles
@@ -42,3 +43,12 @@ def test_logs_are_checked_in_small_steps(store, tmp_path):
         write(tmp_path / "logs", f"{number + 100}-1.log")
     logs = LogFiles(store, tmp_path / "logs")
     assert [logs.prune(limit=2) for _ in range(4)] == [(2, True), (2, True), (1, False), (0, False)]
+
+
+def test_logs_can_go_before_their_jobs(store, tmp_path):
+    """E2: by the age of the last output; zero keeps them with their jobs."""
+    job = put(store)
+    old, young = (write(tmp_path / "logs", f"{job}-{n}.log", age=age) for n, age in ((1, 7300), (2, 7000)))
+    assert LogFiles(store, tmp_path / "logs").prune(limit=10) == (0, False)
+    assert LogFiles(store, tmp_path / "logs", max_age=timedelta(hours=2)).prune(limit=10) == (1, False)
+    assert (old.exists(), young.exists()) == (False, True)

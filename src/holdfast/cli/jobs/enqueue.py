@@ -30,7 +30,7 @@ _ANSWERS = {
 }
 
 
-@command("enqueue", answers=EnqueuedJob, changes=True)
+@command("enqueue", answers=EnqueuedJob, changes=True, creates=False)  # a new store has no kinds
 @click.argument("kind")
 @click.option("-p", "--payload", default="{}", metavar="JSON|@FILE|-", help="The handler's parameters.")
 @with_options(*flags_of(EnqueueOptions, short={"queue": "q", "label": "l"}))

@@ -18,7 +18,7 @@ from holdfast.domain.names import nearest_name
 from holdfast.errors import NotFound
 from holdfast.errors.table import EXIT_CODES, ErrorExplanation, ExitCode, error_table
 from holdfast.output.printer import Line
-from holdfast.settings import SettingValue, flatten
+from holdfast.settings import SettingValue
 
 
 class Script(Struct, frozen=True):
@@ -50,6 +50,14 @@ def show(session: CliSession, *, origin: bool) -> None:
 
 
 config.add_command(show)
+
+
+def flatten(setting: SettingValue) -> list[SettingValue]:
+    """A table key by key, such as ``command.memory``; any other setting unchanged."""
+    if not isinstance(setting.value, dict) or not setting.value:
+        return [setting]
+    inner = (SettingValue(f"{setting.name}.{key}", value, setting.origin) for key, value in setting.value.items())
+    return [leaf for each in inner for leaf in flatten(each)]
 
 
 def _in_force(session: CliSession, setting: SettingValue) -> SettingValue:

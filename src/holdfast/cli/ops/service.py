@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,12 @@ def install(session: CliSession, *, name: str, dry_run: bool, force: bool, **fla
       systemctl --user daemon-reload
       systemctl --user enable --now holdfast
     """
-    file, url = _file(name), session.flags.get("url", "")
+    file, variables = _file(name), _variables(session)
+    url = session.flags.get("url", variables.get("HOLDFAST_URL", ""))
     if url != mask_store_url(url):
-        hint = "Put the url into holdfast.toml here (mode 600), or into ~/.pgpass, and leave --url out."
+        hint = "Put the url into holdfast.toml here (mode 600), or into ~/.pgpass; leave --url and HOLDFAST_URL out."
         raise InvalidInput("a unit is no place for a password", hint=hint)
-    text = unit_text(up_command(session, flags), Path.cwd())
+    text = unit_text(up_command(session, flags), Path.cwd(), variables)
     if not dry_run:
         if file.exists() and not force:
             raise Conflict(f"{file} is there already", hint="Take --force to overwrite it, or another --name.")
@@ -78,16 +79,23 @@ def uninstall(session: CliSession, *, name: str) -> None:
     session.output.value(ServiceFile(str(file), text, follow), lambda: [f"removed: {file}", *follow])
 
 
-def unit_text(line: Iterable[str], directory: Path) -> str:
+def _variables(session: CliSession) -> dict[str, str]:
+    """The variables that hold settings now: the service gets the same ones, the URL of the store above all."""
+    origins = {setting.origin for name, setting in session.loaded.values.items() if name not in session.flags}
+    return {name: os.environ[name] for name in sorted(origins) if name.startswith("HOLDFAST_")}
+
+
+def unit_text(line: Iterable[str], directory: Path, variables: Mapping[str, str] | None = None) -> str:
     """The text of a unit file. systemd has its own rules for %, $, quotes and backslashes."""
     command_line = " ".join(quoted(argument) for argument in line)
+    settings = "".join(f'Environment="{_escaped(f"{name}={value}")}"\n' for name, value in (variables or {}).items())
     return f"""[Unit]
 Description=Holdfast
 After=network-online.target
 
 [Service]
 WorkingDirectory={str(directory).replace("%", "%%")}
-ExecStart={command_line}
+{settings}ExecStart={command_line}
 # The first SIGTERM lets jobs end within the grace; systemd must wait longer than that.
 KillMode=mixed
 TimeoutStopSec=60
@@ -101,10 +109,14 @@ WantedBy=default.target
 
 def quoted(argument: str) -> str:
     """Quote an argument of a command line for systemd."""
-    if re.search(r"[\x00-\x1f\x7f]", argument):
-        raise InvalidInput(f"{argument!r} cannot stand in a unit", hint="Leave control characters out.")
-    text = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    text = _escaped(argument).replace("$", "$$")
     return text if re.fullmatch(r"[\w@%+=:,./$-]+", text) else f'"{text}"'
+
+
+def _escaped(text: str) -> str:
+    if re.search(r"[\x00-\x1f\x7f]", text):
+        raise InvalidInput(f"{text!r} cannot stand in a unit", hint="Leave control characters out.")
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
 
 
 def _file(name: str) -> Path:

@@ -135,7 +135,7 @@ def up_command(session: CliSession, flags: dict[str, Any], *more: str) -> list[s
     line = [sys.executable, "-m", "holdfast", "up", *more]
     store = {name: session.flags[name] for name in ("url", "config") if name in session.flags}
     for name, value in (flags | store).items():
-        option = "--queue" if name == "queues" else f"--{name.replace('_', '-')}"
+        option = {"queues": "--queue", "kinds": "--kind"}.get(name, f"--{name.replace('_', '-')}")
         for each in value if isinstance(value, tuple) else [value]:
             line += [] if each is None else [option, str(each)]
     return line

@@ -19,6 +19,7 @@ from holdfast.cli.command import command, with_options
 from holdfast.cli.session import CliSession, load_app
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.names import escape_controls
+from holdfast.errors import InvalidInput
 from holdfast.worker.signals import Signals
 from holdfast.worker.worker import Worker
 
@@ -30,6 +31,12 @@ SECOND_SIGNAL_EXIT = 130
 
 APP = click.option("--app", metavar="MODULE:APP", help="The application whose kinds to run.")
 METRICS = click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here.")
+RETENTION = click.option(
+    "--retention",
+    multiple=True,
+    metavar="NAME=TIME",
+    help="How long to keep what: done=7d, dead=0 (forever).",
+)
 LOG = (
     click.option("--log-format", type=click.Choice(["text", "json"]), help="How to write the log. [text]"),
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log. [info]"),
@@ -48,6 +55,7 @@ worker_options = with_options(
     click.option("--slots", type=click.IntRange(1, 10_000), help="Jobs at a time. [8]"),
     click.option("--grace", metavar="TIME", help="How long jobs may go on after a first signal. [30s]"),
     click.option("--run-commands", type=click.Choice(["on", "off"]), help="Run commands? [on, but off with --app]"),
+    RETENTION,
     METRICS,
     *LOG,
 )
@@ -87,7 +95,7 @@ def worker(session: CliSession, *, drain: bool, no_plans: bool, **flags: Any) ->
 
 
 @command("scheduler", answers=WorkerAnswer)
-@with_options(APP, METRICS, *LOG)
+@with_options(APP, RETENTION, METRICS, *LOG)
 def scheduler(session: CliSession, **flags: Any) -> None:
     """Plan the schedules of the store until told to stop, and run no jobs.
 
@@ -100,15 +108,24 @@ def scheduler(session: CliSession, **flags: Any) -> None:
     """
     settings = start_log(session, flags)
     app = load_app(settings["app"], url=session.url_flag)
-    run_worker(session, app, app.scheduler(), {**settings, "grace": "1s"})
+    run_worker(session, app, app.scheduler(retention=settings["retention"]), {**settings, "grace": "1s"})
 
 
 def start_log(session: CliSession, flags: dict[str, Any]) -> dict[str, Any]:
     """Start the log of a long-running command and return its settings; stdout stays free for the answer."""
+    ages = dict(_named_age(text) for text in flags.pop("retention", ()))
     settings = {name: session.setting(name, flag) for name, flag in flags.items()}
+    settings["retention"] = {**session.setting("retention"), **ages}
     session.output.keep_stdout()
     configure_log(style=settings["log_format"], level=settings["log_level"])
     return settings
+
+
+def _named_age(text: str) -> tuple[str, str]:
+    name, equals, age = text.partition("=")
+    if not equals:
+        raise InvalidInput(f"{text!r} is no retention", hint="Write NAME=TIME, for example done=7d.")
+    return name.strip(), age
 
 
 def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], **options: Any) -> Worker:
@@ -120,6 +137,7 @@ def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], *
         **options,
         memory_profiles=session.setting("memory_profiles"),
         host_limits=session.setting("host_limits"),
+        retention=settings["retention"],
         commands={"auto": None, "on": True, "off": False}[settings["run_commands"]],
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.client.batches.batch_claim import run_request
 from holdfast.client.batches.function import BoundFunction
-from holdfast.client.batches.keys import key_of, selected_keys
+from holdfast.client.batches.keys import first_key, selected_keys
 from holdfast.client.batches.options import RunOptions, Selection
 from holdfast.client.batches.report import BatchResult, RunAnswer
 from holdfast.domain.batches.batch import BatchState, Summary
@@ -42,9 +42,9 @@ def _plan(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunO
         generation = 1 if latest is None else latest.generation + 1
         summary = _summary(sum(1 for _ in chosen), 0, limit=options.selection.limit)
         return RunAnswer(None if latest is None else latest.id, generation, summary, dry_run=True), clean
-    to_run = finished = 0
+    to_run, finished, again = 0, 0, options.selection.resume_from is not None
     while chunk := list(islice(chosen, LOOKUP_CHUNK)):
-        known = store.batches.count_finished(latest.id, chunk, retry_failed=options.retry_failed)
+        known = store.batches.count_finished(latest.id, chunk, retry_failed=options.retry_failed, again=again)
         to_run, finished = to_run + len(chunk) - known, finished + known
     summary = _summary(to_run, finished, limit=options.selection.limit)
     return RunAnswer(latest.id, latest.generation, summary, dry_run=True), clean
@@ -53,7 +53,7 @@ def _plan(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunO
 def _selected(bound: BoundFunction, keys: Iterable[Any], selection: Selection) -> Iterator[UnitKey]:
     """The keys that a run would consider: all, from ``resume_from`` on, or ``only`` some."""
     only = selected_keys(bound.function, keys, selection)
-    first = None if selection.resume_from is None else key_of(bound.function, selection.resume_from)
+    first = first_key(bound.function, keys, selection)
     return (key for key, _ in numbered(keys, first) if only is None or key in only)
 
 

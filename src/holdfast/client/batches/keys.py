@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import Selection
-from holdfast.domain.batches.unit import UnitKey, unit_key
+from holdfast.domain.batches.unit import UnitKey, is_key_from, unit_key
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
-from holdfast.worker.batches.source import Bitmap
+from holdfast.worker.batches.source import Bitmap, FirstKey
 
 #: From this many finished units on, reading their keys once is quicker than looking up each key.
 BITMAP_MIN_UNITS = 5000
@@ -25,15 +27,34 @@ MAX_FAILED_KEYS = 100_000
 
 def selected_keys(function: UnitFunction[..., Any], keys: Iterable[Any], selection: Selection) -> set[UnitKey] | None:
     """The keys that *selection* names as the only ones; None means all. Iterators cannot be checked before the run."""
-    only = None if selection.only is None else [key_of(function, value) for value in selection.only]
-    first = [] if selection.resume_from is None else [key_of(function, selection.resume_from)]
-    named = [*(only or ()), *first]
-    if named and isinstance(keys, range | Sequence):
+    only = None if selection.only is None else [key_of(function, value, keys) for value in selection.only]
+    if only and isinstance(keys, range | Sequence):
         known = set[UnitKey]() if isinstance(keys, range) else {unit_key(key) for key in keys}
-        for key in named:
+        for key in only:
             if not (_is_in(key, keys) if isinstance(keys, range) else key in known):
                 raise InvalidInput(f"{key} is not among the keys")
     return None if only is None else set(only)
+
+
+def first_key(function: UnitFunction[..., Any], keys: Iterable[Any], selection: Selection) -> FirstKey | None:
+    """Recognises the key at which a run begins: ``resume_from`` or, if the input lacks it, the first greater one.
+
+    An input that can be read only once is not searched: the run begins at the first key that is not less.
+    """
+    if selection.resume_from is None:
+        return None
+    first = key_of(function, selection.resume_from, keys)
+    is_from = partial(is_key_from, first=first)
+    if isinstance(keys, range) and keys.step > 0:
+        if first.lstrip("-").isdecimal() and (place := bisect_left(keys, int(first))) < len(keys):
+            return unit_key(keys[place]).__eq__
+    elif isinstance(keys, Iterator) or (isinstance(keys, KeyFile) and keys.is_stdin):
+        return is_from
+    elif first in map(unit_key, keys):
+        return first.__eq__
+    elif any(map(is_from, map(unit_key, keys))):
+        return is_from
+    raise InvalidInput(f"no key is {first} or greater")
 
 
 def finished_keys(store: Store, opened: BatchRun, keys: Iterable[Any]) -> Bitmap | None:
@@ -74,9 +95,10 @@ def _is_in(key: UnitKey, keys: range) -> bool:
     return key.lstrip("-").isdecimal() and int(key) in keys
 
 
-def key_of(function: UnitFunction[..., Any], value: Any) -> UnitKey:
-    """The key of a value; text from a command line becomes an integer where the function takes one."""
-    is_number = function.key_type is int and isinstance(value, str) and value.lstrip("-").isdecimal()
+def key_of(function: UnitFunction[..., Any], value: Any, keys: Iterable[Any]) -> UnitKey:
+    """The key of a value; text from a command line becomes an integer where the keys are integers."""
+    takes_number = function.key_type is int or isinstance(keys, range)
+    is_number = takes_number and isinstance(value, str) and value.lstrip("-").isdecimal()
     return unit_key(int(value) if is_number else value)
 
 
@@ -112,11 +134,12 @@ class KeyFile:
     def __init__(self, function: UnitFunction[..., Any], file: str) -> None:
         self._function = function
         self._file = file
-        if file != "-" and not Path(file).is_file():
+        self.is_stdin = file == "-"
+        if not self.is_stdin and not Path(file).is_file():
             raise InvalidInput(f"there is no file {file}", hint="Give a file with one key per line, or - for stdin.")
 
     def __iter__(self) -> Iterator[int | str]:
-        if self._file == "-":
+        if self.is_stdin:
             yield from self._keys(sys.stdin)
             return
         try:

@@ -14,10 +14,11 @@ import msgspec
 
 from holdfast.client.batches.batch_claim import abandon_batch, length_of, open_batch
 from holdfast.client.batches.function import BoundFunction, UnitFunction
-from holdfast.client.batches.keys import FailedKeys, finished_keys, key_of, selected_keys
+from holdfast.client.batches.keys import FailedKeys, finished_keys, first_key, selected_keys
 from holdfast.client.batches.options import RunOptions, Selection
-from holdfast.client.batches.report import BatchResult, RunReport, begin_or_report
+from holdfast.client.batches.report import BatchResult, RunReport
 from holdfast.domain.batches.batch import AbortedBy, BatchState, LeftBy
+from holdfast.domain.batches.checkpoint import checkpoint_interval
 from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.kind import Kind
@@ -42,24 +43,20 @@ STOPPING = "stopping: units under way may end; once more to leave at once"
 
 
 def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
-    """Run *bound* over *keys* in this process and write the ledger as it goes.
-
-    A live run, a conflicting service, a pause or drift is printed and returned as the result, not raised.
-    """
+    """Run *bound* over *keys* in this process and write the ledger as it goes; raises like :func:`open_batch`."""
     limit = options.selection.limit
     if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
         raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
     if limit is not None and limit < 1:
         raise InvalidInput(f"limit is a number from 1 on, not {limit!r}", hint="To look only, use dry_run.")
     only = selected_keys(bound.function, keys, options.selection)
-    run = begin_or_report(lambda: LocalRun.begin(store, bound, keys, options), options.printer())
-    if isinstance(run, BatchResult):
-        return run
-    resume_from = options.selection.resume_from
+    first = first_key(bound.function, keys, options.selection)
+    plan = run_plan(bound, options)
+    run = LocalRun.begin(store, bound, keys, options)
     failed = FailedKeys(store, run.opened)
     source = InputKeys(
         failed.met_in(keys),
-        resume_from=None if resume_from is None else key_of(bound.function, resume_from),
+        resume_from=first,
         only=only,
         finished=finished_keys(store, run.opened, keys),
         first=run.opened.created,
@@ -71,7 +68,7 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
         run.report.units(outcomes)
         hooks.units(outcomes)
 
-    driver = Driver(store, run.opened, run.runner, run_plan(bound, options), source, on_written=on_written)
+    driver = Driver(store, run.opened, run.runner, plan, source, on_written=on_written)
     try:
         with run.report:
             aborted_by = _drive(store, run, driver, lambda: hooks.begin(run.opened.batch))
@@ -183,6 +180,7 @@ def run_plan(bound: BoundFunction, options: RunOptions) -> RunPlan:
         retry_failed=options.retry_failed,
         in_doubt_if_lost=function.on_lost == "hold",
         rate=limits.units_per_second(function),
+        checkpoint=checkpoint_interval(options.checkpoint),
     )
 
 

@@ -159,7 +159,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     allow_concurrent: bool = False
     accept_drift: bool = False
     wait: bool = False
-    progress_every: int = 10
+    progress_every: int | None = None
+    checkpoint: Duration | None = None
     output: str | Output | None = None
     actor: str = Actor.CLIENT
     #: The action of a person that starts the run; the library's own runs have none.
@@ -171,7 +172,10 @@ class RunOptions(Struct, frozen=True, kw_only=True):
             return self.output
         if self.output == "none":
             return SilentOutput()
-        return Output(Format(self.output or load_settings().output))
+        name = self.output or load_settings().output
+        if name not in list(Format):
+            raise InvalidInput(f"output is text, json, ndjson or none, not {name!r}")
+        return Output(Format(name))
 
 
 def run_options(**options: Any) -> RunOptions:

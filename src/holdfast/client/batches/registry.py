@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
@@ -15,7 +16,7 @@ from holdfast.errors import InvalidKind
 if TYPE_CHECKING:
     from holdfast.client.batches.function import BoundFunction, UnitFunction
     from holdfast.client.batches.inbox import Inbox
-    from holdfast.client.batches.options import UnitArguments
+    from holdfast.client.batches.options import RunOptions, UnitArguments
     from holdfast.client.batches.report import BatchResult
     from holdfast.client.batches.session import BatchSession
     from holdfast.domain.batches.batch import Batch
@@ -103,20 +104,30 @@ class BatchRegistry:
         - ``inputs`` (files) and the version: a change under an open batch is refused, unless ``accept_drift``.
         - ``wait`` for another run of this identity, or join it with ``allow_concurrent``.
         - ``conflicts``: services that must not run, besides those of the decorator.
+        - ``checkpoint``: write the ledger after ``"each"`` unit, every number of units, or every time such as ``"5s"``.
+          The default is 50 units or 1 s, whichever comes first. A run obeys a pause or a cancel at its next write.
         - ``dry_run``: count the units, and run none.
-        - ``output``: ``"text"``, ``"json"``, ``"ndjson"`` or ``"none"``; ``progress_every`` units a line (10).
+        - ``output``: ``"text"``, ``"json"``, ``"ndjson"`` or ``"none"``. ``progress_every``: units between two lines of
+          progress on stderr (10; with JSON none).
         - ``actor``: the name that the audit shows.
 
-        A run that cannot begin, because another run, a conflicting service, a pause or drift prevents it, is not an
-        exception: the result carries the error and its exit code.
+        A run that cannot begin is not an exception: the error is printed, and the result carries it with its exit
+        code. Another run, a conflicting service, a pause or drift can prevent a run, but also an invalid option, a
+        store that does not answer, or a missing ``HOLDFAST_API_KEY``.
 
         Raises:
-            InvalidInput: An option is invalid, or ``only`` or ``resume_from`` names an unknown key.
+            HoldfastError: With ``output="none"``, the last three, because nothing prints them.
         """
         from holdfast.client.batches.options import run_options
         from holdfast.client.batches.remote import run_anywhere
+        from holdfast.client.batches.run_errors import run_or_report
 
-        return run_anywhere(self._registry.store(), _bound(units), keys, run_options(**options))
+        def run(options: RunOptions) -> BatchResult:
+            if not options.dry_run:
+                _check_key()
+            return run_anywhere(self._registry.store(), _bound(units), keys, options)
+
+        return run_or_report(run, run_options(**options))
 
     def submit(self, units: UnitFunction[..., Any] | BoundFunction, keys: Iterable[Any], **options: Any) -> Batch:
         """Submit a run over *keys* to the workers, and return once all units are in the ledger.
@@ -129,10 +140,12 @@ class BatchRegistry:
             ServiceRunning: A service that writes the same data is running.
             BatchPaused: A person has paused the batch.
             Drift: The version or a declared input changed under an open run.
+            Refused: The configuration requires a key, and ``HOLDFAST_API_KEY`` is another one.
         """
         from holdfast.client.batches.options import run_options
         from holdfast.client.batches.remote import submit_batch
 
+        _check_key()
         return submit_batch(self._registry.store(), _bound(units), keys, run_options(**options))
 
     def inbox(self, name: str) -> Inbox:
@@ -144,9 +157,10 @@ class BatchRegistry:
     def session(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> BatchSession:
         """Run a batch as your own loop: ``with app.session("resync") as run: for key in run.pending(keys): …``
 
-        *name* and *arguments* are the identity of the batch; the options are those of :meth:`run`.
+        *name* and *arguments* are the identity of the batch; the options are those of :meth:`run`. A session that
+        cannot begin prints the error and ends the program with its exit code, as ``app.run(…).exit()`` does.
 
-        Raises:
+        Raises, with ``output="none"``:
             BatchHeld: Another run of this identity is alive.
             ServiceRunning: A service that writes the same data is running.
             BatchPaused: A person has paused the batch.
@@ -154,11 +168,21 @@ class BatchRegistry:
         """
         from holdfast.client.batches.function import BoundFunction, UnitFunction
         from holdfast.client.batches.options import UnitOptions, run_options
+        from holdfast.client.batches.run_errors import exit_on_error
         from holdfast.client.batches.session import BatchSession
 
         function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, label="the name")))  # noqa: ARG005
         bound = BoundFunction(function, dict(arguments or {}))
-        return BatchSession(self._registry.store(), bound, run_options(**options))
+        with exit_on_error(run_options(**options)) as checked:
+            _check_key()
+            return BatchSession(self._registry.store(), bound, checked)
+
+
+def _check_key() -> None:
+    from holdfast.domain.access.tokens import check_api_key
+    from holdfast.settings import load_settings
+
+    check_api_key(os.environ.get("HOLDFAST_API_KEY", ""), load_settings().api_key_sha256)
 
 
 def _bound(units: UnitFunction[..., Any] | BoundFunction) -> BoundFunction:

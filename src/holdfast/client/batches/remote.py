@@ -19,7 +19,7 @@ from holdfast.client.batches.function import BoundFunction, UnitFunction
 from holdfast.client.batches.keys import FailedKeys
 from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers, unit_kind, unit_runner
 from holdfast.client.batches.options import RunOptions
-from holdfast.client.batches.report import BatchResult, RunReport, begin_or_report
+from holdfast.client.batches.report import BatchResult, RunReport
 from holdfast.domain.batches.batch import (
     MAX_SHARDS,
     AbortedBy,
@@ -32,6 +32,7 @@ from holdfast.domain.batches.batch import (
     sharding_of,
     summarise,
 )
+from holdfast.domain.batches.checkpoint import checkpoint_interval
 from holdfast.domain.batches.turns import ShardTurn
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import Cancelled, Context, Release
@@ -97,8 +98,8 @@ def run_on_workers(store: Store, bound: BoundFunction, keys: Iterable[Any], opti
     The first signal stops the batch, which can be resumed; the second one ends this process at once.
     """
     output = options.printer()
-    batch = begin_or_report(lambda: _submit_or_join(store, bound, keys, options), output)
-    return batch if isinstance(batch, BatchResult) else watch(store, batch, output, every=options.progress_every)
+    batch = _submit_or_join(store, bound, keys, options)
+    return watch(store, batch, output, every=options.progress_every)
 
 
 def _submit_or_join(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> Batch:
@@ -112,7 +113,7 @@ def _submit_or_join(store: Store, bound: BoundFunction, keys: Iterable[Any], opt
         raise
 
 
-def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> BatchResult:
+def watch(store: Store, batch: Batch, output: Output, *, every: int | None = None) -> BatchResult:
     """Report the progress of a batch on the workers until it is finished; a signal stops the batch."""
     before = store.batches.counters(batch.id).over
     report = RunReport(output, batch, total=batch.total, every=every, created=batch.run_number == 1, before=before)
@@ -139,7 +140,7 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
     counters = store.batches.counters(batch.id)
     if output.format is Format.NDJSON:
         for rows in _finished_units(store, batch):
-            report.units(rows)
+            report.lines(rows)
     result = BatchResult.after(batch, counters, batch.aborted_by)
     report.finish(result)
     return result
@@ -179,6 +180,7 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
         in_doubt_if_lost=function.on_lost == "hold",
         until=None if deadline is None else datetime.now(UTC) + as_duration(deadline),
         rate=options.limits.units_per_second(function),
+        checkpoint=checkpoint_interval(options.checkpoint),
     )
 
 
@@ -216,13 +218,14 @@ class _Shard:
         arguments = self._function.convert_arguments(msgspec.json.decode(opened.batch.arguments))
         runner = unit_runner(self._store, BoundFunction(self._function, arguments), opened)
         self._context.on_renewal(runner.renewed)
-        source = PendingUnits(sharding.shards)
+        source = PendingUnits(sharding.shards, sharding.checkpoint.units)
         until = sharding.until
         plan = RunPlan(
             limits=sharding.limits,
             deadline=None if until is None else max(timedelta(0), until - datetime.now(UTC)),
             in_doubt_if_lost=sharding.in_doubt_if_lost,
             rate=None if sharding.rate is None else sharding.rate / sharding.shards,
+            checkpoint=sharding.checkpoint,
         )
         driver = Driver(self._store, opened, runner, plan, source, on_written=self._on_written)
         watch = ServiceThread(_ShardWatch(driver, self._context, sharding), on_tick=lambda *_: None)

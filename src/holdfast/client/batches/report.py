@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import Any, NoReturn, Self, TypeVar
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, NoReturn, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchState, LeftBy, Summary, exit_code, summarise
 from holdfast.domain.batches.failures import FailureGroup, failure_groups
-from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.quantities import format_rate, format_short_duration
-from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, ServiceRunning, StoreStopped
-from holdfast.errors.table import BATCH_ENDS
-from holdfast.output.envelope import Failure, failure_of
-from holdfast.output.printer import Format, Output
+from holdfast.errors import HoldfastError
+from holdfast.errors.table import BATCH_ENDS, BatchEnd
+from holdfast.output.envelope import Failure
+from holdfast.output.printer import Format, Output, PipeClosed, Status
 from holdfast.output.progress_bar import ProgressCallback, has_bar, progress
 from holdfast.worker.batches.conflicts import command_line
-
-T = TypeVar("T")
 
 #: Groups of failures that a message names.
 MAX_FAILURE_LINES = 3
@@ -31,8 +29,9 @@ MAX_FAILURE_LINES = 3
 class BatchResult(Struct, frozen=True):
     """The result of a run: the batch, its counts, and the exit code.
 
-    *error* is set when the run did not begin: another run is alive, a person has paused the batch, a conflicting
-    service is running, or the version or an input has drifted. *batch* and *summary* are None then.
+    *error* is set when the run did not begin, or broke: another run is alive, a person has paused the batch, a
+    conflicting service is running, the version or an input has drifted, an option is invalid, or the store does not
+    answer. *batch* and *summary* are None then.
     """
 
     batch: Batch | None
@@ -53,25 +52,16 @@ class BatchResult(Struct, frozen=True):
             left_by = LeftBy.OTHERS
         elif aborted_by is not AbortedBy.LIMIT or not summary.pending:
             left_by = None
-        return cls(batch, msgspec.structs.replace(summary, left_by=left_by), exit_code(counters, aborted_by))
+        return cls(batch, structs.replace(summary, left_by=left_by), exit_code(counters, aborted_by))
 
     def check(self) -> None:
-        """Raise the error that kept the run from beginning, if there was one."""
+        """Raise the error of the run, if there was one."""
         if self.error is not None:
             raise self.error
 
     def exit(self) -> NoReturn:
         """End the process with the exit code of the run."""
         sys.exit(self.exit_code)
-
-
-def begin_or_report(begin: Callable[[], T], output: Output) -> T | BatchResult:
-    """Call *begin*; an error that keeps a run from beginning is printed, and becomes its result."""
-    try:
-        return begin()
-    except (BatchHeld, ServiceRunning, BatchPaused, StoreStopped, Drift) as error:
-        output.error(failure_of(error))
-        return BatchResult(None, None, error.exit_code, error)
 
 
 class RunAnswer(Struct, frozen=True):
@@ -84,6 +74,8 @@ class RunAnswer(Struct, frozen=True):
     note: str | None = None
     #: The failures for which a breaker stopped the run, grouped.
     failures: list[FailureGroup] = []
+    #: The key of the last unit that this run finished; unknown of a run on the workers.
+    last_key: Any = None
 
 
 class UnitLine(Struct, frozen=True, omit_defaults=True):
@@ -108,7 +100,7 @@ class RunReport:
         batch: Batch,
         *,
         total: int | None,
-        every: int,
+        every: int | None,
         created: bool,
         edited: bool = False,
         before: int = 0,
@@ -118,18 +110,19 @@ class RunReport:
         self._before = before
         #: Unit lines that this report has printed.
         self._printed = 0
+        self._last_key: UnitKey | None = None
         self._note_of_answer: str | None = None
         self._output = output
         self._batch = batch
         self._created = created
         self._edited = edited
         self._total = total
-        self._every = max(1, every)
+        #: Units between two lines of progress; 0: no lines.
+        self._every = every if every is not None else 10 if output.format is Format.TEXT else 0
         self._finished = before
         self._failed = failed
         self._noted = before
         self._began = time.monotonic()
-        self._shows_progress = output.format is Format.TEXT and not output.quiet
         self._stack = ExitStack()
         #: The progress bar of a terminal; elsewhere progress is printed as lines.
         self._bar: ProgressCallback | None = None
@@ -168,21 +161,24 @@ class RunReport:
 
     def units(self, outcomes: Sequence[UnitOutcome | UnitRow]) -> None:
         """Report units that the ledger has now."""
+        self.lines(outcomes)
+        self._last_key = outcomes[-1].key
+        failed = sum(outcome.state is UnitState.FAILED for outcome in outcomes)
+        self.progress(self._finished + len(outcomes), self._failed + failed)
+
+    def lines(self, outcomes: Sequence[UnitOutcome | UnitRow]) -> None:
+        """Print units as NDJSON. The run goes on when the reader has closed the pipe."""
         self._printed += len(outcomes)
         if self._output.format is Format.NDJSON:
-            self._output.checkpointed_lines([unit_line(outcome) for outcome in outcomes], checkpoint=self._printed)
-        elif self._shows_progress:
-            failed = sum(outcome.state is UnitState.FAILED for outcome in outcomes)
-            self.progress(self._finished + len(outcomes), self._failed + failed)
+            with suppress(PipeClosed):
+                self._output.checkpointed_lines([unit_line(outcome) for outcome in outcomes], checkpoint=self._printed)
 
     def progress(self, finished: int, failed: int) -> None:
         """Show how many units are finished, and how many of them failed."""
-        if not self._shows_progress:
-            return
         self._finished, self._failed = finished, failed
         if self._bar is not None:
             self._bar(finished, failed)
-        elif finished - self._noted >= self._every:
+        elif self._every and finished - self._noted >= self._every:
             self._noted = finished
             self.note(self._progress_line())
 
@@ -199,23 +195,37 @@ class RunReport:
         """Print the result of the run."""
         batch, summary, exit_code = self._batch, result.summary, result.exit_code
         assert summary is not None
-        failures = [] if result.batch is None else failure_groups(result.batch)
-        answer = RunAnswer(batch.id, batch.generation, summary, note=self._note_of_answer, failures=failures)
-        if exit_code == 0:
-            self._output.value(answer, lambda: [_summary_line(batch, summary)], ndjson_summary=True)
-            return
-        end = BATCH_ENDS[exit_code]
-        fatal = "a unit said that it makes no sense to go on, or the run could not begin"
-        message = fatal if summary.aborted_by is AbortedBy.FATAL else end.meaning
-        failure = Failure(
-            code=end.code,
-            message="; ".join([f"{message}: {_summary_line(batch, summary)}", *failure_lines(failures)]),
-            hint=end.hint.format(batch=batch.id, command=command_line()),
-            retryable=end.resumable,
-            retry_after_s=end.retry_after_s,
-            next=command_line() if end.resumable else None,
+        answer = RunAnswer(
+            batch.id,
+            batch.generation,
+            summary,
+            note=self._note_of_answer,
+            failures=[] if result.batch is None else failure_groups(result.batch),
+            last_key=None if self._last_key is None else msgspec.json.decode(self._last_key),
         )
-        self._output.error(failure, data=answer, status="partial_failure" if exit_code == 6 else "error")
+        with suppress(PipeClosed):
+            if exit_code == 0:
+                self._output.value(answer, lambda: [_summary_line(batch, summary)], ndjson_summary=True)
+            else:
+                status: Status = "partial_failure" if exit_code == 6 else "error"
+                self._output.error(_failure(batch, answer, BATCH_ENDS[exit_code]), data=answer, status=status)
+            self._output.flush()
+
+
+def _failure(batch: Batch, answer: RunAnswer, end: BatchEnd) -> Failure:
+    fatal = "a unit said that it makes no sense to go on, or the run could not begin"
+    message = fatal if answer.summary.aborted_by is AbortedBy.FATAL else end.meaning
+    lines = failure_lines(answer.failures)
+    if answer.summary.aborted and answer.last_key is not None:
+        lines.append(f"the last finished unit is {answer.last_key}")
+    return Failure(
+        code=end.code,
+        message="; ".join([f"{message}: {_summary_line(batch, answer.summary)}", *lines]),
+        hint=end.hint.format(batch=batch.id, command=command_line()),
+        retryable=end.resumable,
+        retry_after_s=end.retry_after_s,
+        next=command_line() if end.resumable else None,
+    )
 
 
 def failure_lines(failures: Sequence[FailureGroup]) -> list[str]:

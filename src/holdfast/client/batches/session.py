@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NoReturn, Self
 
 import msgspec
@@ -14,6 +14,7 @@ from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.local import LocalRun, run_plan, signal_handlers
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult
+from holdfast.client.batches.run_errors import exit_on_error
 from holdfast.domain.batches.batch import AbortedBy, Summary
 from holdfast.domain.batches.unit import UnitKey, UnitRow, unit_key
 from holdfast.domain.jobs.verdict import Done
@@ -41,10 +42,11 @@ class BatchSession:
 
     def __init__(self, store: Store, bound: BoundFunction, options: RunOptions) -> None:
         self._store = store
+        self._options = options
+        plan = run_plan(bound, options)
         self._run = LocalRun.begin(store, bound, iter(()), options)
         self._opened = self._run.opened
         self._stopping = self._run.runner.stopping
-        plan = run_plan(bound, options)
         self._source = InputKeys(())
         self._writer = LedgerWriter(
             store, self._opened, self._run.runner, plan, self._source, on_written=self._run.report.units
@@ -69,7 +71,8 @@ class BatchSession:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """End the run. An exception that leaves the loop stops the batch, and propagates."""
-        with self._stack:
+        # The exception of the loop says more than an error of the store after it.
+        with exit_on_error(self._options) if kind is None else nullcontext(), self._stack:
             if kind is not None:
                 self.stop(AbortedBy.FATAL)
             self._writer.finish()

@@ -10,6 +10,7 @@ from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.jobs.kind import Kind, suggest_kind
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
+from holdfast.domain.retention import Retention, retention_of
 from holdfast.domain.schedules.definition import PING
 from holdfast.errors import InvalidInput, UnknownKind
 from holdfast.settings import command_url, load_settings, log_folder
@@ -36,6 +37,7 @@ class WorkerArguments(TypedDict, total=False):
     stdin: int | None
     memory_profiles: Mapping[str, str] | None
     host_limits: Mapping[str, str] | None
+    retention: Mapping[str, Duration] | None
 
 
 def worker_options(
@@ -57,13 +59,13 @@ def worker_options(
     stdin: int | None = None,
     memory_profiles: Mapping[str, str] | None = None,
     host_limits: Mapping[str, str] | None = None,
+    retention: Mapping[str, Duration] | None = None,
 ) -> WorkerOptions:
     """Convert the options of a worker; the default for *queues* is the queues of its own kinds."""
     if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
         raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
-    served = queues or sorted({kind.options.queue for kind in own_kinds.values()}) or ["default"]
     return WorkerOptions(
-        queues=tuple(checked_name(name, label="the queue") for name in served),
+        queues=_served_queues(queues, own_kinds),
         slots=slots,
         drain=drain,
         grace=as_duration(grace),
@@ -77,7 +79,18 @@ def worker_options(
         echo=echo,
         stdin=stdin,
         autoscaler=_autoscaler_options(memory_profiles, host_limits),
+        retention=chosen_retention(retention),
     )
+
+
+def _served_queues(queues: Sequence[str] | None, own_kinds: Mapping[str, Kind]) -> tuple[str, ...]:
+    served = queues or sorted({kind.options.queue for kind in own_kinds.values()}) or ["default"]
+    return tuple(checked_name(name, label="the queue") for name in served)
+
+
+def chosen_retention(ages: Mapping[str, Duration] | None) -> Retention:
+    """The retention of the configuration, but for these ages."""
+    return retention_of({**load_settings().retention, **(ages or {})})
 
 
 def _autoscaler_options(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> AutoscalerOptions:

@@ -14,6 +14,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from holdfast.domain.access.roles import Role
+from holdfast.errors import Refused
 
 
 class Credential(Struct, frozen=True):
@@ -67,3 +68,9 @@ def hash_secret(secret: str) -> str:
 def is_secret_of(secret: str, expected: str) -> bool:
     """Whether the secret has this hash; takes the same time for a wrong one."""
     return hmac.compare_digest(hash_secret(secret), expected)
+
+
+def check_api_key(key: str, required: str | None) -> None:
+    """Refuse a change if the configuration requires a key, by its hash, and *key* is another one."""
+    if required is not None and not is_secret_of(key, required.lower()):
+        raise Refused("changes on this store need a key" + (", and this is another one" if key else ""))

@@ -11,6 +11,7 @@ from typing import Any, NewType
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.batches.checkpoint import CheckpointInterval
 from holdfast.domain.batches.unit import Counters
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.job import ControlRequest
@@ -220,6 +221,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     #: Units that all shards together may start per second.
     rate: float | None = None
+    checkpoint: CheckpointInterval = CheckpointInterval()
 
 
 def shard_kind(function: str) -> str:

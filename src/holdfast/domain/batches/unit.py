@@ -36,6 +36,8 @@ class UnitState(StrEnum):
 
 #: States that no later run changes.
 FINISHED_UNITS = frozenset({UnitState.DONE, UnitState.SKIPPED, UnitState.CANCELLED})
+#: Finished states from which a run that overrules the ledger starts again.
+REOPENED_UNITS = frozenset({UnitState.DONE, UnitState.SKIPPED})
 #: States in which a unit may run; an outcome for any other state is discarded.
 RUNNABLE_UNITS = frozenset({UnitState.PENDING, UnitState.FAILED})
 
@@ -103,6 +105,14 @@ def unit_key(value: Any) -> UnitKey:
     if "\\u0000" in text:
         raise InvalidInput(f"the key {text[:60]} holds a NUL", hint="No store can keep that; take it out.")
     return UnitKey(text)
+
+
+def is_key_from(key: UnitKey, first: UnitKey) -> bool:
+    """Whether a key is *first*, or a greater integer or string."""
+    if key == first:
+        return True
+    value, other = msgspec.json.decode(key), msgspec.json.decode(first)
+    return type(value) is type(other) and isinstance(value, int | str) and value > other
 
 
 class Counters(Struct, frozen=True, kw_only=True):

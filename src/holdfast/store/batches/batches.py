@@ -10,7 +10,15 @@ from typing import Any
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, Sharding
 from holdfast.domain.batches.turns import ClaimableJob
-from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.unit import (
+    REOPENED_UNITS,
+    RUNNABLE_UNITS,
+    Counters,
+    UnitKey,
+    UnitOutcome,
+    UnitRow,
+    UnitState,
+)
 from holdfast.domain.jobs.job import JobId, WorkerId
 from holdfast.errors import NoSuchBatch, NoTransaction
 from holdfast.store.batches import ledger, runs
@@ -184,11 +192,14 @@ class Batches(BatchControl):
         rows: list[Batch] = yield query("get_latest_batch", Batch, identity=identity)
         return rows[0] if rows else None
 
-    def count_finished(self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True) -> int:
-        """The number of these units that a run would not run."""
+    def count_finished(
+        self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True, again: bool = False
+    ) -> int:
+        """The number of these units that a run would not run. With *again*, it overrules the ledger."""
         rows: list[UnitRow] = self._fetch("get_units", UnitRow, batch_id=batch_id, keys=list(keys))
-        again = (UnitState.PENDING, UnitState.FAILED) if retry_failed else (UnitState.PENDING,)
-        return sum(unit.state not in again for unit in rows)
+        runnable = RUNNABLE_UNITS if retry_failed else {UnitState.PENDING}
+        runnable = runnable | REOPENED_UNITS if again else runnable
+        return sum(unit.state not in runnable for unit in rows)
 
     def finished_keys(self, batch_id: BatchId) -> Iterator[UnitKey]:
         """The keys of all units that no run would run again, by key."""

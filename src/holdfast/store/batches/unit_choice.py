@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from msgspec import Struct, structs
 
 from holdfast.domain.batches.batch import AbortedBy
-from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
-from holdfast.store.batches.state import MAX_CRASHES, BatchRun, Place, UnitInFlight, after, units_in_hand
+from holdfast.domain.batches.unit import REOPENED_UNITS, UnitKey, UnitRow, UnitState, note_deltas
+from holdfast.store.batches.state import MAX_CRASHES, BatchRun, Place, UnitInFlight, after, count, units_in_hand
 from holdfast.store.engine.operation import Operation, query
 
 
@@ -29,6 +29,8 @@ class NextUnits(Struct, frozen=True, kw_only=True):
     retry_failed: bool = True
     #: Leave candidates that an earlier run began for later, and record that this run has met them.
     defer: bool = False
+    #: Overrule the ledger: candidates that an earlier run finished run again.
+    again: bool = False
     in_doubt_if_lost: bool = False
     #: The keys of this run are unique and none has a row yet, so the ledger is not queried.
     fresh: bool = False
@@ -117,6 +119,8 @@ def _choose_candidates(
     deferred: list[UnitKey] = []
 
     def may_run(unit: UnitRow) -> bool:
+        if request.again and unit.state in REOPENED_UNITS:
+            return unit.run_number < run.batch.run_number
         if unit.state is UnitState.FAILED:
             is_due = request.retry_failed and unit.last_run < run.batch.run_number and unit.crashes < MAX_CRASHES
         else:
@@ -129,7 +133,20 @@ def _choose_candidates(
     choice = choose_units(candidates, taken=taken, is_idle=is_idle, limit=request.limit, may_run=may_run)
     if deferred:
         yield query("meet_units", batch_id=run.batch.id, run_number=run.batch.run_number, keys=deferred)
-    return choice
+    finished = [unit.key for unit in choice.units if unit.state in REOPENED_UNITS]
+    if not finished:
+        return choice
+    yield from _reopen(run, finished)
+    return structs.replace(choice, units=[structs.replace(unit, state=UnitState.PENDING) for unit in choice.units])
+
+
+def _reopen(run: BatchRun, keys: list[UnitKey]) -> Operation[None]:
+    """Make finished units pending again."""
+    notes = yield query("list_unit_notes", batch_id=run.batch.id, keys=keys)
+    changed = note_deltas([(label, warning) for _, label, warning in notes], -1)
+    changed.subtract(state for state, _, _ in notes)
+    yield query("overrule_units", batch_id=run.batch.id, run_number=run.batch.run_number, keys=keys)
+    yield from count(run.batch.id, run.lease.job_id, changed)
 
 
 def _at_place(unit: UnitRow | None, key: UnitKey, place: int) -> UnitRow:

@@ -8,30 +8,12 @@ from datetime import timedelta
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import JobId, State
+from holdfast.domain.retention import ZERO, Retention
 from holdfast.store.batches.unit_steps import prune_batches, prune_units
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
-ZERO = timedelta(0)
 #: How long the response to a request with an idempotency key is stored.
 RESPONSE_RETENTION = timedelta(hours=24)
-
-
-class Retention(Struct, frozen=True, kw_only=True):
-    """How long finished jobs and batches, decisions about plans, and audit entries stay; zero keeps them forever."""
-
-    done: timedelta = timedelta(days=30)
-    cancelled: timedelta = timedelta(days=30)
-    dead: timedelta = timedelta(days=90)
-    plans: timedelta = timedelta(days=90)
-    audit: timedelta = timedelta(days=365)
-    #: Finished batches with their ledgers.
-    batches: timedelta = timedelta(days=90)
-
-    @property
-    def longest(self) -> timedelta:
-        """How long the worker of a job stays; zero while any jobs are kept forever."""
-        ages = (self.done, self.cancelled, self.dead)
-        return ZERO if ZERO in ages else max(ages)
 
 
 class RetentionRule(Struct, frozen=True):
@@ -59,6 +41,7 @@ RULES = (
     RetentionRule("skipped plans", "plan", lambda retention: retention.plans, "prune_skipped_plans"),
     RetentionRule("decisions", "decision", lambda retention: retention.done, "prune_decisions"),
     RetentionRule("memory profiles", "decision", lambda retention: retention.done, "prune_memory_profiles"),
+    RetentionRule("events", "event", lambda retention: retention.events, "prune_events"),
     RetentionRule("audit entries", "audit", lambda retention: retention.audit, "prune_audit_entries"),
     RetentionRule("batches", "batch", lambda retention: retention.batches, operation=prune_batches),
     RetentionRule("units", "unit", lambda _: timedelta(microseconds=1), operation=prune_units),

@@ -37,6 +37,14 @@ DELETE FROM holdfast.memory_profile WHERE name = ANY(ARRAY(
     ORDER BY updated_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
 RETURNING name
 
+-- name: prune_events
+-- Delete old events. Their ids grow with time, so that only the oldest are read.
+-- planner: the condition on the id keeps the walk on the primary key, whatever the statistics say.
+DELETE FROM holdfast.event WHERE id = ANY(ARRAY(
+    SELECT id FROM (SELECT id, at FROM holdfast.event WHERE id > 0 ORDER BY id LIMIT :limit::bigint) AS oldest
+    WHERE at < (SELECT holdfast.now()) - :age::interval))
+RETURNING id
+
 -- name: prune_audit_entries
 -- Delete old audit entries.
 DELETE FROM holdfast.audit_entry WHERE id = ANY(ARRAY(

@@ -83,6 +83,17 @@ FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, position bigint) WHERE 
 ON CONFLICT (batch_id, key) DO UPDATE SET run_number = excluded.run_number, position = excluded.position
     WHERE existing.state = 'pending'
 
+-- name: list_unit_notes
+-- Read the states of units, with the labels and warnings that the counters have counted.
+SELECT state, label, CASE WHEN state = 'done' THEN warning END
+FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
+
+-- name: overrule_units
+-- Make finished units pending again, without their results.
+UPDATE holdfast.unit SET state = 'pending', run_number = :run_number, label = NULL, warning = NULL, error = NULL,
+    data = NULL, duration_ms = NULL
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
+
 -- name: retry_units
 -- Make failed units pending again, except those that crashed too often.
 UPDATE holdfast.unit SET state = 'pending', run_number = :run_number

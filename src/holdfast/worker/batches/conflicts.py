@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -66,15 +67,22 @@ def _systemd(name: str, _: Store) -> str | None:
 
 
 def _pm2(name: str, _: Store) -> str | None:
-    try:
-        listed: list[dict[str, Any]] = msgspec.json.decode(_output_of(["pm2", "jlist"]))
-    except msgspec.MsgspecError:
-        raise ConfigurationError("pm2 jlist did not answer with JSON") from None
-    for process in listed:
+    """A process of pm2; where pm2 is missing, it runs nothing."""
+    if shutil.which("pm2") is None:
+        return None
+    for process in _pm2_processes(_output_of(["pm2", "jlist"])):
         if process.get("name") == name and process.get("pm2_env", {}).get("status") in ("online", "launching"):
             pid = process.get("pid")
             return (_process(pid) if isinstance(pid, int) and pid > 0 else None) or "online"
     return None
+
+
+def _pm2_processes(answer: str) -> list[dict[str, Any]]:
+    """The processes in an answer of pm2, which may print notices before its JSON."""
+    for start in re.finditer(r"\[(?=\s*[{\]])", answer):
+        with suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(answer[start.start() :], type=list[dict[str, Any]])
+    raise ConfigurationError("pm2 jlist did not answer with JSON")
 
 
 def _worker(name: str, store: Store) -> str | None:

@@ -42,7 +42,7 @@ class Driver:
     ) -> None:
         self._runner = runner
         self._writer = LedgerWriter(store, opened, runner, plan, source, on_written=on_written)
-        self._pool = UnitThreads(runner, self._writer, plan.jobs, rate=plan.rate, write=self._write_from_pool)
+        self._pool = UnitThreads(runner, self._writer, plan, write=self._write_from_pool)
         if runner.timeouts is not None:
             runner.timeouts.wake = self._pool.wake.set
         self._writing = threading.Lock()

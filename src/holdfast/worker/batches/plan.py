@@ -7,9 +7,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import FailureLimits
-
-#: Outcomes that may wait to be written: a kill repeats at most these units and those in flight.
-MAX_UNWRITTEN = 50
+from holdfast.domain.batches.checkpoint import CheckpointInterval
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
@@ -22,3 +20,4 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     retry_failed: bool = True
     in_doubt_if_lost: bool = False
     rate: float | None = None
+    checkpoint: CheckpointInterval = CheckpointInterval()

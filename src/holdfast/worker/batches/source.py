@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count, islice
 from typing import Any, Protocol
 
@@ -11,9 +11,11 @@ from holdfast.store.batches.ledger import Flushed
 from holdfast.store.batches.state import FIRST_PLACE, Place, UnitInFlight
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
-from holdfast.worker.batches.plan import MAX_UNWRITTEN
+from holdfast.worker.batches.plan import RunPlan
 
 FULL_BYTE = 0xFF
+#: Whether a run begins at a key.
+FirstKey = Callable[[UnitKey], bool]
 
 
 class Bitmap:
@@ -60,7 +62,7 @@ class Source(Protocol):
         """Whether no more units will come."""
         ...
 
-    def window(self, jobs: int) -> int:
+    def window(self, plan: RunPlan) -> int:
         """The number of units that may be in hand at a time."""
         ...
 
@@ -76,7 +78,8 @@ class Source(Protocol):
 class InputKeys:
     """The keys of the input of a local run, in their order: all, from *resume_from* on, or *only* some.
 
-    *finished* holds keys that can be skipped without a lookup. In a *resumed* batch, units that an earlier run began
+    From *resume_from* on, finished units run again. *finished* holds keys that can be skipped without a lookup. In a
+    *resumed* batch, units that an earlier run began
     come after all others: while the input is read they are only marked, then they are read from the ledger.
     """
 
@@ -84,7 +87,7 @@ class InputKeys:
         self,
         keys: Iterable[Any],
         *,
-        resume_from: UnitKey | None = None,
+        resume_from: FirstKey | None = None,
         only: Collection[UnitKey] | None = None,
         finished: Bitmap | None = None,
         first: bool = False,
@@ -102,7 +105,8 @@ class InputKeys:
         self._partial = resume_from is not None or only is not None
         self._next: list[UnitInFlight] = []
         self._all_read = False
-        self._resumed = resumed
+        self._resumed = resumed = resumed and resume_from is None
+        self._again = resume_from is not None
         #: The place in the ledger up to which units that an earlier run began were taken; None at its end.
         self._after: Place | None = FIRST_PLACE if resumed else None
         #: Whether the last candidates were all finished.
@@ -121,8 +125,8 @@ class InputKeys:
         """Whether every key of the input was considered."""
         return self.exhausted and not self._partial
 
-    def window(self, jobs: int) -> int:
-        return max(MAX_UNWRITTEN, 2 * jobs)
+    def window(self, plan: RunPlan) -> int:
+        return max(plan.checkpoint.units, 2 * plan.jobs)
 
     def request(self, room: int) -> NextUnits:
         """The next keys, more than there is room for while all of them are finished; then units that were begun."""
@@ -131,7 +135,7 @@ class InputKeys:
             self._read(size - len(self._next))
         if self._input_read and self._after is not None:
             return NextUnits(after=self._after, limit=room)
-        return NextUnits(candidates=self._next[:size], limit=room, defer=self._resumed)
+        return NextUnits(candidates=self._next[:size], limit=room, defer=self._resumed, again=self._again)
 
     def advance(self, flushed: Flushed, *, in_hand: int) -> None:  # noqa: ARG002 - see the protocol
         self.dry = not flushed.taken and not flushed.examined
@@ -165,15 +169,15 @@ class PendingUnits:
 
     fresh = False
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, max_unwritten: int) -> None:
         self.exhausted = False
         self.dry = False
-        self._max_size = max(1, MAX_UNWRITTEN // shards)
+        self._max_size = max(1, max_unwritten // shards)
         self._size = 1
         self._taken_at = clock.now()
 
-    def window(self, jobs: int) -> int:
-        return jobs * self._size
+    def window(self, plan: RunPlan) -> int:
+        return plan.jobs * self._size
 
     def request(self, room: int) -> NextUnits:
         return NextUnits(limit=room)
@@ -190,7 +194,7 @@ class PendingUnits:
                 self._size = max(1, self._size // 2)
 
 
-def numbered(keys: Iterable[Any], resume_from: UnitKey | None = None) -> Iterator[UnitInFlight]:
+def numbered(keys: Iterable[Any], resume_from: FirstKey | None = None) -> Iterator[UnitInFlight]:
     """The keys of an input with their places, from *resume_from* on."""
     if isinstance(keys, range) and resume_from is None:
         yield from zip(map(UnitKey, map(str, keys)), count())
@@ -198,6 +202,6 @@ def numbered(keys: Iterable[Any], resume_from: UnitKey | None = None) -> Iterato
     skipping = resume_from is not None
     for place, value in enumerate(keys):
         key = unit_key(value)
-        skipping = skipping and key != resume_from
+        skipping = skipping and resume_from is not None and not resume_from(key)
         if not skipping:
             yield key, place

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.worker import clock
-from holdfast.worker.batches.plan import MAX_UNWRITTEN
+from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.runner import Throttle, UnitRunner
 from holdfast.worker.batches.unit import UnitResult
 from holdfast.worker.batches.writer import LedgerWriter
@@ -24,9 +24,7 @@ class UnitThreads:
     *write* writes the ledger in the calling thread; it returns false when another thread is writing.
     """
 
-    def __init__(
-        self, runner: UnitRunner, writer: LedgerWriter, jobs: int, *, rate: float | None, write: Callable[[], bool]
-    ) -> None:
+    def __init__(self, runner: UnitRunner, writer: LedgerWriter, plan: RunPlan, *, write: Callable[[], bool]) -> None:
         #: Wakes the driver: outcomes wait, or nothing is left to do.
         self.wake = threading.Event()
         #: The error that broke a thread; failures of units are not errors here.
@@ -34,15 +32,16 @@ class UnitThreads:
         self._runner = runner
         self._writer = writer
         self._write = write
+        self._max_unwritten = plan.checkpoint.units
         self._waiting: deque[UnitRow] = deque()
-        self._throttle = None if rate is None else Throttle(rate)
+        self._throttle = None if plan.rate is None else Throttle(plan.rate)
         self._work = threading.Condition()
         self._busy = 0
         #: Units that a thread has taken behind the one that it runs.
         self._ahead = 0
         self._closed = False
         self._pid = os.getpid()
-        self._threads = [threading.Thread(target=self._serve, name=f"unit-{n}", daemon=True) for n in range(jobs)]
+        self._threads = [threading.Thread(target=self._serve, name=f"unit-{n}", daemon=True) for n in range(plan.jobs)]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -100,7 +99,7 @@ class UnitThreads:
         with self._work:
             while not self._closed:
                 fair_share = -(-len(self._waiting) // len(self._threads))
-                room = min(size, MAX_UNWRITTEN - self._writer.unwritten - self._ahead, fair_share)
+                room = min(size, self._max_unwritten - self._writer.unwritten - self._ahead, fair_share)
                 if room > 0 and not self._runner.stopping.is_set():
                     self._busy += room
                     self._ahead += room - 1
@@ -112,7 +111,7 @@ class UnitThreads:
         with self._work:
             self._busy -= count
             self._ahead -= count - 1
-            is_full = self._writer.unwritten >= MAX_UNWRITTEN
+            is_full = self._writer.unwritten >= self._max_unwritten
             is_due = is_full or not self._waiting or self._runner.stopping.is_set()
             self._work.notify_all()
         # Writing a group takes less time than handing it to another thread.

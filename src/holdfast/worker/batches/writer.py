@@ -17,13 +17,11 @@ from holdfast.store.batches.ledger import Flushed
 from holdfast.store.batches.state import BatchRun, UnitInFlight
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
-from holdfast.worker.batches.plan import MAX_UNWRITTEN, RunPlan
+from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.source import Source
 from holdfast.worker.batches.unit import UnitResult
 
-#: The ledger is written at least this often; a flush also reads requests to stop.
-FLUSH_INTERVAL_S = 1.0
 #: The latest failures of a run, which explain why it stopped.
 MAX_RECENT_FAILURES = 50
 
@@ -154,14 +152,15 @@ class LedgerWriter:
 
     def until_due(self) -> float:
         """Seconds until the ledger must be written, or until the run has reached its deadline."""
-        due = self._flushed_at + FLUSH_INTERVAL_S
+        due = self._flushed_at + self._plan.checkpoint.seconds
         if self._plan.deadline is not None and not self._runner.stopping.is_set():
             due = min(due, self._began_at + self._plan.deadline.total_seconds())
         return max(0.0, due - clock.now())
 
     def is_due(self, *, waiting: int) -> bool:
         """Whether to write now; *waiting* is the number of units in hand that have not begun."""
-        if clock.now() - self._flushed_at >= FLUSH_INTERVAL_S or len(self._unwritten) >= MAX_UNWRITTEN:
+        checkpoint = self._plan.checkpoint
+        if clock.now() - self._flushed_at >= checkpoint.seconds or len(self._unwritten) >= checkpoint.units:
             return True
         wants_more = not waiting and not self._runner.stopping.is_set() and self._room() > 0
         # A source that had nothing to give is queried again when nothing is in hand, or after the interval.
@@ -252,8 +251,9 @@ class LedgerWriter:
         """The number of units to take now. A poison suspect runs alone; with ``in_doubt_if_lost``, none is ahead."""
         if self._suspect_in_hand or self.source.exhausted or self.stopped_taking:
             return 0
-        window = self._plan.jobs if self._plan.in_doubt_if_lost else self.source.window(self._plan.jobs)
-        left = window if self._plan.limit is None else self._plan.limit - self._taken
+        plan = self._plan
+        window = plan.jobs if plan.in_doubt_if_lost else self.source.window(plan)
+        left = window if plan.limit is None else plan.limit - self._taken
         return min(window - len(self._in_hand), left)
 
     def _request(self, room: int) -> NextUnits:

@@ -1,0 +1,44 @@
+"""The checkpoint interval of a run: how often its ledger is written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec import Struct
+
+from holdfast.domain.quantities import Duration, as_duration
+from holdfast.errors import InvalidInput
+
+#: Outcomes that may wait to be written: a kill repeats at most these units and those in flight.
+MAX_UNWRITTEN = 50
+#: Limits of an interval. Units that a run has taken and not written run again, each alone, when the run is killed.
+MAX_UNITS, MIN_SECONDS, MAX_SECONDS = 1000, 0.01, 60.0
+
+
+class CheckpointInterval(Struct, frozen=True):
+    """The ledger is written after so many *units*, and every so many *seconds*, whichever comes first."""
+
+    units: int = MAX_UNWRITTEN
+    seconds: float = 1.0
+
+
+def checkpoint_interval(every: Duration | None) -> CheckpointInterval:
+    """The interval: after ``each`` unit, every number of units, or every duration such as ``"5s"``.
+
+    Raises:
+        InvalidInput: It is none of these, or out of range.
+    """
+    if every is None:
+        return CheckpointInterval()
+    if every == "each":
+        return CheckpointInterval(units=1)
+    if isinstance(every, int) or (isinstance(every, str) and every.isdecimal()):
+        if not 1 <= int(every) <= MAX_UNITS:
+            raise InvalidInput(f"a checkpoint is written every 1 to {MAX_UNITS:,} units, not every {every}")
+        return CheckpointInterval(units=int(every))
+    if not isinstance(every, str | timedelta):
+        raise InvalidInput(f"not a checkpoint: {every!r}", hint='Write "each", a number of units, or a time: "5s".')
+    seconds = as_duration(every).total_seconds()
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        raise InvalidInput(f"a checkpoint is written every 10 ms to {MAX_SECONDS:.0f} s, not every {every}")
+    return CheckpointInterval(units=MAX_UNITS, seconds=seconds)
