@@ -190,6 +190,18 @@ def test_a_locked_dependent_holds_up_no_settlement(postgres_database, user, outc
     assert store.views.state(dependents[0]) is store.views.state(dependents[1])
 
 
+def test_a_dependent_that_the_settler_left_is_judged_by_maintenance(postgres_database, user):
+    """K7: the settler has connections of its own, and maintenance knows all the same which dependents are left."""
+    store = postgres_database.open()
+    (lease,) = claim(store, 1)
+    dependent = put(store, kind="later", after=After(ids=(lease.job_id,)))
+    lock(user, dependent)
+    store.reserved_store().leases.settle_many([Settlement(lease, Done())])
+    user.rollback()
+    store.leases.judge_again()
+    assert store.views.state(dependent) is State.READY
+
+
 def test_a_locked_dependent_holds_up_no_take_over(postgres_database, user):
     """K7: nor does one stop the check of all waiting jobs."""
     store = postgres_database.open()
