@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import State
+from holdfast import Selector, State
 from holdfast.errors import LeaseLost, StoreLocked, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.postgres import backend
+from holdfast.store.postgres.commits import Commits
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.worker import context
 from tests.support.postgres import QUICK, bundled_programs, running
@@ -82,6 +83,33 @@ def test_calls_of_a_handler_wait_for_a_restart_of_postgresql(server, tmp_path, e
             with stopped(server):
                 (tmp_path / "go").touch()
             assert ref.result(60) == [1, 1, True, 7]
+
+
+def test_a_crash_of_postgresql_doubles_no_child(postgres_database, monkeypatch):
+    """K16: the server no longer knows whether the enqueue of a handler was committed, so it is sent again."""
+    crashes = []
+    commit = Commits.commit
+
+    def crash_after(commits, connection, written):
+        commit(commits, connection, written)
+        if not crashes:
+            crashes.append(written)
+            raise StoreUnavailable("the database crashed and no longer knows whether the transaction was committed")
+
+    with holdfast.Holdfast(postgres_database.url) as app:
+
+        @app.job(max_attempts=1)
+        def parent(me: holdfast.Context) -> int:
+            with monkeypatch.context() as patched:
+                patched.setattr(Commits, "commit", crash_after)
+                return me.enqueue("child").id
+
+        @app.job(queue="other")
+        def child() -> None: ...
+
+        with working(app, queues=["default"]):
+            made = parent.enqueue().result(60)
+        assert (len(crashes), [job.id for job in app.views.all(Selector(kinds=("child",)))]) == (1, [made])
 
 
 def test_calls_of_a_coroutine_wait_without_blocking_the_loop(server):

@@ -23,6 +23,8 @@ _UNSAFE = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 class Statements:
     """The named statements for one schema."""
 
+    cursor_class = psycopg.Cursor
+
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self._composed: dict[tuple[str, tuple[str, ...]], bytes] = {}
@@ -43,7 +45,7 @@ class Statements:
                     copy.write(block)
             return []
         try:
-            cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+            cursor = self.cursor_class(connection, row_factory=tuple_row)
             cursor.execute(self.text(step), to_sql(step.parameters), binary=True)
         except UnicodeEncodeError as error:
             raise unstorable(error) from None
