@@ -343,7 +343,7 @@ def test_a_new_limit_is_noticed(app):
 
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_job_is_not_begun_beside_its_own_lost_run(app, gate, real_database, noticed):
-    """A thread that has lost its lease goes on: its worker leaves the job to others until it has finished.
+    """K52: a thread that has lost its lease goes on; its worker leaves the job to others until it has finished.
 
     Also when no heartbeat has noticed the loss: the lease has expired by the clock of the worker.
     """
