@@ -367,7 +367,7 @@ def test_a_job_is_not_begun_beside_its_own_lost_run(app, gate, real_database, no
         hands.worker.services.heartbeat.service.tick()
     for run in hands.lifecycle.active_runs.all():
         run.renewed_at -= 60
-    assert (ref.state, hands.claim().processed, runs) == (State.READY, 0, [1])
+    assert (ref.state, hands.claim().processed, runs) == (State.READY, 0, [1]), "K52 is broken"
     hands.finish(gate)
     assert hands.claim().processed == 1
     hands.settle()

@@ -200,7 +200,7 @@ def test_a_dependent_that_the_settler_left_is_judged_by_maintenance(postgres_dat
     store.reserved_store().leases.settle_many([Settlement(lease, Done())])
     user.rollback()
     store.leases.judge_again()
-    assert store.views.state(dependent) is State.READY
+    assert store.views.state(dependent) is State.READY, "K7 is broken"
 
 
 def test_a_locked_dependent_holds_up_no_take_over(postgres_database, user):
