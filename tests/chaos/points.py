@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import psycopg
@@ -159,17 +160,18 @@ class PostgresPoints(PostgresBackend):
         self.connections: weakref.WeakSet[Any] = weakref.WeakSet()
         super().__init__(*args, **options)
         self.points = points
-        self._pool_options = {**self._pool_options, "cursor_factory": self._cursors()}
-        self.statements.cursor_class = self._cursors()
+        self._pool_options = {**self._pool_options, "cursor_factory": self._cursors}
+        self.statements.cursor_class = self._cursors
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
         connection = super().connect(autocommit=autocommit)
-        connection.cursor_factory = self._cursors()
+        connection.cursor_factory = self._cursors
         return connection
 
     def notify(self, changes: frozenset[str]) -> None:
         """From another thread it would make the count of points a matter of chance."""
 
+    @cached_property
     def _cursors(self) -> type[psycopg.Cursor[Any]]:
         return type("PointedCursor", (_PostgresCursor,), {"backend": self})
 
@@ -197,6 +199,9 @@ class _PostgresCursor(psycopg.Cursor[Any]):
     @contextmanager
     def _point(self, query: Any) -> Iterator[None]:
         backend, connection, points = self.backend, self.connection, self.backend.points
+        if connection.cursor_factory is not type(self):  # a connection of the caller
+            yield
+            return
         backend.connections.add(connection)
         text = query.decode() if isinstance(query, bytes) else str(query)
         counts = points is not None and (points.crashed or not points.coarse or _is_border(connection, text, points))

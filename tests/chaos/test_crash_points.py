@@ -16,6 +16,7 @@ from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.store.engine.operation import ById, query
+from holdfast.store.jobs.enqueue import ChildCall
 from tests.chaos.points import Fault, Points, strike
 from tests.chaos.scenarios import HOUR, KEYS, KIND, QUEUE, SCENARIOS, World, keys, opening, recover
 from tests.chaos.standing import Broken, audit
@@ -94,7 +95,7 @@ WRITES = {
     "progress": lambda store, lease: store.leases.report(lease, done=9, total=9, message="late"),
     "checkpoint": lambda store, lease: store.leases.report(lease, checkpoint='"late"'),
     "step": lambda store, lease: store.steps.keep(lease, "late", result="1"),
-    "child": lambda store, lease: store.jobs.enqueue(NewJob(kind=KIND, label="late"), holder=lease),
+    "child": lambda store, lease: store.jobs.enqueue_child(NewJob(kind=KIND, label="late"), ChildCall(lease)),
 }
 BATCH_WRITES = {
     "flush": _flush_one,

@@ -17,6 +17,7 @@ from holdfast.store import Store
 from holdfast.store.engine import sql
 from holdfast.store.engine.database import CHECKS
 from holdfast.store.engine.operation import query
+from holdfast.store.jobs.enqueue import ChildCall
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, postgres_url
 from tests.support.jobs import claim_jobs, prune, record_start
@@ -168,7 +169,9 @@ OPERATIONS = {
     "sweep on": lambda store, layout: store.leases.check_waiting(after=layout.ids("waiting", 900)[-1], limit=100),
     "report": lambda store, layout: store.leases.report(leases(layout)[0], done=1),
     "enqueue": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail")),
-    "enqueue a child": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail"), holder=leases(layout)[0]),
+    "enqueue a child": lambda store, layout: store.jobs.enqueue_child(
+        NewJob(kind="mail"), ChildCall(leases(layout)[0])
+    ),
     "enqueue keys": enqueue(keyed),
     "enqueue a rerun": rerun,
     "enqueue after ids": lambda store, layout: store.jobs.enqueue(

@@ -17,13 +17,17 @@ QUICK = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "off"}
 #: Settings for benchmarks: what a careful operator runs.
 DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 
-#: Waits for a line, or for the end of the process that started it; then it stops a server and removes its files.
+#: Waits for a line, or for the end of the process that started it; then it stops the server of a folder and removes
+#: the folder. A pid of the file may be another process by now; initdb may go on for a moment.
 WATCH = """
 trap "" INT TERM HUP
 read -r line && exit 0
-kill -QUIT "$1"
-while kill -0 "$1"; do sleep 0.1; done
-rm -rf "$2"
+pid=$(head -n 1 "$1/data/postmaster.pid")
+if [ "$(readlink "/proc/$pid/cwd")" = "$1/data" ]; then
+    kill -QUIT "$pid"
+    while kill -0 "$pid"; do sleep 0.1; done
+fi
+while [ -e "$1" ]; do rm -rf "$1"; sleep 0.5; done
 """
 
 
@@ -51,7 +55,7 @@ class PostgresServer:
             **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None
-        self._watcher: subprocess.Popen[bytes] | None = None
+        self._watcher = self._watch()
         if os.geteuid() == 0:
             os.chown(self.home, NOBODY, NOBODY)
         if copy_of is None:
@@ -78,24 +82,18 @@ class PostgresServer:
                 start_new_session=True,
                 **self._identity(),
             )
-        self._watch(self._process.pid)
         self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "60", "status", check=False)
         self._wait_until_ready()
 
-    def _watch(self, pid: int) -> None:
+    def _watch(self) -> subprocess.Popen[bytes]:
         """Stop the server and remove its files when this process ends, however it ends: its end closes the pipe."""
-        self._watcher = subprocess.Popen(
-            ["/bin/sh", "-c", WATCH, "watch", str(pid), str(self.home)],
+        return subprocess.Popen(
+            ["/bin/sh", "-c", WATCH, "watch", str(self.home)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-
-    def _unwatch(self) -> None:
-        if self._watcher is not None:
-            self._watcher.communicate(b"done\n")
-            self._watcher = None
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server; ``immediate`` is a crash of all its processes."""
@@ -103,7 +101,6 @@ class PostgresServer:
         if self._process is not None:
             self._process.wait(timeout=30)
             self._process = None
-        self._unwatch()
 
     def promote(self) -> None:
         """Let a standby go on by itself; it takes writes when this returns."""
@@ -112,6 +109,8 @@ class PostgresServer:
     def close(self) -> None:
         if self._process is not None:
             self.stop("immediate")
+        if self._watcher.poll() is None:
+            self._watcher.communicate(b"done\n")
         with suppress(OSError):
             shutil.rmtree(self.home)
 

@@ -341,8 +341,12 @@ def test_a_new_limit_is_noticed(app):
     assert sum(ref.state is State.DONE for ref in refs) == 1
 
 
-def test_a_job_is_not_begun_beside_its_own_lost_run(app, gate, real_database):
-    """A thread that has lost its lease goes on: its worker leaves the job to others until it has finished."""
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_job_is_not_begun_beside_its_own_lost_run(app, gate, real_database, noticed):
+    """K52: a thread that has lost its lease goes on; its worker leaves the job to others until it has finished.
+
+    Also when no heartbeat has noticed the loss: the lease has expired by the clock of the worker.
+    """
     runs = []
 
     @app.job(retry=["0s"], lease=5)
@@ -359,8 +363,11 @@ def test_a_job_is_not_begun_beside_its_own_lost_run(app, gate, real_database):
     )
     real_database.execute(f"UPDATE holdfast.live {past} WHERE id = {ref.id}")
     app.store.leases.take_over()
-    hands.worker.services.heartbeat.service.tick()
-    assert (ref.state, hands.claim().processed, runs) == (State.READY, 0, [1])
+    if noticed:
+        hands.worker.services.heartbeat.service.tick()
+    for run in hands.lifecycle.active_runs.all():
+        run.renewed_at -= 60
+    assert (ref.state, hands.claim().processed, runs) == (State.READY, 0, [1]), "K52 is broken"
     hands.finish(gate)
     assert hands.claim().processed == 1
     hands.settle()

@@ -8,13 +8,15 @@ import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import holdfast
-from holdfast import State
-from holdfast.errors import LeaseLost, StoreLocked, StoreUnavailable
+from holdfast import Selector, State
+from holdfast.errors import LeaseLost, ServerReadOnly, StoreLocked, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.postgres import backend
+from holdfast.store.postgres.commits import Commits
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.worker import context
 from tests.support.postgres import QUICK, bundled_programs, running
@@ -70,18 +72,68 @@ def under_way(path: Path) -> None:
     wait_until(Path(f"{path}-begun").exists)
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
-def test_calls_of_a_handler_wait_for_a_restart_of_postgresql(server, tmp_path, executor):
-    """K16: progress, checkpoint, heartbeat, enqueue and step succeed after it, in the same attempt."""
+@contextmanager
+def read_only(server):
+    """The server takes no writes for a while, as a standby that is about to be promoted."""
+
+    def switch(admin, mode):
+        admin.execute("SET default_transaction_read_only = off")
+        admin.execute(f"ALTER DATABASE postgres SET default_transaction_read_only = {mode}")
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'")
+
+    with psycopg.connect(server.url(), autocommit=True) as admin:
+        switch(admin, "on")
+        yield
+        threading.Event().wait(OUTAGE_S)
+        switch(admin, "off")
+
+
+@pytest.mark.parametrize(
+    ("outage", "executor"), [(stopped, "thread"), (stopped, "process"), (read_only, "thread"), (read_only, "process")]
+)
+def test_calls_of_a_handler_wait_for_a_restart_of_postgresql(server, tmp_path, outage, executor):
+    """K16: progress, checkpoint, heartbeat, enqueue and step succeed after it, in the same attempt.
+
+    A server that takes no writes, as around a failover, is away, too.
+    """
     with holdfast.Holdfast(server.url()) as app:
         app.job(executor="process")(process_jobs.double)
         report = app.job(executor=executor, max_attempts=1)(process_jobs.report)
         with working(app, heartbeat=1):
             ref = report.enqueue(str(tmp_path / "go"))
             under_way(tmp_path / "go")
-            with stopped(server):
+            with outage(server):
                 (tmp_path / "go").touch()
+            assert ref.wait(60).error is None, "K16 is broken: an outage failed the handler"
             assert ref.result(60) == [1, 1, True, 7]
+
+
+def test_a_crash_of_postgresql_doubles_no_child(postgres_database, monkeypatch):
+    """K16: the server no longer knows whether the enqueue of a handler was committed, so it is sent again."""
+    threads, crashes = [], []
+    commit = Commits.commit
+
+    def crash_after(commits, connection, written):
+        commit(commits, connection, written)
+        if threading.get_ident() in threads and not crashes:
+            crashes.append(written)
+            raise StoreUnavailable("the database crashed and no longer knows whether the transaction was committed")
+
+    with holdfast.Holdfast(postgres_database.url) as app:
+
+        @app.job(max_attempts=1)
+        def parent(me: holdfast.Context) -> int:
+            threads.append(threading.get_ident())
+            return me.enqueue("child").id
+
+        @app.job(queue="other")
+        def child() -> None: ...
+
+        monkeypatch.setattr(Commits, "commit", crash_after)
+        with working(app, queues=["default"]):
+            made = parent.enqueue().result(60)
+        children = [job.id for job in app.views.all(Selector(kinds=("child",)))]
+        assert (len(crashes), children) == (1, [made]), "K16 is broken: a child twice"
 
 
 def test_calls_of_a_coroutine_wait_without_blocking_the_loop(server):
@@ -130,7 +182,7 @@ def test_calls_of_a_handler_wait_for_another_writer_of_the_file(tmp_path):
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("error", [StoreUnavailable, StoreLocked, LeaseLost])
+@pytest.mark.parametrize("error", [StoreUnavailable, StoreLocked, ServerReadOnly, LeaseLost])
 def test_a_store_that_fails_is_not_a_failure_of_the_handler(real_database, error):
     """K16: the job is released, and has all its attempts."""
     with holdfast.Holdfast(real_database.url) as app:

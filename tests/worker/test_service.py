@@ -27,3 +27,24 @@ def test_a_failed_tick_is_counted_and_survived():
     service.failing = False
     assert thread.tick().next_in == 7.0
     assert ticks == [("flaky", "error")] * 3 + [("flaky", "skipped"), ("flaky", "processed")]
+
+
+def test_a_stop_ends_a_tick_that_clears_its_wake_up():
+    """The settler waits for its own wake-ups while it collects; one of them may be that of the stop."""
+    begun = threading.Event()
+
+    class Collects:
+        name = "collects"
+        wake = threading.Event()
+
+        def tick(self):
+            begun.set()
+            self.wake.wait(60)
+            self.wake.clear()
+            return TickResult(60.0)
+
+    thread = ServiceThread(Collects(), on_tick=lambda name, result: None)
+    thread.start()
+    assert begun.wait(60)
+    thread.stop(20)
+    assert not thread._thread.is_alive()

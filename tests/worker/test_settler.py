@@ -129,6 +129,18 @@ def test_an_unreadable_retry_curve_holds_up_nothing(store, settler, leases):
     assert {state(store, lease.job_id) for lease in leases} == {State.SCHEDULED}
 
 
+def test_large_results_are_written_in_several_groups(store, settler):
+    """K34: a statement that is too large for its time limit would be sent again and again."""
+    for _ in range(20):
+        put(store)
+    leases = take(store, 20)
+    for lease in leases:
+        settler.put(Settlement(lease, Done(f'"{"x" * 250_000}"')))
+    groups = [settler.tick().processed for _ in range(2)]
+    assert (sum(groups), max(groups) < 20, len(settler)) == (20, True, 0), "K34 is broken: one group of 5 MB"
+    all_done(store, leases)
+
+
 def test_a_group_is_written_as_soon_as_no_other_run_can_join_it(store, leases, monkeypatch):
     """K62: with few active runs, the settler waits for those that still run, and not for the time to pass."""
     waits, active_runs = [], ActiveRuns()

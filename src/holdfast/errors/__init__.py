@@ -34,6 +34,7 @@
     │   └── OtherDatabase
     ├── StoreUnavailable        5
     │   ├── FormerPrimary           another server has the store since a failover
+    │   ├── ServerReadOnly          a standby, or a server that was set to read-only
     │   ├── StatementTimeout        a list took too long
     │   ├── StoreFull
     │   └── StoreLocked
@@ -77,6 +78,7 @@ from holdfast.errors.store import SchemaMismatch as SchemaMismatch
 from holdfast.errors.store import SchemaMissing as SchemaMissing
 from holdfast.errors.store import SchemaOutdated as SchemaOutdated
 from holdfast.errors.store import SchemaTooNew as SchemaTooNew
+from holdfast.errors.store import ServerReadOnly as ServerReadOnly
 from holdfast.errors.store import StatementTimeout as StatementTimeout
 from holdfast.errors.store import StoreFull as StoreFull
 from holdfast.errors.store import StoreLocked as StoreLocked

@@ -122,6 +122,13 @@ class FormerPrimary(StoreUnavailable):
     hint = "Shut the old server down or make it a standby. If you went back on purpose, start this program again."
 
 
+class ServerReadOnly(StoreUnavailable):
+    """The database server takes no writes: it is a standby, or was set to read-only; nothing was written."""
+
+    code = "E_SERVER_READ_ONLY"
+    hint = "After a failover, try again later. Otherwise name the primary in the URL."
+
+
 class StoreFull(StoreUnavailable):
     """The disk of the store is full; nothing was written."""
 

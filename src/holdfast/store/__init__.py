@@ -128,7 +128,9 @@ class Store:
 
     def reserved_store(self) -> Store:
         """The same store on connections that no handler can use up, for the services that keep leases."""
-        return Store(self.backend.reserved)
+        store = Store(self.backend.reserved)
+        store.leases = self.leases.on(store.backend)
+        return store
 
     def close(self) -> None:
         """Close all connections; idempotent."""

@@ -235,5 +235,12 @@ class ActiveRuns:
         with self._lock:
             return list(self._runs.values())
 
+    @property
+    def without_lease(self) -> list[JobId]:
+        """The jobs whose handlers go on here though their leases are lost, or have expired and may be lost."""
+        now = clock.now()
+        runs = (run for run in self.all() if not run.finished)
+        return [run.lease.job_id for run in runs if run.lost or now >= run.lease_expires_at]
+
     def __len__(self) -> int:
         return len(self._runs)

@@ -133,7 +133,7 @@ class Claimer:
             suspects=suspects,
             limits=self._has_limits(),
             autoscaled=() if self._autoscaler is None else list(self._autoscaler.queues),
-            unfinished=self._pool.unfinished,
+            unfinished=self._pool.lifecycle.active_runs.without_lease,
             build=self._served.build,
         )
         # Poison suspects beyond the room of their level may have taken the places of other jobs.

@@ -22,6 +22,7 @@ from holdfast.domain.names import checked_name, clean_text
 from holdfast.domain.quantities import Duration, as_duration, checked_count
 from holdfast.errors import HoldfastError, InvalidInput, LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
+from holdfast.store.jobs.enqueue import ChildCall
 from holdfast.store.jobs.leases import MAX_MESSAGE
 from holdfast.store.jobs.steps import StoredStep
 from holdfast.worker import clock
@@ -101,9 +102,10 @@ class Reporter:
             LeaseLost: Another worker has the job, or could have it soon.
             StoreUnavailable: The run was stopped meanwhile, or the call would block an event loop.
         """
+        call = ChildCall(self._run.lease)
         while True:
             try:
-                return self._carry_out(message)
+                return self._carry_out(message, call)
             except LeaseLost:
                 self._run.stop(StopReason.LEASE_LOST)
                 raise
@@ -126,13 +128,13 @@ class Reporter:
                 raise LeaseLost(text, job_id=run.lease.job_id, token=run.lease.token) from error
             raise StoreUnavailable(f"the run stops, and the store does not answer: {error.message}") from error
 
-    def _carry_out(self, message: Message) -> Any:
+    def _carry_out(self, message: Message, call: ChildCall) -> Any:
         lease = self._run.lease
         match message:
             case ReportProgress():
                 return self._store.leases.report(lease, **msgspec.structs.asdict(message))
             case EnqueueJob():
-                enqueued = self._store.jobs.enqueue(message.request, holder=lease)
+                enqueued = self._store.jobs.enqueue_child(message.request, call)
                 self._enqueued()
                 return enqueued
             case RenewLease():

@@ -109,7 +109,8 @@ class ServiceThread(Generic[S]):
     def _run(self) -> None:
         while not self._stopping.is_set():
             next_in = self.tick().next_in
-            if next_in > 0:
+            # A tick may have cleared the wake-up of the stop, as the settler does while it collects.
+            if next_in > 0 and not self._stopping.is_set():
                 self.service.wake.wait(next_in)
             self.service.wake.clear()
 

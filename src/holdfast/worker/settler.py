@@ -6,9 +6,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import assert_never
 
 from holdfast.domain.jobs.job import Lease
-from holdfast.domain.jobs.verdict import Failed
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.jobs.settlement import LeaseKey, Settlement, SettleResult, lease_key
@@ -18,7 +19,8 @@ from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
 
-MAX_GROUP = 1000
+#: Settlements of one statement, and their bytes: a larger one may never reach a distant server within its time limit.
+MAX_GROUP, MAX_GROUP_BYTES = 1000, 4 * 1024 * 1024
 #: A settlement waits this long for others to join its group, unless the group is large enough.
 BATCH_WINDOW_S = 0.002
 LARGE_GROUP = 200
@@ -65,7 +67,7 @@ class Settler:
         """Write one group. A group that fails is retried: writing a settlement twice is harmless."""
         if 0 < len(self._waiting) < LARGE_GROUP:
             self._collect()
-        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+        group = _take_group(self._waiting)
         if group:
             self._write(group)
         if self._unbegun:
@@ -115,11 +117,10 @@ class Settler:
         leases, self._locked_unbegun = self._locked_unbegun, []
         if leases:
             self._release(leases, wait=False)
-        settlements, self._locked = self._locked, []
+        settlements, self._locked = deque(self._locked), []
         while settlements:
-            group, settlements = settlements[:MAX_GROUP], settlements[MAX_GROUP:]
             try:
-                self._write(group, wait=False)
+                self._write(_take_group(settlements), wait=False)
             except Exception:
                 self._locked += settlements
                 raise
@@ -178,3 +179,26 @@ class Settler:
                 raise
         self._retry_at = clock.now() + LOCKED_RETRY_S
         return SettleResult(set(), {lease_key(settlement.lease)})
+
+
+def _take_group(waiting: deque[Settlement]) -> list[Settlement]:
+    """Take the first settlements that one statement should write."""
+    group: list[Settlement] = []
+    size = 0
+    while waiting and len(group) < MAX_GROUP and size < MAX_GROUP_BYTES:
+        group.append(settlement := waiting.popleft())
+        size += _size(settlement.outcome)
+    return group
+
+
+def _size(outcome: Outcome) -> int:
+    """The length of the result or the error, which are the long parts of a settlement."""
+    match outcome:
+        case Done():
+            return len(outcome.result or "")
+        case Failed() | Lost() | Unreadable():
+            return len(outcome.error or "")
+        case Released() | Stopped():
+            return 0
+        case _:
+            assert_never(outcome)

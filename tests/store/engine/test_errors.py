@@ -17,11 +17,13 @@ from holdfast.errors import (
     NetworkFileSystem,
     NotAStore,
     SchemaMissing,
+    ServerReadOnly,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
     UnknownScheme,
 )
+from holdfast.settings import user_data
 from holdfast.store import Store, open_store
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.store.sqlite.files import refuse_network_file_system
@@ -86,19 +88,22 @@ def test_the_store_may_live_in_the_users_own_file(tmp_path):
     connection.close()
 
 
-def test_files_are_private_to_the_user(tmp_path):
+def test_files_are_private_to_the_user(tmp_path, monkeypatch):
     """The database, its log and its directory, whatever the umask."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "new"))
+    folder = user_data(os.environ)
+    assert folder.parent == tmp_path / "new"
     old = os.umask(0)
     try:
-        store = open_store(f"sqlite:///{tmp_path}/new/folder/jobs.db")
+        store = open_store(f"sqlite:///{folder}/jobs.db")
         put(store)
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new/folder").iterdir()}
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
         store.close()
     finally:
         os.umask(old)
     assert modes["jobs.db"] == modes["jobs.db-wal"] == 0o600
     assert set(modes.values()) == {0o600}
-    assert stat.S_IMODE((tmp_path / "new/folder").stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_a_full_disk_writes_nothing_by_halves(tmp_path):
@@ -139,6 +144,7 @@ except holdfast.HoldfastError as error:
 def test_a_read_only_file_has_its_own_error(tmp_path):
     """Root may write everywhere, so another user tries."""
     folder = tmp_path / "store"
+    folder.mkdir()
     store = open_store(f"sqlite:///{folder}/jobs.db")
     put(store)
     store.close()
@@ -238,7 +244,11 @@ def test_a_server_that_does_not_answer(tmp_path):
 
 @pytest.mark.parametrize(
     ("state", "error"),
-    [("disk_full", StoreFull), ("read_only_sql_transaction", StoreReadOnly), ("insufficient_privilege", StoreReadOnly)],
+    [
+        ("disk_full", StoreFull),
+        ("read_only_sql_transaction", ServerReadOnly),
+        ("insufficient_privilege", StoreReadOnly),
+    ],
 )
 def test_the_servers_own_failures(postgres, state, error):
     """A full disk, a read-only standby and missing privileges have errors of their own."""

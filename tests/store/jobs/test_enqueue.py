@@ -12,6 +12,7 @@ from holdfast.domain.jobs.new_job import KeyScope, NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import DuplicateJob, InvalidInput, InvalidText, LeaseLost
+from holdfast.store.jobs.enqueue import ChildCall
 from tests.support.backends import START
 from tests.support.jobs import BOOM, only, put, state, states, take, take_one
 
@@ -242,8 +243,20 @@ def test_a_running_job_enqueues_children(store):
     """They name it as their parent."""
     parent = put(store)
     lease = take_one(store)
-    child = store.jobs.enqueue(NewJob(kind="child"), holder=lease)
+    child = store.jobs.enqueue_child(NewJob(kind="child"), ChildCall(lease))
     assert store.views.get(child.id).parent_id == parent
+
+
+@pytest.mark.parametrize("options", [{}, {"unique": Unique("k")}])
+def test_a_child_that_is_sent_again_is_one_job(postgres_database, options):
+    """K16: a handler sends its call again when nothing tells whether the first was committed. SQLite always tells."""
+    store = postgres_database.open()
+    put(store)
+    call, request = ChildCall(take_one(store)), NewJob(kind="child", **options)
+    first, again = (store.jobs.enqueue_child(request, call) for _ in range(2))
+    other = store.jobs.enqueue_child(NewJob(kind="child"), ChildCall(call.holder))
+    assert (first.created, again.id, other.created) == (True, first.id, True)
+    assert len(states(store)) == 3
 
 
 def test_a_lost_lease_enqueues_nothing(store):
@@ -252,9 +265,7 @@ def test_a_lost_lease_enqueues_nothing(store):
     lease = take_one(store)
     store.leases.settle(lease, Done())
     with pytest.raises(LeaseLost):
-        store.jobs.enqueue(NewJob(kind="child"), holder=lease)
-    with pytest.raises(LeaseLost):
-        store.jobs.enqueue_many([NewJob(kind="child")], holder=lease)
+        store.jobs.enqueue_child(NewJob(kind="child"), ChildCall(lease))
     assert len(states(store)) == 1
 
 

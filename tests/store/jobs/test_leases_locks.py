@@ -17,6 +17,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import JobLocked, StatementTimeout
 from holdfast.store import Store
+from holdfast.store.jobs.enqueue import ChildCall
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
 from tests.support.jobs import BOOM, claim_jobs, put, record_start
@@ -75,7 +76,7 @@ def test_a_handler_of_a_locked_job_keeps_no_connection_for_long(postgres, write)
     writes = {
         "report": lambda: store.leases.report(lease, done=1),
         "step": lambda: store.steps.keep(lease, "fetch", "1"),
-        "child": lambda: store.jobs.enqueue(NewJob(kind="work"), holder=lease),
+        "child": lambda: store.jobs.enqueue_child(NewJob(kind="work"), ChildCall(lease)),
     }
     with connect(postgres.url) as user:
         user.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (lease.job_id,))
@@ -188,6 +189,18 @@ def test_a_locked_dependent_holds_up_no_settlement(postgres_database, user, outc
     user.rollback()
     assert store.leases.judge_again() == 0
     assert store.views.state(dependents[0]) is store.views.state(dependents[1])
+
+
+def test_a_dependent_that_the_settler_left_is_judged_by_maintenance(postgres_database, user):
+    """K7: the settler has connections of its own, and maintenance knows all the same which dependents are left."""
+    store = postgres_database.open()
+    (lease,) = claim(store, 1)
+    dependent = put(store, kind="later", after=After(ids=(lease.job_id,)))
+    lock(user, dependent)
+    store.reserved_store().leases.settle_many([Settlement(lease, Done())])
+    user.rollback()
+    store.leases.judge_again()
+    assert store.views.state(dependent) is State.READY, "K7 is broken"
 
 
 def test_a_locked_dependent_holds_up_no_take_over(postgres_database, user):

@@ -69,6 +69,28 @@ def test_an_exit_in_a_task_fails_its_own_job_only(app, how):
         assert job.state is State.DONE
 
 
+def test_a_handler_that_cancels_all_tasks_costs_no_slot(app):
+    """Coroutines that it cancels before they begin are released, and run later."""
+    cancelled = []
+
+    @app.job(priority=1)
+    async def bad() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        cancelled.extend(others)
+        for each in others:
+            each.cancel()
+
+    @app.job(max_attempts=1)
+    async def good() -> str:
+        return "good"
+
+    refs = [bad.enqueue(), *(good.enqueue() for _ in range(3))]
+    with working(app, slots=4) as worker:
+        assert [ref.result(60) for ref in refs[1:]] == ["good"] * 3
+        wait_until(lambda: worker.running == 0)
+    assert len(cancelled) == 3
+
+
 def test_a_worker_whose_loop_has_ended_is_not_alive(app):
     """K5: liveness probes replace it."""
 

@@ -26,34 +26,68 @@ _INSERTED = ("kind", "queue", "hold", "parent_id", "actor", *KEPT_COLUMNS)
 #: Attempts to find ids that are free, after a restore or a failover.
 ID_TRIES = 5
 SYSTEM = frozenset(str(actor) for actor in Actor)
+#: An operation whose answers come in the order of its requests.
+Answers = Operation[list[Enqueued]]
+
+
+class ChildCall:
+    """One enqueue by a running job, *holder*, the parent of the new one. It can be sent again and is the same call."""
+
+    def __init__(self, holder: Lease) -> None:
+        self.holder = holder
+        self.nonce = _new_nonce()
+        #: The id of the new job, on backends that draw ids before the transaction.
+        self.drawn: list[JobId] | None = None
 
 
 class Jobs(Noun):
     """Enqueues jobs, one or many, in a transaction of its own or in the caller's."""
 
-    def enqueue(self, request: NewJob, *, holder: Lease | None = None) -> Enqueued:
+    def enqueue(self, request: NewJob) -> Enqueued:
         """Enqueue one job.
 
         - The answer holds the job's id, and says what happened: created, existing, replaced or rerun.
         - With ``on_conflict`` ``rerun``, a run that starts after this call sees the payload, whatever becomes of a
           run that is under way.
         - When the connection breaks, the job exists once, or an error is raised.
-        - *holder*: the lease of the running job that enqueues it, its parent.
 
         Raises:
             DuplicateJob: The key is taken, and ``on_conflict`` is ``raise``.
-            JobLocked: Another transaction holds the key, a dependency or the row of *holder* for some time.
+            JobLocked: Another transaction holds the key or a dependency for some time.
             DependencyNotFound: ``after`` names a job, key or label that does not exist.
-            LeaseLost: *holder* no longer holds its lease; nothing was written.
         """
         check_requests([request])
 
         def enqueue(drawn: list[JobId] | None) -> Enqueued:
-            if drawn is not None and request.plain and holder is None:
+            if drawn is not None and request.plain:
                 return self._enqueue_one(request, drawn[0])
-            return self._backend.write(_enqueue_alone, [request], drawn, holder=holder)[0]
+            return self._backend.write(_enqueue_alone, [request], drawn)[0]
 
         return self._wake(self._with_ids(1, enqueue), changes_of([request]))
+
+    def enqueue_child(self, request: NewJob, call: ChildCall) -> Enqueued:
+        """Enqueue one job for a running one, as :meth:`enqueue`.
+
+        - A call that is sent again after an error creates no second job, also if the first is committed late.
+
+        Raises:
+            JobLocked: Another transaction has locked the row of the holder for some time; or as :meth:`enqueue`.
+            LeaseLost: The holder no longer has its lease; nothing was written.
+        """
+        check_requests([request])
+
+        def enqueue() -> Enqueued:
+            if call.drawn is None:
+                call.drawn = self._backend.draw_ids(1)
+            try:
+                return self._backend.write(_enqueue_alone, [request], call.drawn, call=call)[0]
+            except IdsTaken:
+                if call.drawn and self._fetch("get_job_nonce", id=call.drawn[0]) == [(call.nonce,)]:
+                    return Enqueued(call.drawn[0])
+                call.drawn = None
+                raise
+
+        return self._wake(self._with_free_ids(enqueue), changes_of([request]))
 
     def _with_ids(self, count: int, enqueue: Callable[[list[JobId] | None], T]) -> T:
         """Call *enqueue* with new ids, and again with others if the database has given some out twice."""
@@ -70,13 +104,13 @@ class Jobs(Noun):
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
         """The common case, in one statement. If it inserts nothing, it was sent twice, or another job has the id."""
         values = {name: getattr(request, name) for name in _INSERTED} | replaceable_columns(request, job_id)
-        nonce = int.from_bytes(os.urandom(8), signed=True)
+        nonce = _new_nonce()
         insert = query("insert_job", no_prefetch=request.no_prefetch, nonce=nonce, **values)
         if not self._backend.run(insert, repeatable=True) and self._fetch("get_job_nonce", id=job_id) != [(nonce,)]:
             raise IdsTaken(f"job id {job_id} is taken: the database has lost ids that it gave out before")
         return Enqueued(job_id)
 
-    def enqueue_many(self, requests: Sequence[NewJob], *, holder: Lease | None = None) -> list[Enqueued]:
+    def enqueue_many(self, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them, or none.
 
         The answers come in the order of *requests*. If two requests share a key, the later
@@ -87,7 +121,7 @@ class Jobs(Noun):
         check_requests(requests)
 
         def enqueue(drawn: list[JobId] | None) -> list[Enqueued]:
-            return self._backend.write(_enqueue_alone, requests, drawn, holder=holder)
+            return self._backend.write(_enqueue_alone, requests, drawn)
 
         return self._wake(self._with_ids(len(requests), enqueue), changes_of(requests))
 
@@ -120,34 +154,31 @@ def changes_of(requests: Sequence[NewJob]) -> Changes:
     return ready | {Change.DELAYED} if delayed else ready
 
 
-def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Operation[list[Enqueued]]:
+def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Answers:
     """Enqueue as a part of another operation."""
     check_requests(requests)
     return _enqueue(requests, drawn)
 
 
-def _enqueue(
-    requests: Sequence[NewJob], drawn: list[JobId] | None, *, holder: Lease | None = None
-) -> Operation[list[Enqueued]]:
+def _new_nonce() -> int:
+    return int.from_bytes(os.urandom(8), signed=True)
+
+
+def _enqueue(requests: Sequence[NewJob], drawn: list[JobId] | None, *, call: ChildCall | None = None) -> Answers:
     ids = drawn or (yield from draw_ids(len(requests)))
     now = yield from read_now()
     answers = yield from reserve_keys(requests, ids)
-    yield from insert_jobs(requests, answers, ids, now, holder=holder)
+    yield from insert_jobs(requests, answers, ids, now, call=call)
     return answers
 
 
-def _enqueue_alone(
-    requests: Sequence[NewJob], drawn: list[JobId] | None, *, holder: Lease | None = None
-) -> Operation[list[Enqueued]]:
-    """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection.
-
-    The run of a *holder* tries again by itself.
-    """
-    if holder is not None:
-        yield from _check_holder(holder)
+def _enqueue_alone(requests: Sequence[NewJob], drawn: list[JobId] | None, *, call: ChildCall | None = None) -> Answers:
+    """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection."""
+    if call is not None:
+        yield from _check_holder(call.holder)
     if any(request.unique or request.after for request in requests):
-        yield query("limit_lock_waits", longest="1s" if holder else "5s")
-    return (yield from _enqueue(requests, drawn, holder=holder))
+        yield query("limit_lock_waits", longest="1s" if call else "5s")
+    return (yield from _enqueue(requests, drawn, call=call))
 
 
 def _check_holder(holder: Lease) -> Operation[None]:
@@ -170,14 +201,14 @@ def insert_jobs(
     ids: Sequence[JobId],
     now: datetime,
     *,
-    holder: Lease | None = None,
+    call: ChildCall | None = None,
 ) -> Operation[None]:
     """Insert the requests that :func:`reserve_keys` answered as created, with their dependencies."""
     created = [i for i, answer in enumerate(answers) if answer.created]
     if not created:
         return
     new, new_ids = [_following(requests[i], answers[i]) for i in created], [ids[i] for i in created]
-    yield BulkInsert("job", _job_columns(new, new_ids, now, holder))
+    yield BulkInsert("job", _job_columns(new, new_ids, now, call))
     yield BulkInsert("live", _live_columns(new, new_ids, now))
     traced = {job_id: request.trace for request, job_id in zip(new, new_ids, strict=True) if request.trace}
     if traced:
@@ -196,13 +227,16 @@ def _following(request: NewJob, answer: Enqueued) -> NewJob:
     return structs.replace(request, after=After(ids=(answer.waits_for,), when=When.FINISHED))
 
 
-def _job_columns(requests: list[NewJob], ids: list[JobId], now: datetime, holder: Lease | None) -> dict[str, list[Any]]:
+def _job_columns(
+    requests: list[NewJob], ids: list[JobId], now: datetime, call: ChildCall | None
+) -> dict[str, list[Any]]:
     return {
         "id": ids,
         **columns_of(requests, "kind", "kind_version", "payload", "label", "tags", "actor"),
         **columns_of(requests, *KEPT_COLUMNS),
         "key": [request.unique.key if request.unique else None for request in requests],
-        "parent_id": [holder.job_id if holder else request.parent_id for request in requests],
+        "parent_id": [call.holder.job_id if call else request.parent_id for request in requests],
+        "nonce": [call and call.nonce] * len(requests),
         "created_at": [now] * len(requests),
         "after_when": [request.after.when if request.after else None for request in requests],
         "after_failed": [request.after.if_not if request.after else None for request in requests],

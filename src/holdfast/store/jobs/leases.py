@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-import threading
+from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
@@ -47,9 +48,14 @@ class Leases(Promotion):
     def __init__(self, backend: Backend, *, chance: Callable[[], float] = random.random) -> None:
         super().__init__(backend)
         self._chance = chance
-        self._lock = threading.Lock()
         #: Waiting jobs that another transaction had locked when their dependency finished.
-        self._unjudged: set[JobId] = set()
+        self._unjudged: deque[JobId] = deque()
+
+    def on(self, backend: Backend) -> Leases:
+        """The same leases on other connections of this process; both know the jobs that are left to judge."""
+        leases = copy(self)
+        leases._backend = backend  # noqa: SLF001 - of the same class
+        return leases
 
     def claim(
         self,
@@ -248,10 +254,9 @@ class Leases(Promotion):
 
         Only those that this process met; :meth:`check_waiting` covers all. Returns the number that is left.
         """
-        with self._lock:
-            ids, self._unjudged = sorted(self._unjudged), set()
+        ids = sorted({self._unjudged.popleft() for _ in range(len(self._unjudged))})
         if ids:
-            self._keep_unjudged(self._backend.write(dependencies.judge_waiting, ids, where=dependencies.UNLOCKED))
+            self._unjudged += self._backend.write(dependencies.judge_waiting, ids, where=dependencies.UNLOCKED)
             self._backend.notify(JOBS)
         return len(self._unjudged)
 
@@ -283,11 +288,7 @@ class Leases(Promotion):
             return self._backend.write(operation, ids, where=where or dependencies.BRIEFLY)
 
         if ids:
-            self._keep_unjudged(_unless_locked(judge, dependencies.UNLOCKED))
-
-    def _keep_unjudged(self, ids: Sequence[JobId]) -> None:
-        with self._lock:
-            self._unjudged.update(ids)
+            self._unjudged += _unless_locked(judge, dependencies.UNLOCKED)
 
 
 def _unless_locked(work: Callable[[tuple[str, ...]], T], unlocked: tuple[str, ...], *, wait: bool = True) -> T:

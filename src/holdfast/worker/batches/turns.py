@@ -61,7 +61,7 @@ class ShardTurns:
             kinds=list(self._setup.served.kinds),
             shards=queues,
             build=self._setup.served.build,
-            unfinished=[run.lease.job_id for run in runs if run.lost and not run.finished],
+            unfinished=self._active_runs.without_lease,
             limit=len(shards) + max(0, free),
         )
         self._stopped |= shards_to_stop(shards, waiting, free=free, now=clock.now())

@@ -70,11 +70,6 @@ class ExecutorPool:
         """The jobs whose leases this worker knows it has."""
         return [run.lease.job_id for run in self._active_runs.all()]
 
-    @property
-    def unfinished(self) -> list[JobId]:
-        """The jobs whose handlers go on here though their leases are lost."""
-        return [run.lease.job_id for run in self._active_runs.all() if run.lost and not run.finished]
-
     def suspect_room(self) -> tuple[int, int]:
         """The number of poison suspects of level 2 and of level 3 that may begin now.
 

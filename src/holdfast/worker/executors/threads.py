@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from holdfast.domain.jobs.verdict import Outcome
 from holdfast.store.jobs.settlement import Settlement
@@ -223,7 +224,7 @@ class LoopExecutor:
                 self.running -= 1
                 return
             self._tasks.add(coroutine := self._loop.create_task(self._run(run)))
-            coroutine.add_done_callback(self._tasks.discard)
+            coroutine.add_done_callback(partial(self._end, run))
 
     async def _run(self, run: Run) -> None:
         try:
@@ -231,6 +232,14 @@ class LoopExecutor:
         except BaseException as error:  # noqa: BLE001 - the loop survives every error of its runs
             run.finished = True
             settlement = Settlement(run.lease, outcome_of(error, run.stop_reason))
+        self._finish(run, settlement)
+
+    def _end(self, run: Run, coroutine: asyncio.Future[None]) -> None:
+        self._tasks.discard(coroutine)
+        if coroutine.cancelled():  # code of a handler has cancelled it before its first step: it has not begun
+            self._finish(run, None)
+
+    def _finish(self, run: Run, settlement: Settlement | None) -> None:
         self._lifecycle.finished(run, settlement)
         self.running -= 1
         self._begin_waiting()
