@@ -10,13 +10,12 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.admin.views.jobs import JobDetail, JobReport, Reasons, job_detail
+from holdfast.admin.views.jobs import JobDetail, JobReport, Reasons, job_detail, masked_job
 from holdfast.admin.views.masking import Masks
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import progress_text, stamp
-from holdfast.domain.access.masking import mask_text
-from holdfast.domain.commands.command import COMMAND, Command, load_command, mask_variables
+from holdfast.domain.commands.command import COMMAND, Command, load_command
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.why import WhyReason
 from holdfast.domain.names import escape_controls
@@ -28,11 +27,11 @@ from holdfast.errors import HoldfastError
 @click.argument("job_id", type=click.IntRange(0))
 def show(session: CliSession, *, job_id: int) -> None:
     """Show one job: where it stands, why, its attempts and its history."""
-    record = session.store.dashboard.job_record(JobId(job_id))
-    detail = job_detail(record, Masks(session.store))
-    reasons = [] if record.job.state.finished else [reason.text for reason in detail.why]
+    masks, record = Masks(session.store), session.store.dashboard.job_record(JobId(job_id))
+    detail, job = job_detail(record, masks), masked_job(record.job, masks)
+    reasons = [] if job.state.finished else [reason.text for reason in detail.why]
     answer = JobReport(detail.job, detail.attempts, detail.events, reasons)
-    session.output.value(answer, lambda: _job_lines(record.job, detail, reasons))
+    session.output.value(answer, lambda: _job_lines(job, detail, reasons))
 
 
 @command("why", answers=Reasons)
@@ -51,7 +50,7 @@ def _job_lines(job: Job, detail: JobDetail, reasons: list[str]) -> Iterator[str]
     yield f"job {job.id}  {'claimed, not started' if job.claimed else job.state}  {job.kind}"
     command = command_of(job)
     for name, text in () if command is None else _command_fields(job, command):
-        yield f"  {name:9} {escape_controls(mask_text(text))}"
+        yield f"  {name:9} {escape_controls(text)}"
     for name, value in _job_fields(job, detail, reasons, is_command=command is not None).items():
         if value:
             first, *more = str(value).splitlines()
@@ -78,9 +77,9 @@ def _job_fields(job: Job, detail: JobDetail, reasons: list[str], *, is_command: 
         "worker": job.worker,
         "progress": progress_text(job),
         "payload": None if is_command else _as_json(detail.job["payload"]),
-        "result": _as_json(detail.job["result"]) or (detail.job["error"] if job.state is State.DONE else None),
-        "error": None if job.state is State.DONE else detail.job["error"],
-        "note": detail.job["note"],
+        "result": _as_json(detail.job["result"]) or (job.error if job.state is State.DONE else None),
+        "error": None if job.state is State.DONE else job.error,
+        "note": job.note,
         "why": "; ".join(reasons),
     }
 
@@ -109,7 +108,7 @@ def _command_fields(job: Job, command: Command) -> Iterator[tuple[str, str]]:
     }
     for name, value in values.items():
         yield name, f"{value}  ({origins[name]})"
-    for name, value in mask_variables(command.env).items():
+    for name, value in command.env.items():
         yield "env", f"{name}={value}  ({origins[f'env.{name}']})"
 
 

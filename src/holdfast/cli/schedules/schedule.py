@@ -11,11 +11,20 @@ from msgspec import Struct
 
 from holdfast.admin.actions.actions import Actions, BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
-from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, instants, plan_view, schedule_view
+from holdfast.admin.views.schedules import (
+    Instant,
+    PlanView,
+    ScheduleView,
+    instants,
+    plan_view,
+    schedule_secrets,
+    schedule_view,
+)
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.schedules.definition import add, edit, print_schedule, show
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, parse_when, stamp, table
+from holdfast.domain.access.masking import mask_text
 from holdfast.domain.access.roles import Via
 from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import as_duration
@@ -191,7 +200,9 @@ def why(session: CliSession, *, name: str, time: str, scope: str) -> None:
       holdfast schedule why nightly 2030-01-01T02:30:00+01:00
     """
     timestamp = parse_when(time)
-    answer = WhyAnswer(name, timestamp, scope, session.actions.schedules.api.why(name, timestamp, scope=scope))
+    text = session.actions.schedules.api.why(name, timestamp, scope=scope)
+    secrets = schedule_secrets(session.store, name, Masks(session.store))
+    answer = WhyAnswer(name, timestamp, scope, mask_text(text, secrets))
     session.output.value(answer, lambda: [answer.why])
 
 

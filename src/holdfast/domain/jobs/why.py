@@ -121,7 +121,8 @@ def _running(job: Job, now: datetime) -> WhyReason:
 
 def _not_due(job: Job, now: datetime) -> WhyReason:
     wait = format_duration(max(job.due_at - now, timedelta(0)))
-    why = f", after attempt {job.attempts} failed" if job.attempts else ""
+    error = _because(job.error.splitlines()[0] if job.error else None)
+    why = f", after attempt {job.attempts} failed{error}" if job.attempts else ""
     return WhyReason(Because.NOT_DUE, f"it is due in {wait}{why}", f"holdfast retry {job.id}" if why else None)
 
 

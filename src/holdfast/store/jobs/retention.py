@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from holdfast.domain.fleet.queue import LOST_WORKERS_KEPT
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.store.batches.unit_steps import prune_batches, prune_units
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
@@ -29,9 +30,9 @@ class Retention(Struct, frozen=True, kw_only=True):
 
     @property
     def longest(self) -> timedelta:
-        """How long the worker of a job stays; zero while any jobs are kept forever."""
+        """How long the row of a worker stays, at least a day; zero while any jobs are kept forever."""
         ages = (self.done, self.cancelled, self.dead)
-        return ZERO if ZERO in ages else max(ages)
+        return ZERO if ZERO in ages else max(*ages, LOST_WORKERS_KEPT)
 
 
 class RetentionRule(Struct, frozen=True):
