@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from holdfast.admin.views.masking import Masks, values_of
+from holdfast.admin.views.masking import Masks, mask_payload, values_of
 from holdfast.domain.access.masking import MASK, mask_cut, mask_json, mask_text
-from holdfast.domain.commands.command import COMMAND, load_command, masked_payload
+from holdfast.domain.commands.command import COMMAND, load_command
 from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import Job
 from holdfast.domain.jobs.selector import Selector
@@ -41,15 +41,6 @@ JobView = msgspec.defstruct(
 )
 
 
-class JobReport(Struct, frozen=True):
-    """One job: where it stands and why, its attempts, its history."""
-
-    job: JobView  # type: ignore[valid-type]
-    attempts: list[Attempt]
-    events: list[Event]
-    why: list[str]
-
-
 class Reasons(Struct, frozen=True):
     """Why a job is not running, the nearest reason first."""
 
@@ -57,9 +48,9 @@ class Reasons(Struct, frozen=True):
 
 
 class JobDetail(Struct, frozen=True):
-    """One job with its history."""
+    """One job: its state and the reasons for it, its attempts, its history."""
 
-    job: dict[str, Any]
+    job: JobView  # type: ignore[valid-type]
     attempts: list[Attempt]
     events: list[Event]
     why: list[WhyReason]
@@ -72,11 +63,11 @@ def masked_job(job: Job, masks: Masks | None = None) -> Job:
     texts: dict[str, str | None] = {name: getattr(job, name) for name in TEXT_FIELDS}
     masked = {name: mask_cut(text, values) for name, text in texts.items() if text is not None}
     documents: dict[str, str | None] = {name: getattr(job, name) for name in JSON_FIELDS}
-    documents["payload"] = masked_payload(job.kind, job.payload)
+    del documents["payload"]
     for name, text in documents.items():
         if text is not None:
             masked[name] = msgspec.json.encode(mask_json(text, declared, values)).decode()
-    return structs.replace(job, **masked)
+    return structs.replace(job, payload=mask_payload(job.kind, job.payload, declared, values), **masked)
 
 
 def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> dict[str, Any]:

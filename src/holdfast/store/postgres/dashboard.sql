@@ -58,14 +58,18 @@ SELECT names.name, queue.run_limit AS "limit", queue.worker_limit, coalesce(queu
     (SELECT count(*) FROM (
         SELECT FROM holdfast.live WHERE live.queue = names.name AND lease_expires_at < (SELECT holdfast.now())
         LIMIT :cap::bigint) AS capped) AS expired,
+    -- planner: IN with BETWEEN fits live_parked only; with = the planner walks the index of one state.
     (SELECT count(*) FROM (
-        SELECT FROM holdfast.live WHERE live.queue = names.name AND state = 'scheduled'
+        SELECT FROM holdfast.live WHERE live.queue = names.name
+            AND state IN ('scheduled', 'waiting', 'held') AND state BETWEEN 'scheduled' AND 'scheduled'
         LIMIT :cap::bigint) AS capped) AS scheduled,
     (SELECT count(*) FROM (
-        SELECT FROM holdfast.live WHERE live.queue = names.name AND state = 'waiting'
+        SELECT FROM holdfast.live WHERE live.queue = names.name
+            AND state IN ('scheduled', 'waiting', 'held') AND state BETWEEN 'waiting' AND 'waiting'
         LIMIT :cap::bigint) AS capped) AS waiting,
     (SELECT count(*) FROM (
-        SELECT FROM holdfast.live WHERE live.queue = names.name AND state = 'held'
+        SELECT FROM holdfast.live WHERE live.queue = names.name
+            AND state IN ('scheduled', 'waiting', 'held') AND state BETWEEN 'held' AND 'held'
         LIMIT :cap::bigint) AS capped) AS held
 FROM (SELECT name FROM holdfast.queue UNION SELECT name FROM busy UNION SELECT name FROM parked) AS names
 LEFT JOIN holdfast.queue ON queue.name = names.name

@@ -76,7 +76,7 @@ def show_job(request: Request) -> Response:
         attempts=list(reversed(detail.attempts)),
         events=list(reversed(detail.events)),
         edges=edge_views(record.edges, request.masks, request.store),
-        progress=job_progress(job, record.now, detail.job["progress_message"]),
+        progress=job_progress(job, record.now, masked_job(job, request.masks).progress_message),
         stretches=stretches,
         first=stretches[0].begin if stretches else job.created_at,
         last=job.finished_at or record.now,
