@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.admin.actions.actions import Actions
-from holdfast.admin.views.fleet import Heartbeat, queue_view, queue_views, worker_views
+from holdfast.admin.views.fleet import Liveness, queue_view, queue_views, worker_views
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.overview import overview
 from holdfast.domain.access.roles import Via
@@ -70,10 +70,10 @@ def test_a_silent_worker_is_late_then_lost_and_stays_for_a_day(store, clock):
     from holdfast.store.jobs.retention import Retention
 
     store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"])
-    for wait, heartbeat in ((0, Heartbeat.FRESH), (29, Heartbeat.FRESH), (2, Heartbeat.LATE), (30, Heartbeat.LOST)):
+    for wait, heartbeat in ((0, Liveness.FRESH), (29, Liveness.FRESH), (2, Liveness.LATE), (30, Liveness.LOST)):
         clock.advance(seconds=wait)
         (view,) = worker_views(store)
-        assert (view.heartbeat, view.alive) == (heartbeat, heartbeat is not Heartbeat.LOST)
+        assert (view.heartbeat, view.alive) == (heartbeat, heartbeat is not Liveness.LOST)
     attention = [each for each in overview(store, Masks(store)).attention if each.category == "lost_worker"]
     assert [each.name for each in attention] == ["w"]
     assert store.workers.list() == []

@@ -15,14 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import structs
 
 from holdfast.admin.doctor.descriptors import descriptors
-from holdfast.admin.views.fleet import TERMINAL_CAP
-from holdfast.admin.views.masking import Masks
-from holdfast.admin.views.overview import Overview, overview
-from holdfast.admin.views.schedules import schedule_secrets
-from holdfast.domain.access.masking import mask_text
+from holdfast.admin.views.overview import Overview, live_overview
+from holdfast.admin.views.schedules import masked_schedule_text
 from holdfast.domain.commands import invariants
 from holdfast.domain.commands.command import COMMAND, load_command
 from holdfast.domain.commands.invariants import HostSize, LiveCommand, written
@@ -118,7 +114,7 @@ def check_store(store: Store) -> Iterator[HealthCheck]:
     tools = store.database.tools
     yield ok("store", f"{tools.server}, {tools.size() / 1e6:,.1f} MB")
     yield from tools.health()
-    view = _overview(store)
+    view = live_overview(store)
     if view.stopped is not None:
         yield warn("stopped", view.stopped.text, "Let it go on with holdfast resume --all.")
     yield from workers(view)
@@ -136,13 +132,7 @@ def check_commands(store: Store, logs: Path | None = None) -> Iterator[HealthChe
         yield from command_logs(logs)
     yield from places(live)
     yield from stale_locks(live)
-    yield from invariants.examine(live, host_size(_overview(store)), config_files(Path.cwd()))
-
-
-def _overview(store: Store) -> Overview:
-    """The store with the workers that are alive."""
-    view = overview(store, Masks(store), cap=TERMINAL_CAP)
-    return structs.replace(view, workers=view.alive)
+    yield from invariants.examine(live, host_size(live_overview(store)), config_files(Path.cwd()))
 
 
 def workers(view: Overview) -> Iterator[HealthCheck]:
@@ -177,11 +167,9 @@ def queues(view: Overview) -> Iterator[HealthCheck]:
 
 def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
     """Report schedules that fail, are late or paused, or whose kind no worker runs."""
-    masks = Masks(store)
     for troubled in store.schedules.troubled(late=LATE_AFTER):
         if troubled.error is not None:
-            error = mask_text(troubled.error, schedule_secrets(store, troubled.name, masks))
-            text = f"{troubled.name!r} cannot be planned: {error}"
+            text = f"{troubled.name!r} cannot be planned: {masked_schedule_text(store, troubled.name, troubled.error)}"
             fix = f"It is tried again by itself. See: holdfast schedule show {quote_argument(troubled.name)}"
             yield warn("schedule", text, fix)
         elif troubled.late and view.stopped is None:
@@ -192,7 +180,7 @@ def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
     for each in islice(store.schedules.all(), MAX_SCHEDULES):
         kind = _kind_of(each)
         if each.paused:
-            note = f": {mask_text(each.note, schedule_secrets(store, each.name, masks))}" if each.note else ""
+            note = f": {masked_schedule_text(store, each.name, each.note)}" if each.note else ""
             fix = f"holdfast schedule resume {quote_argument(each.name)}"
             yield warn("schedule", f"{each.name!r} is paused{note}", fix)
         elif each.cursor > now + LATE_AFTER:

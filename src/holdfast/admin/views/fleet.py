@@ -71,7 +71,7 @@ class QueueView(Struct, frozen=True, kw_only=True):
         return self.ready + self.running + self.scheduled + self.waiting + self.held
 
 
-class Heartbeat(StrEnum):
+class Liveness(StrEnum):
     """Whether a worker is alive: its heartbeat is fresh, late, or so old that its jobs are taken over."""
 
     FRESH = "fresh"
@@ -90,13 +90,13 @@ class WorkerView(Struct, frozen=True):
     kinds: list[str]
     started_at: datetime
     seen_at: datetime
-    heartbeat: Heartbeat
+    heartbeat: Liveness
     slots: int | None = None
     requested: WorkerRequest | None = None
 
     @property
     def alive(self) -> bool:
-        return self.heartbeat is not Heartbeat.LOST
+        return self.heartbeat is not Liveness.LOST
 
 
 class HostAutoscaler(Struct, frozen=True):
@@ -231,10 +231,10 @@ def worker_view(row: WorkerRow) -> WorkerView:
     return WorkerView(**{**values, **lists}, heartbeat=_heartbeat(row.silent_for))
 
 
-def _heartbeat(silent_for: timedelta) -> Heartbeat:
+def _heartbeat(silent_for: timedelta) -> Liveness:
     if silent_for >= WORKER_SILENCE:
-        return Heartbeat.LOST
-    return Heartbeat.LATE if silent_for >= WORKER_LATE_AFTER else Heartbeat.FRESH
+        return Liveness.LOST
+    return Liveness.LATE if silent_for >= WORKER_LATE_AFTER else Liveness.FRESH
 
 
 def stop_view(store: Store) -> StopSwitch | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.admin.views.fleet import (
     SLOT,
     SPAN,
-    Heartbeat,
+    TERMINAL_CAP,
+    Liveness,
     QueueView,
     WorkerView,
     queue_views,
@@ -105,6 +106,12 @@ def overview(store: Store, masks: Masks, *, cap: int = COUNT_CAP) -> Overview:
     )
 
 
+def live_overview(store: Store) -> Overview:
+    """The overview with only those workers that are alive, for checks."""
+    view = overview(store, Masks(store), cap=TERMINAL_CAP)
+    return structs.replace(view, workers=view.alive)
+
+
 def _stop_attention(switch: StopSwitch | None) -> Iterator[Attention]:
     if switch is not None:
         yield Attention("stopped", switch.mode, switch.text, switch.at)
@@ -140,7 +147,7 @@ def _unserved(lanes: list[LaneCount], workers: list[WorkerView], cap: int) -> It
 
 def _lost_workers(workers: list[WorkerView]) -> Iterator[Attention]:
     for worker in workers:
-        if worker.heartbeat is not Heartbeat.FRESH:
+        if worker.heartbeat is not Liveness.FRESH:
             last = f"{worker.seen_at:%Y-%m-%d %H:%M:%S} UTC"
             text = f"worker {worker.id} on {worker.host} is {worker.heartbeat}: its last heartbeat was at {last}"
             yield Attention(f"{worker.heartbeat}_worker", worker.id, text, worker.seen_at)

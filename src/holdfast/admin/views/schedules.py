@@ -130,6 +130,11 @@ def schedule_secrets(store: Store, name: str, masks: Masks) -> list[str]:
     return values_of("", schedule.definition, masks.of_schedule(schedule))
 
 
+def masked_schedule_text(store: Store, name: str, text: str) -> str:
+    """A note or an error of a schedule, without secrets."""
+    return mask_text(text, schedule_secrets(store, name, Masks(store)))
+
+
 def _masked_definition(definition: Definition, secrets: Collection[str]) -> dict[str, Any]:
     """Return the definition as JSON values, with its timing under ``when``."""
     fields: dict[str, Any] = msgspec.to_builtins(definition)

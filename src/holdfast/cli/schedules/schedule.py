@@ -16,15 +16,14 @@ from holdfast.admin.views.schedules import (
     PlanView,
     ScheduleView,
     instants,
+    masked_schedule_text,
     plan_view,
-    schedule_secrets,
     schedule_view,
 )
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.schedules.definition import add, edit, print_schedule, show
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, parse_when, stamp, table
-from holdfast.domain.access.masking import mask_text
 from holdfast.domain.access.roles import Via
 from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import as_duration
@@ -201,8 +200,7 @@ def why(session: CliSession, *, name: str, time: str, scope: str) -> None:
     """
     timestamp = parse_when(time)
     text = session.actions.schedules.api.why(name, timestamp, scope=scope)
-    secrets = schedule_secrets(session.store, name, Masks(session.store))
-    answer = WhyAnswer(name, timestamp, scope, mask_text(text, secrets))
+    answer = WhyAnswer(name, timestamp, scope, masked_schedule_text(session.store, name, text))
     session.output.value(answer, lambda: [answer.why])
 
 

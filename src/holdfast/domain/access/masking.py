@@ -36,8 +36,8 @@ _HARMLESS_ENDINGS = frozenset(
 
 #: Options whose value is a name and a password: curl -u name:password.
 _USER_OPTIONS = ("-u", "--user", "--proxy-user")
-#: Programs that take a password as -pPASSWORD.
-_PASSWORD_PROGRAMS = re.compile(r"(mysql|mariadb)[\w-]*|sshpass")
+#: Commands that take a password as -pPASSWORD.
+_PASSWORD_COMMANDS = re.compile(r"(mysql|mariadb)[\w-]*|sshpass")
 #: Texts that look like a secret after what is *kept*.
 _SECRET_PATTERNS = (
     # A URL with a password; a header; name=value and "name": "value".
@@ -54,7 +54,7 @@ _SECRET_PATTERNS = (
     ),
     # mysql -pPASSWORD, but not -print, -p8080:80 and -p/tmp; curl -u name:password, but not -u 1000:1000.
     re.compile(r"(?P<kept>(?<!\S)-p)(?![\d:.]{1,30}(?!\S)|[a-z-]{1,30}(?!\S)|[./=])(?!\*\*\*)\S{6,}"),
-    re.compile(rf"(?P<kept>\b(?:{_PASSWORD_PROGRAMS.pattern})\s(?:[^\n;|&]{{0,200}}\s)?-p)(?!\*\*\*)[^\s\"']+"),
+    re.compile(rf"(?P<kept>\b(?:{_PASSWORD_COMMANDS.pattern})\s(?:[^\n;|&]{{0,200}}\s)?-p)(?!\*\*\*)[^\s\"']+"),
     re.compile(
         r"(?P<kept>(?<!\S)(?:-u|--(?:proxy-)?user)(?:\s{1,3}|=)?[\"']?[^\s:/\"'=]{1,200}:)(?!\d+(?!\S))(?!\*\*\*)[^\s\"']+"
     ),
@@ -114,8 +114,8 @@ def _hidden_part(words: list[Any] | tuple[Any, ...], place: int) -> str:
     if not isinstance(word, str):
         return ""
     if word.startswith("-"):
-        program = str(words[0]).rpartition("/")[2]
-        return word[2:] if place and word.startswith("-p") and _PASSWORD_PROGRAMS.fullmatch(program) else ""
+        executable = str(words[0]).rpartition("/")[2]
+        return word[2:] if place and word.startswith("-p") and _PASSWORD_COMMANDS.fullmatch(executable) else ""
     if not isinstance(before, str) or not before.startswith("-") or "=" in before:
         return ""
     if before in _USER_OPTIONS:
