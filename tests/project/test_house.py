@@ -53,10 +53,9 @@ DICTATED = {
 
 #: Pairs of structs that share 70 % of their fields, by the reason why both exist. A new pair needs a reason, too.
 ALIKE: dict[str, tuple[str, ...]] = {
-    "a view shows a part of a row, and is read in more than one way until there is one read model": (
-        *("BatchView Batch", "QueueSummary Queue", "QueueSummary Usage", "QueueSummary QueueRow"),
-        *("QueueSummary QueueView", "Queue QueueRow", "Queue _PlaceRow", "Queue QueueView", "Usage QueueRow"),
-        *("Usage _PlaceRow", "Usage QueueView", "QueueRow _PlaceRow", "QueueRow QueueView"),
+    "a view shows a part of a row": (
+        *("BatchView Batch", "Queue _PlaceRow", "Queue QueueView", "Usage _PlaceRow", "Usage QueueView"),
+        "QueueRow QueueView",
         *(
             "Attention Trouble",
             "WorkerView WorkerRow",
@@ -84,7 +83,6 @@ ALIKE: dict[str, tuple[str, ...]] = {
     ),
     "the public form leaves out what is private": ("TokenView Credential", "UnitLine UnitRow", "UnitLine UnitOutcome"),
     "the counters are named after the nouns of the store": ("Store ChangeCounters",),
-    "one is for a terminal, the other for a page, with other queues": ("DashboardView Overview",),
 }
 
 #: Tests of a whole floor or room, named after what they show.

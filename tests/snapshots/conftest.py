@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+import holdfast
 from holdfast.cli.main import main
+from holdfast.web import asgi
 from tests.snapshots.fixed import Clock, fixed
 from tests.snapshots.plain import plain
 from tests.snapshots.scene import build
+from tests.snapshots.site import Site
 
 
 class Scenery(NamedTuple):
@@ -56,6 +59,22 @@ def call(scenery: Scenery, tmp_path: Path) -> Callable[..., Ended]:
             return Ended(*(plain(part, home) if isinstance(part, str) else part for part in _called(words, stdin)))
 
     return call
+
+
+@pytest.fixture
+def sites(scenery: Scenery, tmp_path: Path) -> Callable[[], Any]:
+    """Opens the site on a fresh copy of the store."""
+
+    @contextmanager
+    def opened() -> Iterator[Site]:
+        home = tmp_path / "home"
+        scenery.copy(home)
+        with fixed(home, Clock(scenery.clock.at)), holdfast.Holdfast("sqlite:///jobs.db") as app:
+            site = Site(asgi(app), scenery.tokens)
+            with site.client:
+                yield site
+
+    return opened
 
 
 def _called(words: list[str], stdin: str) -> tuple[object, str, str]:

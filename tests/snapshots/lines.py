@@ -135,8 +135,9 @@ LINES: dict[str, tuple[str, ...]] = {
     "pause": ("52", "52 18 30", "30 --note 'not now'", "--label fetch --dry-run", "15", "999", ""),
     "queue": ("",),
     "queue ls": ("",),
-    "queue pause": ("default --note 'the moon'", "imports", "new"),
-    "queue resume": ("imports", "default"),
+    "queue pause": ("default --note 'the moon'", "imports", "new", "new --create", "import"),
+    "queue resume": ("imports", "default", "new"),
+    "queue rm": ("reports", "imports", "default", "nowhere"),
     "queue set": (
         "default --limit 3",
         "default --worker-limit 2 --autoscaler 1-4",

@@ -6,26 +6,18 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
-import holdfast
-from holdfast.domain.access.roles import Role
-from holdfast.web import asgi
 from holdfast.web.pages.routes import ACTIONS
 from holdfast.web.pages.routes import PAGES as LOOKS
-from tests.snapshots.conftest import Scenery
 from tests.snapshots.files import check, check_names
-from tests.snapshots.fixed import Clock, fixed
 from tests.snapshots.plain import main_part, plain, pretty_html, pretty_json
 from tests.snapshots.requests import API, PAGES, Ask
+from tests.snapshots.site import BASE
 
-BASE = "/api/v1"
 #: Headers that every answer is shown with. The first answer of a file is shown with all but its length, and its page as
 #: a whole; so are pages for others than an admin. Of all other pages the main part is shown: the rest is the same.
 HEADERS = ("content-type", "location", "set-cookie", "retry-after", "idempotent-replay", "www-authenticate")
@@ -34,74 +26,6 @@ OTHERS = {
     *("GET /healthz", "GET /readyz", "GET /metrics", "GET /live"),
     *("GET /login", "POST /login", "GET /sign-in", "POST /sign-in", "POST /logout"),
 }
-
-
-class Site:
-    """The site on one copy of the store."""
-
-    def __init__(self, site: Any, scenery: Scenery) -> None:
-        address = ("127.0.0.1", 50000)
-        self.client = TestClient(site, base_url="http://localhost", follow_redirects=False, client=address)
-        self._site = site
-        self._tokens = scenery.tokens
-        self._words = {f"{{{role}}}": token for role, token in scenery.tokens.items()}
-
-    def send(self, method: str, ask: Ask, base: str) -> Any:
-        """The answer to one request."""
-        self.client.cookies.clear()
-        headers = {**self._door(ask.role), **ask.headers}
-        if isinstance(ask.body, str):
-            return self.client.request(method, base + ask.path, content=ask.body, headers=headers)
-        body = self._filled(ask.body)
-        if base or body is None:
-            return self.client.request(method, base + ask.path, json=body, headers=headers)
-        if ask.role is not None:
-            body = {"form_token": self._form_token(headers), **body}
-        return self.client.request(method, ask.path, data=body, headers=headers)
-
-    def _door(self, role: str | None) -> dict[str, str]:
-        """The headers of somebody with a role; who has a session signs in first."""
-        if role is None:
-            return {}
-        if role == "session":
-            assert self.client.post("/login", data={"token": self._tokens["admin"]}).status_code == 303
-            return {}
-        return {"authorization": f"Bearer {self._tokens[role]}"}
-
-    def _form_token(self, headers: dict[str, str]) -> str:
-        found = re.search(r'name="form_token" value="([^"]+)"', self.client.get("/jobs", headers=headers).text)
-        return found[1] if found else ""
-
-    def _filled(self, body: Any) -> Any:
-        """The body with the words in braces filled in."""
-        if body is None:
-            return None
-        return {name: self._word(value) if isinstance(value, str) else value for name, value in body.items()}
-
-    def _word(self, text: str) -> str:
-        if text in ("{errors}", "{units}"):
-            path = "/errors" if text == "{errors}" else "/batches/1"
-            answer = self.client.get(f"{BASE}{path}", headers=self._door("admin"))
-            return str(answer.json()["data"]["clusters"][0]["key"])
-        if text == "{link}":
-            return str(self._site.app.store.sessions.add_link(Role.ADMIN, lifetime=timedelta(hours=1)))
-        return self._words.get(text, text)
-
-
-@pytest.fixture
-def sites(scenery: Scenery, tmp_path: Path) -> Callable[[], Any]:
-    """Opens the site on a fresh copy of the store."""
-
-    @contextmanager
-    def opened() -> Iterator[Site]:
-        home = tmp_path / "home"
-        scenery.copy(home)
-        with fixed(home, Clock(scenery.clock.at)), holdfast.Holdfast("sqlite:///jobs.db") as app:
-            site = Site(asgi(app), scenery)
-            with site.client:
-                yield site
-
-    return opened
 
 
 def file_of(name: str) -> str:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from msgspec import Struct, structs
 
+from holdfast.domain.fleet.queue import LOST_WORKERS_KEPT
 from holdfast.domain.names import nearest_name
 from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import InvalidInput
@@ -33,9 +34,9 @@ class Retention(Struct, frozen=True, kw_only=True):
 
     @property
     def longest(self) -> timedelta:
-        """How long the worker of a job stays; zero while any jobs are kept forever."""
+        """How long the row of a worker stays, at least a day; zero while any jobs are kept forever."""
         ages = (self.done, self.cancelled, self.dead)
-        return ZERO if ZERO in ages else max(ages)
+        return ZERO if ZERO in ages else max(*ages, LOST_WORKERS_KEPT)
 
 
 def retention_of(ages: Mapping[str, Duration]) -> Retention:

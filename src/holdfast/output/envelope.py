@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from holdfast.domain.access.masking import mask_value
 from holdfast.errors import HoldfastError
 from holdfast.errors.http import HttpError
 
@@ -27,8 +28,10 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 def failure_of(error: HoldfastError | HttpError) -> Failure:
-    """An error as JSON answers show it."""
-    context = {name: value if isinstance(value, dict) else str(value) for name, value in error.context.items()}
+    """An error as JSON answers show it, without secrets in its context."""
+    context = {
+        name: mask_value(value if isinstance(value, dict) else str(value)) for name, value in error.context.items()
+    }
     return Failure(code=error.code, message=error.message, hint=error.hint, retryable=error.retryable, context=context)
 
 

@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from holdfast.admin.views.overview import counts_of, queue_summaries
+from holdfast.admin.views.fleet import queue_views, worker_views
+from holdfast.admin.views.overview import counts_of
 from holdfast.errors import HoldfastError
 from holdfast.worker.metrics import TOKEN, gauge
 
@@ -31,9 +32,8 @@ class StoreCollector(Collector):
         self._site = site
 
     def collect(self) -> Iterable[Metric]:
-        dashboard = self._site.store.dashboard
-        tallies = dashboard.tallies()
-        queues = queue_summaries(dashboard.lanes(), dashboard.queues(), tallies)
+        tallies = self._site.store.dashboard.tallies()
+        queues = queue_views(self._site.store, tallies=tallies)
         jobs = [((state,), float(count.count)) for state, count in counts_of(tallies).items()]
         yield gauge("store_jobs", "Jobs by state, counted up to 1,000.", ["state"], jobs)
         depth = [((queue.name, "ready"), float(queue.ready)) for queue in queues]
@@ -47,7 +47,7 @@ class StoreCollector(Collector):
         yield gauge("store_running_expired", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), expired)])
         lag = self._site.store.schedules.lag().total_seconds()
         yield gauge("store_schedule_lag_seconds", "How long the oldest due plan has waited.", [], [((), lag)])
-        workers = float(len(self._site.store.workers.list()))
+        workers = float(sum(worker.alive for worker in worker_views(self._site.store)))
         yield gauge("store_workers", "Workers that are alive.", [], [((), workers)])
 
     def describe(self) -> Iterable[Metric]:

@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from holdfast import __version__
 from holdfast.admin.actions.actions import Actions
-from holdfast.admin.views.overview import stop_view
+from holdfast.admin.views.fleet import stop_view
 from holdfast.domain.access.roles import Role, Via
 from holdfast.domain.jobs.selector import format_values
 from holdfast.domain.names import quote_argument

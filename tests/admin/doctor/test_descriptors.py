@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.admin.doctor.descriptors import descriptors
-from holdfast.store.fleet.overview import WorkerView
+from holdfast.admin.views.fleet import WorkerView
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -53,6 +53,34 @@ def test_options_of_commands():
 
 
 @pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["mysql", "-phunter"], ["mysql", f"-p{MASK}"]),
+        (["/usr/bin/mysqldump", "-p1234567", "shop"], ["/usr/bin/mysqldump", f"-p{MASK}", "shop"]),
+        (["load", "-pHunter22"], ["load", f"-p{MASK}"]),
+        (["curl", "-u", "ada:hunter22", "x"], ["curl", "-u", f"ada:{MASK}", "x"]),
+        (["curl", "--user=ada:hunter22"], ["curl", f"--user=ada:{MASK}"]),
+        (["sh", "-c", "curl -u 'ada:hunter22' x"], ["sh", "-c", f"curl -u 'ada:{MASK}' x"]),
+        (["sh", "-c", "mysql shop -phunter < x"], ["sh", "-c", f"mysql shop -p{MASK} < x"]),
+        (["find", ".", "-print"], ["find", ".", "-print"]),
+        (["docker", "run", "-p8080:80", "-u", "1000:1000"], ["docker", "run", "-p8080:80", "-u", "1000:1000"]),
+        (["mkdir", "-p/tmp/some/folder", "-u", "ada"], ["mkdir", "-p/tmp/some/folder", "-u", "ada"]),
+    ],
+)
+def test_short_options_with_a_password(words, shown):
+    """E1.1: -pSECRET and -u name:SECRET. What was masked once is masked in logs, too."""
+    assert mask_value(words) == shown
+    assert mask_value(shown) == shown
+    (hidden,) = secret_values(words) or [MASK]
+    assert hidden in {"hunter", "1234567", "Hunter22", "hunter22", MASK}
+
+
+def test_keys_of_objects_are_masked():
+    """E1.1: a result or a checkpoint may have a secret of the payload as a key."""
+    assert mask_value({"hunter22": {"at hunter22": 1}}, values=["hunter22"]) == {MASK: {f"at {MASK}": 1}}
+
+
+@pytest.mark.parametrize(
     ("text", "shown"),
     [
         ("login failed: password=hunter22, user=ada", f"login failed: password={MASK}, user=ada"),
@@ -83,7 +111,14 @@ def test_json_that_is_none_is_a_text():
 
 
 def test_a_hostile_text_takes_no_time():
-    for text in ("password" * 20_000, "://a:" * 40_000, "bearer " * 40_000, "--token " * 40_000):
+    for text in (
+        "password" * 20_000,
+        "://a:" * 40_000,
+        "bearer " * 40_000,
+        "--token " * 40_000,
+        "mysql " * 40_000,
+        "-u a:" * 40_000,
+    ):
         assert mask_text(text)
 
 
@@ -137,12 +172,15 @@ def test_a_cut_url_shows_no_password():
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        ("https://db/x", "https://db/x"),
-        ("https://ada:hunter22@db/x?a=1&b=2#c", f"https://{MASK}@db/x?a={MASK}&b={MASK}"),
-        ("https://db/x?", "https://db/x?"),
+        ("https://db", "https://db"),
+        ("https://db:8080/", "https://db:8080"),
+        ("https://ada:hunter22@db/x?a=1&b=2#c", f"https://{MASK}@db/{MASK}"),
+        ("https://pings.example/hunter22", f"https://pings.example/{MASK}"),
+        ("https://db?hunter22", f"https://db/{MASK}"),
     ],
 )
-def test_a_url_is_shown_without_user_and_query_values(url, shown):
+def test_a_url_is_shown_without_user_path_and_query(url, shown):
+    """E1.1: services put tokens into the path."""
     assert mask_url(url) == shown
 
 

@@ -222,7 +222,7 @@ def test_why_not_due(served):
     """Its time, and that it failed before."""
     job_id = put(served)
     served.leases.settle(take_one(served), Failed(error="x", after=HOUR))
-    assert served.views.why(job_id)[0].text == "it is due in 60 min, after attempt 1 failed"
+    assert served.views.why(job_id)[0].text == "it is due in 60 min, after attempt 1 failed: x"
 
 
 def test_why_the_queue_is_paused(served):
@@ -378,3 +378,23 @@ def test_old_events_can_go_before_their_jobs(store, clock):
     assert [prune(store, "events", retention=week, limit=1) for _ in range(3)] == [1, 1, 0]
     names = [[event.name for event in store.views.events(job)] for job in jobs]
     assert names == [["enqueued"], ["enqueued", "held"]]
+
+
+def test_a_job_that_waits_for_its_retry_shows_its_last_error(store, clock):
+    """E1.4: in single reads, in lists, in the search for errors and in the reasons; no longer once it runs again."""
+    job_id, other = put(store, max_attempts=3), put(store)
+    store.leases.settle(take_one(store), Failed(error="OSError: disk full\n\n  File x", after=HOUR))
+    error = "OSError: disk full\n\n  File x"
+    assert store.views.get(job_id).error == error
+    assert [job.error for job in store.views.page(Selector(), brief=True).jobs] == [None, error]
+    assert ids(store, error="DISK") == ids(store, error="disk", states=(State.SCHEDULED,)) == [job_id]
+    assert store.views.count(Selector(error="disk")).count == 1
+    text = "it is due in 60 min, after attempt 1 failed: OSError: disk full"
+    assert store.views.why(job_id)[0].text == store.dashboard.job_record(job_id).why[0].text == text
+    clock.advance(hours=2)
+    store.leases.promote()
+    take_one(store)
+    assert store.views.get(other).state is State.RUNNING
+    take_one(store)
+    assert store.views.get(job_id).error is None
+    assert ids(store, error="disk") == []

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.admin.actions.actions import Actions, StopChanged, WorkerRequestSent
+from holdfast.admin.views.fleet import QueueView, queue_view
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.fleet.queue import parse_bounds
 from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import JobId, State, WorkerId, WorkerRequest
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import InvalidInput
+from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.store import Store
-from holdfast.store.fleet.overview import QueueView, queue_views
 
 
 class FleetActions:
@@ -31,8 +31,13 @@ class FleetActions:
         autoscaler: str | None = None,
         paused: bool | None = None,
         note: str | None = None,
+        create: bool = False,
     ) -> QueueView:
-        """Change a queue: its limits (0: no limit), its autoscaler (``1-8``, ``off``), or whether it is paused."""
+        """Change a queue: its limits (0: no limit), its autoscaler (``1-8``, ``off``), or whether it is paused.
+
+        Raises:
+            NotFound: The queue to pause or resume is unknown. With *create* a queue is paused before it has jobs.
+        """
         if limit is None and worker_limit is None and autoscaler is None and paused is None:
             raise InvalidInput("nothing to change", hint="Give --limit, --worker-limit or --autoscaler.")
         if autoscaler is not None:
@@ -42,11 +47,28 @@ class FleetActions:
             limits = {"limit": limit, "worker_limit": worker_limit}
             changes = " ".join(f"{field}={value}" for field, value in limits.items() if value is not None)
             self._audited("queue set", name, changes).queues.set_limits(name, limit=limit, worker_limit=worker_limit)
+        if paused is not None and not create:
+            queue_view(self._store, name)
         if paused is True:
             self._audited("queue pause", name, note).queues.pause(name, note=note)
         elif paused is False:
             self._audited("queue resume", name).queues.resume(name)
-        return queue_views(self._store, [self._store.queues.get(name)])[0]
+        return queue_view(self._store, name)
+
+    def delete_queue(self, name: str) -> QueueView:
+        """Delete the settings of a queue without jobs.
+
+        Raises:
+            NotFound: The queue has no settings.
+            Conflict: It has jobs.
+        """
+        view = queue_view(self._store, name)
+        if not self._audited("queue rm", name).queues.delete(name):
+            if view.jobs:
+                hint = "Cancel them or move them with holdfast set --to-queue, or let them run."
+                raise Conflict(f"queue {name!r} has {view.jobs:,} jobs", hint=hint)
+            raise NotFound(f"queue {name!r} has no settings", hint="holdfast queue ls lists the queues.")
+        return view
 
     def stop(self, mode: StopMode, *, note: str | None = None) -> StopChanged:
         """Stop the whole store; an emergency stop also requests that running jobs stop, and holds them."""

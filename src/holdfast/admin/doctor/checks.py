@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.admin.doctor.descriptors import descriptors
-from holdfast.domain.access.masking import mask_text
+from holdfast.admin.views.overview import Overview, live_overview
+from holdfast.admin.views.schedules import masked_schedule_text
 from holdfast.domain.commands import invariants
 from holdfast.domain.commands.command import COMMAND, load_command
 from holdfast.domain.commands.invariants import HostSize, LiveCommand, written
@@ -28,7 +29,6 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import quote_argument
 from holdfast.errors import HoldfastError
 from holdfast.settings import FILES, read_settings, setting_fields
-from holdfast.store.fleet.overview import Overview, overview
 from holdfast.worker.commands.caps import ROOT, enforcer_here
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ def check_store(store: Store) -> Iterator[HealthCheck]:
     tools = store.database.tools
     yield ok("store", f"{tools.server}, {tools.size() / 1e6:,.1f} MB")
     yield from tools.health()
-    view = overview(store)
+    view = live_overview(store)
     if view.stopped is not None:
-        yield warn("stopped", mask_text(view.stopped.text), "Let it go on with holdfast resume --all.")
+        yield warn("stopped", view.stopped.text, "Let it go on with holdfast resume --all.")
     yield from workers(view)
     yield from descriptors(view.workers)
     yield from queues(view)
@@ -132,7 +132,7 @@ def check_commands(store: Store, logs: Path | None = None) -> Iterator[HealthChe
         yield from command_logs(logs)
     yield from places(live)
     yield from stale_locks(live)
-    yield from invariants.examine(live, host_size(overview(store)), config_files(Path.cwd()))
+    yield from invariants.examine(live, host_size(live_overview(store)), config_files(Path.cwd()))
 
 
 def workers(view: Overview) -> Iterator[HealthCheck]:
@@ -157,7 +157,7 @@ def queues(view: Overview) -> Iterator[HealthCheck]:
             fix = f"Start one with --queue={shlex.quote(queue.name)}, or move them with holdfast set --to-queue."
             yield warn("queue", text, fix)
         if queue.paused:
-            note = f": {mask_text(queue.note)}" if queue.note else ""
+            note = f": {queue.note}" if queue.note else ""
             fix = f"holdfast queue resume {quote_argument(queue.name)}"
             yield warn("queue", f"{queue.name!r} is paused{note}", fix)
         if queue.expired:
@@ -169,7 +169,7 @@ def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
     """Report schedules that fail, are late or paused, or whose kind no worker runs."""
     for troubled in store.schedules.troubled(late=LATE_AFTER):
         if troubled.error is not None:
-            text = f"{troubled.name!r} cannot be planned: {troubled.error}"
+            text = f"{troubled.name!r} cannot be planned: {masked_schedule_text(store, troubled.name, troubled.error)}"
             fix = f"It is tried again by itself. See: holdfast schedule show {quote_argument(troubled.name)}"
             yield warn("schedule", text, fix)
         elif troubled.late and view.stopped is None:
@@ -180,7 +180,7 @@ def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
     for each in islice(store.schedules.all(), MAX_SCHEDULES):
         kind = _kind_of(each)
         if each.paused:
-            note = f": {mask_text(each.note)}" if each.note else ""
+            note = f": {masked_schedule_text(store, each.name, each.note)}" if each.note else ""
             fix = f"holdfast schedule resume {quote_argument(each.name)}"
             yield warn("schedule", f"{each.name!r} is paused{note}", fix)
         elif each.cursor > now + LATE_AFTER:

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from holdfast.admin.views.fleet import WorkerView
 from holdfast.domain.health_check import HealthCheck, warn
-from holdfast.store.fleet.overview import WorkerView
 from holdfast.worker.shortage import needed_descriptors
 
 FIX = "Raise it (ulimit -n; LimitNOFILE= of a systemd unit), or run fewer slots."

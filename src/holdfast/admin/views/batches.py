@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.admin.views.masking import values_of
 from holdfast.client.batches.report import UnitLine, unit_line
-from holdfast.domain.access.masking import mask_cut, mask_json, mask_text
+from holdfast.domain.access.masking import mask_cut, mask_json, mask_text, mask_value
 from holdfast.domain.batches.batch import Batch, Summary, summarise
 from holdfast.domain.batches.failures import FailureGroup, failure_groups
 from holdfast.domain.batches.unit import UnitRow
@@ -45,13 +45,15 @@ class BatchView(Struct, frozen=True):
 
 
 def batch_view(batch: Batch, status: BatchStatus) -> BatchView:
-    counters = status.counters
+    counters, secrets = status.counters, batch_secrets(batch)
     total = max(batch.total or 0, counters.over)
     fields = {name: getattr(batch, name) for name in BatchView.__struct_fields__ if hasattr(batch, name)}
-    fields["arguments"] = mask_json(batch.arguments)
-    summary = _masked(summarise(counters, total, batch.aborted_by), batch_secrets(batch))
+    fields["arguments"] = mask_json(batch.arguments, (), secrets)
+    fields["source"] = mask_text(batch.source, secrets)
+    fields["name"] = None if batch.name is None else mask_text(batch.name, secrets)
     fields["failures"] = _masked_failures(batch)
-    holders = [msgspec.json.decode(holder.owner) for holder in status.holders]
+    summary = _masked(summarise(counters, total, batch.aborted_by), secrets)
+    holders = [mask_json(holder.owner, (), secrets) for holder in status.holders]
     return BatchView(**fields, runs=batch.run_number, summary=summary, holders=holders)
 
 
@@ -71,16 +73,22 @@ def _masked(summary: Summary, secrets: Sequence[str]) -> Summary:
 def _masked_failures(batch: Batch) -> list[FailureGroup]:
     secrets = batch_secrets(batch)
     groups = failure_groups(batch)
-    return [msgspec.structs.replace(group, error=mask_cut(group.error, secrets)) for group in groups]
+    return [
+        msgspec.structs.replace(group, error=mask_cut(group.error, secrets), key=mask_text(group.key, secrets))
+        for group in groups
+    ]
 
 
 def unit_view(unit: UnitRow, secrets: Sequence[str] = ()) -> UnitLine:
     line = unit_line(unit)
     texts = {name: getattr(line, name) for name in ("error", "warning", "label")}
-    masked = {name: mask_cut(text, secrets) for name, text in texts.items() if isinstance(text, str)}
+    masked: dict[str, Any] = {name: mask_cut(text, secrets) for name, text in texts.items() if isinstance(text, str)}
+    masked |= {name: mask_value(getattr(line, name), (), secrets) for name in ("key", "data")}
     return msgspec.structs.replace(line, **masked)
 
 
 def unit_clusters(batch: Batch, errors: Sequence[UnitError]) -> list[Cluster]:
     secrets = batch_secrets(batch)
-    return cluster_errors(SeenError(error.key, batch.kind, mask_cut(error.error, secrets)) for error in errors)
+    return cluster_errors(
+        SeenError(mask_text(error.key, secrets), batch.kind, mask_cut(error.error, secrets)) for error in errors
+    )

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from holdfast.admin.views.masking import Masks, values_of
+from holdfast.admin.views.masking import Masks, mask_payload, values_of
 from holdfast.domain.access.masking import MASK, mask_cut, mask_json, mask_text
-from holdfast.domain.commands.command import COMMAND, load_command, masked_payload
+from holdfast.domain.commands.command import COMMAND, load_command
 from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import Job
 from holdfast.domain.jobs.selector import Selector
@@ -21,12 +21,15 @@ from holdfast.domain.jobs.why import WhyReason
 from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store import Store
-from holdfast.store.fleet.dashboard import JobRecord
+from holdfast.store.fleet.dashboard import DependencyEdge, JobRecord
+from holdfast.store.jobs.queries import LEFT_OUT
 
 T = TypeVar("T", Attempt, Event)
 
 #: Fields that hold JSON in the store, and are decoded in a view.
 JSON_FIELDS = ("payload", "result", "checkpoint", "tags", "retry", "refusals")
+#: Fields of text that may contain a secret of the payload.
+TEXT_FIELDS = ("error", "note", "progress_message", "label", "key")
 
 _VIEW_FIELDS = [(field.name, Any if field.name in JSON_FIELDS else field.type) for field in structs.fields(Job)]
 #: *claimed*: a worker holds the job, and has not recorded its start.
@@ -38,15 +41,6 @@ JobView = msgspec.defstruct(
 )
 
 
-class JobReport(Struct, frozen=True):
-    """One job: where it stands and why, its attempts, its history."""
-
-    job: JobView  # type: ignore[valid-type]
-    attempts: list[Attempt]
-    events: list[Event]
-    why: list[str]
-
-
 class Reasons(Struct, frozen=True):
     """Why a job is not running, the nearest reason first."""
 
@@ -54,41 +48,59 @@ class Reasons(Struct, frozen=True):
 
 
 class JobDetail(Struct, frozen=True):
-    """One job with its history."""
+    """One job: its state and the reasons for it, its attempts, its history."""
 
-    job: dict[str, Any]
+    job: JobView  # type: ignore[valid-type]
     attempts: list[Attempt]
     events: list[Event]
     why: list[WhyReason]
 
 
-def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> dict[str, Any]:
-    """A job as the fields of :data:`JobView`; *brief* leaves out the payload."""
+def masked_job(job: Job, masks: Masks | None = None) -> Job:
+    """A job without secrets: none in its payload, and none of the payload's in its texts."""
     declared = () if masks is None else masks.of(job.kind)
     values = values_of(job.kind, job.payload, declared)
+    texts: dict[str, str | None] = {name: getattr(job, name) for name in TEXT_FIELDS}
+    masked = {name: mask_cut(text, values) for name, text in texts.items() if text is not None}
+    documents: dict[str, str | None] = {name: getattr(job, name) for name in JSON_FIELDS}
+    del documents["payload"]
+    for name, text in documents.items():
+        if text is not None:
+            masked[name] = msgspec.json.encode(mask_json(text, declared, values)).decode()
+    return structs.replace(job, payload=mask_payload(job.kind, job.payload, declared, values), **masked)
+
+
+def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> dict[str, Any]:
+    """A job as the fields of :data:`JobView`, without secrets; *brief* leaves out the payload."""
+    return decoded_job(masked_job(job, masks), brief=brief)
+
+
+def decoded_job(job: Job, *, brief: bool = False) -> dict[str, Any]:
+    """The fields of :data:`JobView` of a :func:`masked_job`."""
     data: dict[str, Any] = {**msgspec.to_builtins(job), "attempts": job.tries, "claimed": job.claimed}
     for name in JSON_FIELDS:
-        data[name] = mask_json(data[name], declared, values)
-    data["payload"] = None if brief else mask_json(masked_payload(job.kind, job.payload), declared)
-    for name in ("error", "note", "progress_message"):
-        data[name] = None if data[name] is None else mask_cut(data[name], values)
-    for name in ("label", "key"):
-        data[name] = None if data[name] is None else mask_text(data[name])
-    return data
+        data[name] = None if data[name] is None else msgspec.json.decode(data[name])
+    return {**data, "payload": None} if brief else data
+
+
+def masked_jobs(jobs: Sequence[Job], masks: Masks, store: Store) -> list[Job]:
+    """The rows of a list, without secrets. Payloads that the list leaves out are read to find their secrets."""
+    ids = tuple(job.id for job in jobs if job.payload == LEFT_OUT)
+    payloads = {job.id: job.payload for job in store.views.page(Selector(ids=ids), limit=len(ids)).jobs} if ids else {}
+    return [masked_job(structs.replace(job, payload=payloads.get(job.id, job.payload)), masks) for job in jobs]
 
 
 def list_views(jobs: Sequence[Job], masks: Masks, store: Store) -> list[dict[str, Any]]:
-    """The rows of a list, without payloads.
+    """The rows of a list, without secrets and payloads."""
+    return [decoded_job(job, brief=True) for job in masked_jobs(jobs, masks, store)]
 
-    Masking needs the payload: notes, progress messages and refusals may contain a secret of it. A list has the payloads
-    of failed jobs only, so the payloads of jobs with such texts are read again.
-    """
-    ids = tuple(job.id for job in jobs if job.note or job.progress_message or job.refusals)
-    complete = store.views.page(Selector(ids=ids), limit=len(ids)).jobs if ids else []
-    payloads = {job.id: job.payload for job in complete}
-    return [
-        job_view(structs.replace(job, payload=payloads.get(job.id, job.payload)), masks, brief=True) for job in jobs
-    ]
+
+def edge_views(edges: Sequence[DependencyEdge], masks: Masks, store: Store) -> list[DependencyEdge]:
+    """Dependencies, with secrets of the far jobs masked in their labels."""
+    ids = tuple({edge.far for edge in edges if edge.label is not None})
+    jobs = store.views.page(Selector(ids=ids), limit=len(ids)).jobs if ids else []
+    labels = {job.id: masked_job(job, masks).label for job in jobs}
+    return [structs.replace(edge, label=labels.get(edge.far)) for edge in edges]
 
 
 def job_detail(record: JobRecord, masks: Masks | None = None) -> JobDetail:

@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 import msgspec
 
-from holdfast.domain.access.masking import is_secret, mask_cut, secret_values
-from holdfast.domain.commands.command import COMMAND, secret_variables
+from holdfast.domain.access.masking import is_secret, mask_cut, mask_json, mask_value, secret_values
+from holdfast.domain.commands.command import COMMAND, masked_payload, secret_variables
 from holdfast.domain.jobs.job import Job
 from holdfast.domain.jobs.kind_options import PublishedKind, load_options
 from holdfast.domain.schedules.definition import PING, PING_SECRETS, Schedule
@@ -27,8 +27,19 @@ def values_of(kind: str, payload: str, declared: Collection[str] = ()) -> list[s
     except (msgspec.DecodeError, RecursionError):
         return []
     if kind == COMMAND:
+        if isinstance(decoded, dict):
+            decoded.pop("origins", None)  # where values come from: the names of options and files
         return secret_values({"payload": decoded, "secrets": secret_variables(payload)}, declared)
     return secret_values(decoded, declared)
+
+
+def mask_payload(kind: str, payload: str, declared: Collection[str], values: Collection[str]) -> str:
+    """A payload as JSON, without secrets. Origins of a command's values stay: they name options and files."""
+    masked = mask_json(masked_payload(kind, payload), declared, values)
+    if kind == COMMAND and isinstance(masked, dict) and isinstance(masked.get("origins"), dict):
+        origins = msgspec.json.decode(payload)["origins"]
+        masked["origins"] = {name: mask_value(origin, (), values) for name, origin in origins.items()}
+    return msgspec.json.encode(masked).decode()
 
 
 def schema_of(kind: PublishedKind, declared: Collection[str]) -> str:

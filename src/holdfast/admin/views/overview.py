@@ -7,21 +7,32 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct, structs
 
+from holdfast.admin.views.fleet import (
+    SLOT,
+    SPAN,
+    TERMINAL_CAP,
+    Liveness,
+    QueueView,
+    WorkerView,
+    queue_views,
+    stop_view,
+    worker_views,
+)
+from holdfast.admin.views.jobs import masked_jobs
 from holdfast.admin.views.masking import Masks, values_of
+from holdfast.admin.views.schedules import schedule_secrets
 from holdfast.domain.access.masking import mask_cut, mask_text
-from holdfast.domain.fleet.queue import DEFAULT_QUEUE, serves_queue
+from holdfast.domain.fleet.queue import serves_queue
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
-from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.job import Job, State
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import format_duration
 from holdfast.domain.schedules.decision import format_count
 from holdfast.store import Store
-from holdfast.store.fleet.dashboard import COUNT_CAP, RECENT_CAP, FailedJob, LaneCount, QueueRow, Tally, Trouble
-from holdfast.store.fleet.overview import WorkerView, worker_views
+from holdfast.store.fleet.dashboard import COUNT_CAP, FailedJob, LaneCount, Tally, Trouble
 from holdfast.store.jobs.queries import Count
 
-#: Throughput covers SPAN, in slots of SLOT.
-SPAN, SLOT = timedelta(hours=1), timedelta(minutes=1)
 #: A queue needs attention if its oldest ready job has waited for longer.
 LONG_WAIT = timedelta(minutes=15)
 _TROUBLE_TEXTS = {
@@ -34,26 +45,10 @@ _TROUBLE_TEXTS = {
     "paused_batch": "batch {name} is paused",
     "stopped_batch": "batch {name} has stopped: {detail}",
 }
-
-
-class QueueSummary(Struct, frozen=True, kw_only=True):
-    """A queue: how full, how old, how fast. *done* and *dead* are by slot of time, the newest last."""
-
-    name: str
-    ready: int
-    ready_capped: bool
-    oldest_s: float | None
-    running: int
-    expired: int
-    limit: int | None
-    worker_limit: int | None
-    paused: bool
-    note: str | None
-    done_per_minute: float
-    dead_lately: int
-    done: list[int]
-    dead: list[int]
-    kinds: list[str]
+#: Problems whose detail is a text about a schedule.
+_SCHEDULE_TEXTS = ("failing", "paused_schedule")
+#: Running jobs that an overview lists.
+MAX_RUNNING = 20
 
 
 class Attention(Struct, frozen=True):
@@ -66,46 +61,55 @@ class Attention(Struct, frozen=True):
     count: int = 1
 
 
-class DashboardView(Struct, frozen=True):
-    """Everything at one look."""
+class Overview(Struct, frozen=True):
+    """The whole store: jobs by state, queues, workers, the newest running jobs, and problems.
+
+    *stopped*: the stop switch of the store, if it is set.
+    """
 
     counts: dict[State, Count]
-    queues: list[QueueSummary]
+    queues: list[QueueView]
     workers: list[WorkerView]
+    running: list[Job]
     attention: list[Attention]
     stopped: StopSwitch | None
     span_s: float
     slot_s: float
 
+    @property
+    def alive(self) -> list[WorkerView]:
+        return [worker for worker in self.workers if worker.alive]
 
-def dashboard_view(store: Store) -> DashboardView:
-    """Read the whole store in six statements. Their cost does not depend on the number of jobs."""
-    lanes, rows = store.dashboard.lanes(), store.dashboard.queues()
-    tallies, trouble = store.dashboard.tallies(span=SPAN, slot=SLOT), store.dashboard.trouble()
-    workers = [worker_views(row) for row in store.workers.list()]
-    queues, stopped = queue_summaries(lanes, rows, tallies), stop_view(store)
-    return DashboardView(
-        counts=counts_of(tallies),
+
+def overview(store: Store, masks: Masks, *, cap: int = COUNT_CAP) -> Overview:
+    """Read the whole store. The cost does not depend on the number of jobs; counts stop at *cap*."""
+    tallies, trouble = store.dashboard.tallies(cap=cap, span=SPAN, slot=SLOT), store.dashboard.trouble()
+    lanes, workers, stopped = store.dashboard.lanes(cap=cap), worker_views(store), stop_view(store)
+    queues = queue_views(store, cap=cap, lanes=lanes, tallies=tallies)
+    running = store.views.page(Selector(states=(State.RUNNING,)), limit=MAX_RUNNING, brief=True).jobs
+    attention = [
+        *_stop_attention(stopped),
+        *_queue_attention(queues),
+        *_unserved(lanes, [worker for worker in workers if worker.alive], cap),
+        *_lost_workers(workers),
+        *_trouble(trouble, store, masks),
+    ]
+    return Overview(
+        counts=counts_of(tallies, cap=cap),
         queues=queues,
         workers=workers,
-        attention=[
-            *_stop_attention(stopped),
-            *_queue_attention(queues),
-            *_unserved(lanes, workers),
-            *_trouble(trouble),
-        ],
+        running=masked_jobs(running, masks, store),
+        attention=attention,
         stopped=stopped,
         span_s=SPAN.total_seconds(),
         slot_s=SLOT.total_seconds(),
     )
 
 
-def stop_view(store: Store) -> StopSwitch | None:
-    """The stop switch in force, its note masked; None if the store is not stopped."""
-    switch = store.stop_switch.get()
-    if switch is None or switch.note is None:
-        return switch
-    return structs.replace(switch, note=mask_text(switch.note))
+def live_overview(store: Store) -> Overview:
+    """The overview with only those workers that are alive, for checks."""
+    view = overview(store, Masks(store), cap=TERMINAL_CAP)
+    return structs.replace(view, workers=view.alive)
 
 
 def _stop_attention(switch: StopSwitch | None) -> Iterator[Attention]:
@@ -118,59 +122,7 @@ def counts_of(tallies: Iterable[Tally], *, cap: int = COUNT_CAP) -> dict[State, 
     return {state: Count(min(counts.get(state, 0), cap), counts.get(state, 0) > cap) for state in State}
 
 
-def queue_summaries(lanes: list[LaneCount], rows: list[QueueRow], tallies: list[Tally]) -> list[QueueSummary]:
-    """The queues that have settings or jobs, those that had jobs within the span, and the default queue."""
-    known = {row.name: row for row in rows}
-    finished = [tally for tally in tallies if tally.slot >= 0]
-    names = {*known, *(lane.queue for lane in lanes), *(tally.queue for tally in finished), DEFAULT_QUEUE}
-    minutes = _covered(finished) / 60
-    return [
-        _queue_summary(
-            known.get(name) or QueueRow(name, None, None, False, None, 0, 0),
-            [lane for lane in lanes if lane.queue == name],
-            [tally for tally in finished if tally.queue == name],
-            minutes,
-        )
-        for name in sorted(names)
-    ]
-
-
-def _covered(finished: list[Tally]) -> float:
-    """The seconds that the tallies cover: less than the span if they stopped at their limit."""
-    done = [tally for tally in finished if tally.state is State.DONE]
-    if sum(tally.count for tally in done) < RECENT_CAP:
-        return SPAN.total_seconds()
-    return (1 + max(tally.slot for tally in done)) * SLOT.total_seconds()
-
-
-def _queue_summary(row: QueueRow, lanes: list[LaneCount], finished: list[Tally], minutes: float) -> QueueSummary:
-    ready = sum(lane.ready for lane in lanes)
-    done = _series(tally for tally in finished if tally.state is State.DONE)
-    dead = _series(tally for tally in finished if tally.state is State.DEAD)
-    note = None if row.note is None else mask_text(row.note)
-    return QueueSummary(
-        **{**structs.asdict(row), "note": note},
-        ready=min(ready, COUNT_CAP),
-        ready_capped=ready > COUNT_CAP,
-        oldest_s=max((lane.waited.total_seconds() for lane in lanes), default=None),
-        done_per_minute=sum(done) / minutes,
-        dead_lately=sum(dead),
-        done=done,
-        dead=dead,
-        kinds=sorted({lane.kind for lane in lanes}),
-    )
-
-
-def _series(tallies: Iterable[Tally]) -> list[int]:
-    """Counts by slot of time, newest last."""
-    slots = [0] * int(SPAN / SLOT)
-    for tally in tallies:
-        if tally.slot < len(slots):
-            slots[-1 - tally.slot] += tally.count
-    return slots
-
-
-def _queue_attention(queues: list[QueueSummary]) -> Iterator[Attention]:
+def _queue_attention(queues: list[QueueView]) -> Iterator[Attention]:
     for queue in queues:
         if queue.paused:
             note = f": {queue.note}" if queue.note else ""
@@ -184,18 +136,27 @@ def _queue_attention(queues: list[QueueSummary]) -> Iterator[Attention]:
             yield Attention("slow_queue", queue.name, f"the oldest job of queue {queue.name} has waited for {wait}")
 
 
-def _unserved(lanes: list[LaneCount], workers: list[WorkerView]) -> Iterator[Attention]:
+def _unserved(lanes: list[LaneCount], workers: list[WorkerView], cap: int) -> Iterator[Attention]:
     """Kinds with ready jobs in a queue in which no worker runs them."""
     for lane in lanes:
         if not any(serves_queue(worker.queues, lane.queue) and lane.kind in worker.kinds for worker in workers):
-            many = f"{min(lane.ready, COUNT_CAP):,}{'+' if lane.ready > COUNT_CAP else ''}"
+            many = f"{min(lane.ready, cap):,}{'+' if lane.ready > cap else ''}"
             text = f"no worker runs {lane.kind} in queue {lane.queue}; {many} wait"
             yield Attention("no_worker", f"{lane.queue}/{lane.kind}", text, None, lane.ready)
 
 
-def _trouble(rows: list[Trouble]) -> Iterator[Attention]:
+def _lost_workers(workers: list[WorkerView]) -> Iterator[Attention]:
+    for worker in workers:
+        if worker.heartbeat is not Liveness.FRESH:
+            last = f"{worker.seen_at:%Y-%m-%d %H:%M:%S} UTC"
+            text = f"worker {worker.id} on {worker.host} is {worker.heartbeat}: its last heartbeat was at {last}"
+            yield Attention(f"{worker.heartbeat}_worker", worker.id, text, worker.seen_at)
+
+
+def _trouble(rows: list[Trouble], store: Store, masks: Masks) -> Iterator[Attention]:
     for row in rows:
-        detail = mask_text((row.detail or "").partition("\n")[0])
+        secrets = schedule_secrets(store, row.name, masks) if row.category in _SCHEDULE_TEXTS and row.detail else ()
+        detail = mask_text((row.detail or "").partition("\n")[0], secrets)
         note = f": {detail}" if detail else ""
         template = _TROUBLE_TEXTS[row.category]
         many = row.count if row.category != "missed" or row.count is None else format_count(row.count)

@@ -10,12 +10,15 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.access.masking import mask_text, mask_url, mask_value
+from holdfast.admin.views.masking import Masks, values_of
+from holdfast.domain.access.masking import mask_json, mask_text, mask_url
+from holdfast.domain.commands.command import masked_payload
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.decision import MAX_COUNTED, format_count
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, Timing
 from holdfast.domain.schedules.description import explain, lint, next_plans
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
 
@@ -81,33 +84,35 @@ def schedule_view(
     schedule: Schedule, now: datetime, *, plans: int = NEXT_PLANS, secrets: Collection[str] = ()
 ) -> ScheduleView:
     """Build the view of a schedule at the store's time *now*. One that cannot be decoded is shown as failing."""
+    values = values_of("", schedule.definition, secrets)
     try:
         definition = schedule.defined
     except (msgspec.DecodeError, HoldfastError) as error:
         blank: dict[str, Any] = {"kind": "", "expression": "", "next": [], "definition": None, "warnings": []}
-        blank |= {"words": "its definition cannot be read", "error": schedule.error or str(error)}
-        return _view(schedule, condition=Condition.FAILING, **blank)
+        blank |= {"words": "its definition cannot be read", "error": mask_text(schedule.error or str(error), values)}
+        return _view(schedule, values, condition=Condition.FAILING, **blank)
     idle = schedule.condition in (Condition.PAUSED, Condition.OVER)
     times = [] if idle else next_plans(schedule, now, plans)
     return _view(
         schedule,
+        values,
         condition=schedule.condition,
         kind=definition.kind,
         expression=definition.expression,
         words=explain(definition),
         next=instants(times, definition.tz),
-        error=None if schedule.error is None else mask_text(schedule.error),
+        error=None if schedule.error is None else mask_text(schedule.error, values),
         definition=_masked_definition(definition, secrets),
         warnings=[*_late(schedule, now), *lint(definition, now)],
     )
 
 
-def _view(schedule: Schedule, **fields: Any) -> ScheduleView:
+def _view(schedule: Schedule, values: Collection[str], **fields: Any) -> ScheduleView:
     return ScheduleView(
         name=schedule.name,
         decided_until=schedule.cursor,
         fired=schedule.fired,
-        note=None if schedule.note is None else mask_text(schedule.note),
+        note=None if schedule.note is None else mask_text(schedule.note, values),
         in_code=schedule.declared is not None,
         version=schedule.version,
         changed_at=schedule.changed_at,
@@ -116,11 +121,26 @@ def _view(schedule: Schedule, **fields: Any) -> ScheduleView:
     )
 
 
+def schedule_secrets(store: Store, name: str, masks: Masks) -> list[str]:
+    """The secret values of a schedule's payload; its notes and errors may contain them."""
+    try:
+        schedule = store.schedules.get(name)
+    except NotFound:
+        return []
+    return values_of("", schedule.definition, masks.of_schedule(schedule))
+
+
+def masked_schedule_text(store: Store, name: str, text: str) -> str:
+    """A note or an error of a schedule, without secrets."""
+    return mask_text(text, schedule_secrets(store, name, Masks(store)))
+
+
 def _masked_definition(definition: Definition, secrets: Collection[str]) -> dict[str, Any]:
     """Return the definition as JSON values, with its timing under ``when``."""
     fields: dict[str, Any] = msgspec.to_builtins(definition)
     if "payload" in fields:
-        fields["payload"] = mask_value(fields["payload"], secrets)
+        payload = masked_payload(definition.kind, msgspec.json.encode(fields["payload"]).decode())
+        fields["payload"] = mask_json(payload, secrets)
     if definition.ping is not None:
         fields["ping"] = mask_url(definition.ping)
     timing = {name: fields.pop(name) for name in Timing.__struct_fields__ if name in fields}

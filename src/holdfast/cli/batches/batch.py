@@ -15,14 +15,14 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.admin.actions.actions import Actions, BatchChanged
-from holdfast.admin.views.batches import BatchView, batch_view
+from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_view
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession, load_object
 from holdfast.cli.text import age, table
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import UnitOptions, run_options
 from holdfast.client.batches.remote import run_anywhere
-from holdfast.client.batches.report import RunAnswer, UnitLine, failure_lines, unit_line
+from holdfast.client.batches.report import RunAnswer, UnitLine, failure_lines
 from holdfast.domain.access.roles import Via
 from holdfast.domain.batches.batch import Batch, BatchId, BatchState, exit_code, sharding_of
 from holdfast.domain.batches.unit import UnitState
@@ -115,8 +115,8 @@ def show(session: CliSession, *, batch_id: int) -> None:
 @click.option("-s", "--state", type=click.Choice([state.value for state in UnitState]), help="Only these.")
 def units(session: CliSession, *, batch_id: int, state: str | None) -> None:
     """List the units of a batch's ledger, by key."""
-    session.store.batches.get(BatchId(batch_id))
-    session.output.items("units", _all_units(session.store, BatchId(batch_id), state), _unit_table)
+    batch = session.store.batches.get(BatchId(batch_id))
+    session.output.items("units", _all_units(session.store, batch, state), _unit_table)
 
 
 @command("attach", group=batch, answers=BatchView)
@@ -150,11 +150,11 @@ def export(session: CliSession, *, batch_id: int, file: Path, state: str | None)
     write = {".csv": _write_csv, ".ndjson": _write_ndjson, ".jsonl": _write_ndjson}.get(file.suffix)
     if write is None:
         raise InvalidInput(f"{file.name!r} says no format", hint="End its name with .csv or .ndjson.")
-    session.store.batches.get(BatchId(batch_id))
+    batch = session.store.batches.get(BatchId(batch_id))
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with open(unfinished, "x", encoding="utf-8", newline="", opener=partial(os.open, mode=0o600)) as out:
-            count = write(out, _all_units(session.store, BatchId(batch_id), state))
+            count = write(out, _all_units(session.store, batch, state))
             out.flush()
             os.fsync(out.fileno())
         unfinished.replace(file)
@@ -166,11 +166,11 @@ def export(session: CliSession, *, batch_id: int, file: Path, state: str | None)
     session.output.value(answer, lambda: [f"{count:,} units of batch {batch_id} are in {file}"])
 
 
-def _all_units(store: Store, batch_id: BatchId, state: str | None) -> Iterator[UnitLine]:
+def _all_units(store: Store, batch: Batch, state: str | None) -> Iterator[UnitLine]:
     """The units of a batch in the order of their keys, read page by page."""
-    after, only = "", None if state is None else UnitState(state)
-    while page := store.batches.units(batch_id, state=only, after=after):
-        yield from map(unit_line, page)
+    after, only, secrets = "", None if state is None else UnitState(state), batch_secrets(batch)
+    while page := store.batches.units(batch.id, state=only, after=after):
+        yield from (unit_view(unit, secrets) for unit in page)
         after = page[-1].key
 
 

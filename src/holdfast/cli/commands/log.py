@@ -12,6 +12,7 @@ from typing import BinaryIO
 import click
 from msgspec import Struct
 
+from holdfast.admin.views.jobs import masked_job
 from holdfast.admin.views.masking import values_of
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
@@ -96,6 +97,7 @@ class JobLog:
         self._views = session.store.views
         self._options = options
         self._secrets = values_of(job.kind, job.payload)
+        self.label = masked_job(job).label
 
     def output(self) -> Iterator[tuple[Attempt, bytes] | None]:
         """Yield the output of the selected attempts; None while there is nothing new to follow."""
@@ -229,7 +231,7 @@ def _announce(
     session: CliSession, log: JobLog, attempt: Attempt, last: tuple[JobLog, Attempt] | None, *, several: bool
 ) -> None:
     if several and (last is None or last[0] is not log):
-        session.output.lines([*([""] if last else []), f"==> job {log.job.id}: {log.job.label} <=="])
+        session.output.lines([*([""] if last else []), f"==> job {log.job.id}: {log.label} <=="])
     if last is not None and last[0] is log:
         session.output.note(f"job {log.job.id}, attempt {attempt.number}:")
 

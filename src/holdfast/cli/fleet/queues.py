@@ -8,15 +8,13 @@ from typing import Any
 import click
 from msgspec import structs
 
+from holdfast.admin.views.fleet import TERMINAL_CAP, QueueView, decision_views, queue_view, queue_views, stop_view
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
-from holdfast.domain.access.masking import mask_text
 from holdfast.domain.fleet.autoscaler import RecordedDecision
 from holdfast.domain.fleet.stop_switch import StopSwitch
-from holdfast.errors import NotFound
 from holdfast.output.printer import Line
-from holdfast.store.fleet.overview import QueueView, all_queues
 
 
 class QueueDetail(QueueView, frozen=True):
@@ -33,18 +31,16 @@ def queue() -> None:
 @command("ls", group=queue, answers=Items("queues", QueueView))
 def ls(session: CliSession) -> None:
     """List queues that have settings or jobs, and how full they are."""
-    stopped = session.store.stop_switch.get()
-    session.output.items("queues", all_queues(session.store), lambda views: _table(views, stopped))
+    stopped = stop_view(session.store)
+    session.output.items("queues", queue_views(session.store, cap=TERMINAL_CAP), lambda views: _table(views, stopped))
 
 
 @command("show", group=queue, answers=QueueDetail)
 @click.argument("name")
 def show(session: CliSession, *, name: str) -> None:
     """Show one queue, one that has settings or jobs, and what its autoscaler has decided lately."""
-    view = next((view for view in all_queues(session.store) if view.name == name), None)
-    if view is None:
-        raise NotFound(f"there is no queue {name[:100]!r}", hint="holdfast queue ls lists them.")
-    detail = QueueDetail(**structs.asdict(view), decisions=session.store.autoscaler.decisions(name))
+    view = queue_view(session.store, name)
+    detail = QueueDetail(**structs.asdict(view), decisions=decision_views(session.store, name))
     session.output.value(detail, lambda: _detail_lines(detail))
 
 
@@ -65,9 +61,10 @@ def change(session: CliSession, *, name: str, **limits: Any) -> None:
 @command("pause", group=queue, answers=QueueView, changes=True)
 @click.argument("name")
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
-def pause(session: CliSession, *, name: str, note: str | None) -> None:
-    """Start nothing more of a queue; what runs goes on."""
-    _print(session, session.actions.fleet.set_queue(name, paused=True, note=note))
+@click.option("--create", is_flag=True, help="Pause a queue that has no jobs, settings or workers yet.")
+def pause(session: CliSession, *, name: str, note: str | None, create: bool) -> None:
+    """Start nothing more of a queue; what runs goes on. An unknown queue is refused, unless with --create."""
+    _print(session, session.actions.fleet.set_queue(name, paused=True, note=note, create=create))
 
 
 @command("resume", group=queue, answers=QueueView, changes=True)
@@ -77,6 +74,14 @@ def resume(session: CliSession, *, name: str) -> None:
     _print(session, session.actions.fleet.set_queue(name, paused=False))
 
 
+@command("rm", group=queue, answers=QueueView, changes=True)
+@click.argument("name")
+def rm(session: CliSession, *, name: str) -> None:
+    """Delete the settings of a queue that has no jobs: its limits, its pause, its autoscaler."""
+    view = session.actions.fleet.delete_queue(name)
+    session.output.value(view, lambda: [f"the settings of queue {name} are deleted"])
+
+
 def _print(session: CliSession, view: QueueView) -> None:
     session.output.value(view, lambda: queue_table([view]))
 
@@ -84,7 +89,7 @@ def _print(session: CliSession, view: QueueView) -> None:
 def stop_lines(switch: StopSwitch | None) -> Iterator[Line]:
     """A line about a stopped store; none if it is not stopped."""
     if switch is not None:
-        yield Line(f"{mask_text(switch.text)}; no job starts")
+        yield Line(f"{switch.text}; no job starts")
 
 
 def _table(views: Iterable[QueueView], switch: StopSwitch | None) -> Iterator[Line]:
@@ -96,10 +101,12 @@ def queue_table(views: Iterable[QueueView]) -> Iterator[Line]:
     def row(view: QueueView) -> list[str]:
         limits = ["" if limit is None else str(limit) for limit in (view.limit, view.worker_limit)]
         state = "paused" if view.paused else "open"
-        return [view.name, str(view.ready), str(view.running), *limits, view.autoscaler or "", state, view.note or ""]
+        ready = f"{view.ready}{'+' if view.ready_capped else ''}"
+        counts = [ready, *(str(count) for count in (view.running, view.scheduled, view.waiting, view.held))]
+        return [view.name, *counts, *limits, view.autoscaler or "", state, view.note or ""]
 
-    heads = ("QUEUE", "READY", "RUNNING", "LIMIT", "PER WORKER", "AUTOSCALE", "STATE", "NOTE")
-    return table(heads, (row(view) for view in views))
+    counts = ("READY", "RUNNING", "SCHEDULED", "WAITING", "HELD")
+    return table(("QUEUE", *counts, "LIMIT", "PER WORKER", "AUTOSCALE", "STATE", "NOTE"), (row(view) for view in views))
 
 
 def _detail_lines(detail: QueueDetail) -> Iterator[str | Line]:

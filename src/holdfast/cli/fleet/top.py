@@ -10,6 +10,9 @@ from typing import Any
 
 import click
 
+from holdfast.admin.views.fleet import TERMINAL_CAP
+from holdfast.admin.views.masking import Masks
+from holdfast.admin.views.overview import Overview, overview
 from holdfast.cli.command import Items, command
 from holdfast.cli.fleet.queues import queue_table, stop_lines
 from holdfast.cli.session import CliSession
@@ -17,7 +20,6 @@ from holdfast.cli.text import age, cut, progress_text, table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.jobs.job import State
 from holdfast.output.printer import Line
-from holdfast.store.fleet.overview import Overview, overview
 
 JOB_HEADS = ("ID", "KIND", "QUEUE", "SINCE", "WORKER", "PROGRESS")
 
@@ -48,11 +50,11 @@ def top(session: CliSession, *, every: float, count: int | None) -> None:
 
 
 def _overviews(session: CliSession, interval_s: float, count: int) -> Iterator[Overview]:
-    pause = threading.Event()
+    pause, masks = threading.Event(), Masks(session.store)
     for number in range(count):
         if number:
             pause.wait(interval_s)
-        yield overview(session.store)
+        yield overview(session.store, masks, cap=TERMINAL_CAP)
 
 
 def _watch(session: CliSession, interval_s: float) -> None:
@@ -61,9 +63,10 @@ def _watch(session: CliSession, interval_s: float) -> None:
     from rich.text import Text
 
     console, pause = Console(no_color=not session.output.color, highlight=False), threading.Event()
+    masks = Masks(session.store)
 
     def screen() -> Any:
-        lines = _lines(overview(session.store), session.url)
+        lines = _lines(overview(session.store, masks, cap=TERMINAL_CAP), session.url)
         painted = [line.painted() if session.output.color else line.text for line in lines]
         return Text.from_ansi("\n".join(painted[: max(1, console.height - 1)]), no_wrap=True, overflow="crop")
 
@@ -84,8 +87,8 @@ def _lines(view: Overview, url: str) -> Iterator[Line]:
     yield Line("")
     yield from queue_table(view.queues)
     yield Line("")
-    workers = ((each.id, each.host, age(each.seen_at), ",".join(each.queues)) for each in view.workers)
-    yield from table(("WORKER", "HOST", "SEEN", "QUEUES"), workers)
+    workers = ((each.id, each.host, each.heartbeat, age(each.seen_at), ",".join(each.queues)) for each in view.workers)
+    yield from table(("WORKER", "HOST", "HEARTBEAT", "SEEN", "QUEUES"), workers)
     yield Line("")
     jobs = (
         [str(job.id), job.kind, job.queue, age(job.started_at or job.claimed_at), job.worker or "", progress_text(job)]

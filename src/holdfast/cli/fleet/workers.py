@@ -9,21 +9,23 @@ import click
 from msgspec import Struct
 
 from holdfast.admin.actions.actions import WorkerRequestSent
+from holdfast.admin.views.fleet import HostAutoscaler, WorkerView, host_autoscalers, worker_views
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
 from holdfast.domain.commands.command import host_capacity
-from holdfast.domain.fleet.autoscaler import AutoscalerStatus, load_autoscaler_status
 from holdfast.domain.jobs.job import WorkerRequest
 from holdfast.domain.quantities import as_bytes, format_size
 from holdfast.output.printer import Line
-from holdfast.store.fleet.overview import WorkerView, worker_views
 
 
 @command("workers", answers=Items("workers", WorkerView))
 def workers(session: CliSession) -> None:
-    """List the workers that are alive."""
-    session.output.items("workers", [worker_views(row) for row in session.store.workers.list()], _worker_table)
+    """List the workers that have not stopped. A worker is late after 30 s without a heartbeat, and lost after 60 s.
+
+    Lost workers stay in the list for a day.
+    """
+    session.output.items("workers", worker_views(session.store), _worker_table)
 
 
 @command("ask", answers=WorkerRequestSent, changes=True)
@@ -44,22 +46,15 @@ def ask(session: CliSession, *, worker: str, request: str) -> None:
 
 
 def _worker_table(views: Iterable[WorkerView]) -> Iterator[Line]:
-    heads = ("WORKER", "HOST", "PID", "VERSION", "SLOTS", "SEEN", "ASKED", "QUEUES", "KINDS")
+    heads = ("WORKER", "HOST", "PID", "VERSION", "SLOTS", "HEARTBEAT", "SEEN", "ASKED", "QUEUES", "KINDS")
     return table(heads, (_worker_row(view) for view in views))
 
 
 def _worker_row(view: WorkerView) -> list[str]:
     slots = "" if view.slots is None else str(view.slots)
     process = [view.id, view.host, str(view.pid), view.version or "", slots]
-    return [*process, age(view.seen_at), view.requested or "", ",".join(view.queues), ",".join(view.kinds)]
-
-
-class HostAutoscaler(Struct, frozen=True):
-    """A worker that scales queues, with the resources of its host and the state of each queue."""
-
-    worker: str
-    host: str
-    autoscaler: AutoscalerStatus
+    signs = [view.heartbeat, age(view.seen_at), view.requested or ""]
+    return [*process, *signs, ",".join(view.queues), ",".join(view.kinds)]
 
 
 @click.group("autoscaler", cls=CommandGroup)
@@ -75,9 +70,7 @@ def status(session: CliSession) -> None:
     Example:
       holdfast autoscaler status -o json
     """
-    statuses = [(worker, load_autoscaler_status(worker.autoscaler)) for worker in session.store.workers.list()]
-    hosts = [HostAutoscaler(worker.id, worker.host, status) for worker, status in statuses if status is not None]
-    session.output.items("hosts", hosts, _status_lines)
+    session.output.items("hosts", host_autoscalers(session.store), _status_lines)
 
 
 def _status_lines(hosts: Iterable[HostAutoscaler]) -> Iterator[str | Line]:

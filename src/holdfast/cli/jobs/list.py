@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import structs
 
+from holdfast.admin.views.jobs import decoded_job, masked_job
+from holdfast.admin.views.masking import Masks
 from holdfast.cli.command import command
 from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
@@ -17,9 +16,6 @@ from holdfast.cli.text import JOB_HEADS, job_row, job_table, table
 from holdfast.domain.jobs.job import Job
 from holdfast.domain.jobs.selector import Selector
 from holdfast.output.printer import Line
-
-if TYPE_CHECKING:
-    from holdfast.admin.views.masking import Masks
 
 
 @command("ls", answers="JOBS")
@@ -37,15 +33,14 @@ def ls(session: CliSession, *, selector: Selector, limit: int, everything: bool,
       holdfast ls --label nightly --all -o ndjson
     """
     session.store.views.refuse_missing(selector)
-    masks = cache(partial(_load_masks, session))
-    matches = (_without_secrets(job, masks) for job in session.store.views.all(selector))
+    masks = Masks(session.store)
+    matches = (masked_job(job, masks) for job in session.store.views.all(selector))
     jobs = matches if everything else islice(matches, limit)
     first = next(jobs, None)
     if first is None:
         session.output.note("no jobs yet" if selects_all(selector) else "no job matches")
     listed = chain([] if first is None else [first], jobs)
-    lines = _directory_table if directories else job_table
-    session.output.items("jobs", listed, lines, data=lambda job: _view(job, masks()))
+    session.output.items("jobs", listed, _directory_table if directories else job_table, data=decoded_job)
 
 
 def _directory_table(jobs: Iterable[Job]) -> Iterator[Line]:
@@ -57,20 +52,3 @@ def _directory_table(jobs: Iterable[Job]) -> Iterator[Line]:
         return [*cells, "" if command is None else command.cwd, note]
 
     return table((*JOB_HEADS[:-1], "DIRECTORY", JOB_HEADS[-1]), (row(job) for job in jobs))
-
-
-def _without_secrets(job: Job, masks: Callable[[], Masks]) -> Job:
-    return job if job.error is None else structs.replace(job, error=masks().text(job, job.error))
-
-
-def _load_masks(session: CliSession) -> Masks:
-    """Import the views on first use: a plain list does without them."""
-    from holdfast.admin.views.masking import Masks
-
-    return Masks(session.store)
-
-
-def _view(job: Job, masks: Masks) -> Any:
-    from holdfast.admin.views.jobs import job_view
-
-    return job_view(job, masks)

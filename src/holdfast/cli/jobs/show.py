@@ -5,18 +5,16 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
 
 import click
 import msgspec
 
-from holdfast.admin.views.jobs import JobDetail, JobReport, Reasons, job_detail
+from holdfast.admin.views.jobs import JobDetail, Reasons, job_detail, masked_job
 from holdfast.admin.views.masking import Masks
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import progress_text, stamp
-from holdfast.domain.access.masking import mask_text
-from holdfast.domain.commands.command import COMMAND, Command, load_command, mask_variables
+from holdfast.domain.commands.command import COMMAND, Command, load_command
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.why import WhyReason
 from holdfast.domain.names import escape_controls
@@ -24,15 +22,13 @@ from holdfast.domain.quantities import format_duration
 from holdfast.errors import HoldfastError
 
 
-@command("show", answers=JobReport)
+@command("show", answers=JobDetail)
 @click.argument("job_id", type=click.IntRange(0))
 def show(session: CliSession, *, job_id: int) -> None:
     """Show one job: where it stands, why, its attempts and its history."""
-    record = session.store.dashboard.job_record(JobId(job_id))
-    detail = job_detail(record, Masks(session.store))
-    reasons = [] if record.job.state.finished else [reason.text for reason in detail.why]
-    answer = JobReport(detail.job, detail.attempts, detail.events, reasons)
-    session.output.value(answer, lambda: _job_lines(record.job, detail, reasons))
+    masks, record = Masks(session.store), session.store.dashboard.job_record(JobId(job_id))
+    detail, job = job_detail(record, masks), masked_job(record.job, masks)
+    session.output.value(detail, lambda: _job_lines(job, detail))
 
 
 @command("why", answers=Reasons)
@@ -47,12 +43,12 @@ def _reason_line(reason: WhyReason) -> str:
     return reason.text if reason.command is None else f"{reason.text} ({reason.command})"
 
 
-def _job_lines(job: Job, detail: JobDetail, reasons: list[str]) -> Iterator[str]:
+def _job_lines(job: Job, detail: JobDetail) -> Iterator[str]:
     yield f"job {job.id}  {'claimed, not started' if job.claimed else job.state}  {job.kind}"
     command = command_of(job)
     for name, text in () if command is None else _command_fields(job, command):
-        yield f"  {name:9} {escape_controls(mask_text(text))}"
-    for name, value in _job_fields(job, detail, reasons, is_command=command is not None).items():
+        yield f"  {name:9} {escape_controls(text)}"
+    for name, value in _job_fields(job, detail, is_command=command is not None).items():
         if value:
             first, *more = str(value).splitlines()
             yield f"  {name:9} {first}"
@@ -67,7 +63,7 @@ def _job_lines(job: Job, detail: JobDetail, reasons: list[str]) -> Iterator[str]
         yield f"  {stamp(event.at)}  {event.name}  {event.actor}  {event.detail or ''}".rstrip()
 
 
-def _job_fields(job: Job, detail: JobDetail, reasons: list[str], *, is_command: bool) -> dict[str, str | None]:
+def _job_fields(job: Job, detail: JobDetail, *, is_command: bool) -> dict[str, str | None]:
     return {
         "queue": None if is_command else f"{job.queue}, priority {job.priority}",
         "label": job.label,
@@ -77,11 +73,11 @@ def _job_fields(job: Job, detail: JobDetail, reasons: list[str], *, is_command: 
         "finished": stamp(job.finished_at),
         "worker": job.worker,
         "progress": progress_text(job),
-        "payload": None if is_command else _as_json(detail.job["payload"]),
-        "result": _as_json(detail.job["result"]) or (detail.job["error"] if job.state is State.DONE else None),
-        "error": None if job.state is State.DONE else detail.job["error"],
-        "note": detail.job["note"],
-        "why": "; ".join(reasons),
+        "payload": None if is_command else job.payload,
+        "result": job.result or (job.error if job.state is State.DONE else None),
+        "error": None if job.state is State.DONE else job.error,
+        "note": job.note,
+        "why": "\n".join(_reason_line(reason) for reason in detail.why),
     }
 
 
@@ -109,7 +105,7 @@ def _command_fields(job: Job, command: Command) -> Iterator[tuple[str, str]]:
     }
     for name, value in values.items():
         yield name, f"{value}  ({origins[name]})"
-    for name, value in mask_variables(command.env).items():
+    for name, value in command.env.items():
         yield "env", f"{name}={value}  ({origins[f'env.{name}']})"
 
 
@@ -120,7 +116,3 @@ def _format_size(size: int | None) -> str:
         if size >= factor:
             return f"{size / factor:.4g} {unit}"
     return f"{size} bytes"
-
-
-def _as_json(value: Any) -> str:
-    return "" if value is None else msgspec.json.encode(value).decode()

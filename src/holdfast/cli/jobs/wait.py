@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import click
 
-from holdfast.admin.views.jobs import job_view
+from holdfast.admin.views.jobs import decoded_job, masked_job
+from holdfast.admin.views.masking import Masks
 from holdfast.cli.command import command
 from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
@@ -41,8 +42,9 @@ def wait(session: CliSession, *, selector: Selector, timeout: str | None) -> int
         raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
     _wait(session, Selector(ids=ids), None if timeout is None else as_duration(timeout).total_seconds())
     session.store.views.refuse_missing(Selector(ids=ids))  # a job that was deleted meanwhile has no result
-    jobs = list(session.store.views.all(Selector(ids=ids)))
-    session.output.items("jobs", jobs, job_table, data=job_view)
+    masks = Masks(session.store)
+    jobs = [masked_job(job, masks) for job in session.store.views.all(Selector(ids=ids))]
+    session.output.items("jobs", jobs, job_table, data=decoded_job)
     codes = {EXIT_CODES[job.state] for job in jobs}
     return codes.pop() if len(codes) == 1 else PARTIAL
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
+from holdfast.admin.views.access import audit_views
+from holdfast.admin.views.masking import Masks
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, stamp, table
@@ -149,7 +151,7 @@ def audit_log(session: CliSession, *, limit: int, actor: str | None, about: str 
       holdfast audit-log
       holdfast audit-log --actor ada --about queue=mail
     """
-    entries = session.store.audit_log.page(limit=limit, actor=actor, text=about)
+    entries = audit_views(session.store, Masks(session.store), limit=limit, actor=actor, text=about)
     session.output.items("entries", entries, _audit_table)
 
 

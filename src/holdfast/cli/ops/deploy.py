@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import click
 from msgspec import Struct, structs
 
+from holdfast.admin.views.fleet import queue_views, stop_view, worker_views
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch
@@ -20,7 +21,6 @@ from holdfast.domain.quantities import as_duration
 from holdfast.errors import CommandFailed, Conflict, Drift, WaitTimeout
 from holdfast.output.progress_bar import progress
 from holdfast.store import Store
-from holdfast.store.fleet.overview import worker_views
 from holdfast.worker.commands.run import run_command
 
 POLL_INTERVAL_S = 0.2
@@ -97,15 +97,15 @@ def _run_checks(checks: list[list[str]]) -> dict[str, int]:
 
 def _audit(store: Store) -> AuditAnswer:
     counts = {state: _count(store, state) for state in (*LIVE, State.DEAD)}
-    workers = [worker_views(row) for row in store.workers.list()]
+    workers = [worker for worker in worker_views(store) if worker.alive]
     return AuditAnswer(
         running=counts[State.RUNNING],
         waiting=sum(counts[state] for state in LIVE if state is not State.RUNNING),
         dead=counts[State.DEAD],
         workers=len(workers),
         versions=dict(Counter(worker.version or "none" for worker in workers)),
-        paused={queue.name: queue.note or "" for queue in store.queues.list() if queue.paused},
-        stopped=store.stop_switch.get(),
+        paused={queue.name: queue.note or "" for queue in queue_views(store) if queue.paused},
+        stopped=stop_view(store),
     )
 
 

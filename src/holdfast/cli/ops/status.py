@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 import click
 from msgspec import structs
 
-from holdfast.admin.views.overview import stop_view
+from holdfast.admin.views.fleet import stop_view
 from holdfast.cli.command import Items, command
 from holdfast.cli.ops.pid_file import PidFile, UpStatus
 from holdfast.cli.ops.up import all_up

@@ -11,7 +11,15 @@ from msgspec import Struct
 
 from holdfast.admin.actions.actions import Actions, BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
-from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, instants, plan_view, schedule_view
+from holdfast.admin.views.schedules import (
+    Instant,
+    PlanView,
+    ScheduleView,
+    instants,
+    masked_schedule_text,
+    plan_view,
+    schedule_view,
+)
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.schedules.definition import add, edit, print_schedule, show
 from holdfast.cli.session import CliSession
@@ -191,7 +199,8 @@ def why(session: CliSession, *, name: str, time: str, scope: str) -> None:
       holdfast schedule why nightly 2030-01-01T02:30:00+01:00
     """
     timestamp = parse_when(time)
-    answer = WhyAnswer(name, timestamp, scope, session.actions.schedules.api.why(name, timestamp, scope=scope))
+    text = session.actions.schedules.api.why(name, timestamp, scope=scope)
+    answer = WhyAnswer(name, timestamp, scope, masked_schedule_text(session.store, name, text))
     session.output.value(answer, lambda: [answer.why])
 
 

@@ -34,24 +34,33 @@ _HARMLESS_ENDINGS = frozenset(
     {"count", "counts", "limit", "max", "length", "size", "type", "name", "id", "ids", "path", "expires"}
 )
 
+#: Options whose value is a name and a password: curl -u name:password.
+_USER_OPTIONS = ("-u", "--user", "--proxy-user")
+#: Commands that take a password as -pPASSWORD.
+_PASSWORD_COMMANDS = re.compile(r"(mysql|mariadb)[\w-]*|sshpass")
+#: Texts that look like a secret after what is *kept*.
 _SECRET_PATTERNS = (
     # A URL with a password; a header; name=value and "name": "value".
-    (re.compile(r"(://[^\s:/@]{1,200}:)[^\s/@]{1,500}(?=@)"), rf"\1{MASK}"),
-    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
-    (
-        re.compile(
-            # A short number after "token" is the fencing token of a lease.
-            r"((?:password|passwd|passphrase|pwd|secret|token(?![\"']?\s{0,3}[:=]\s{0,3}\d{1,9}\b)|api[_-]?key|access[_-]?key|private[_-]?key|authorization)"
-            r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?!\*\*\*)(?!(?:bearer|basic)\s)[^\s\"',;&}]+",
-            re.IGNORECASE,
-        ),
-        rf"\1{MASK}",
+    re.compile(r"(?P<kept>://[^\s:/@]{1,200}:)[^\s/@]{1,500}(?=@)"),
+    re.compile(r"(?P<kept>\b(?:bearer|basic)\s{1,3})[\w.~+/=-]{8,}", re.IGNORECASE),
+    re.compile(
+        # A short number after "token" is the fencing token of a lease.
+        r"(?P<kept>(?:password|passwd|passphrase|pwd|secret|token(?![\"']?\s{0,3}[:=]\s{0,3}\d{1,9}\b)|api[_-]?key|access[_-]?key|private[_-]?key|authorization)"
+        r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?!\*\*\*)(?!(?:bearer|basic)\s)[^\s\"',;&}]+",
+        re.IGNORECASE,
     ),
-    (
-        re.compile(r"(--?(?:password|passwd|passphrase|secret|token|api-?key)\s+)(?!-)(?!\*\*\*)\S+", re.IGNORECASE),
-        rf"\1{MASK}",
+    re.compile(
+        r"(?P<kept>--?(?:password|passwd|passphrase|secret|token|api-?key)\s{1,3})(?!-)(?!\*\*\*)\S+", re.IGNORECASE
+    ),
+    # mysql -pPASSWORD, but not -print, -p8080:80 and -p/tmp; curl -u name:password, but not -u 1000:1000.
+    re.compile(r"(?P<kept>(?<!\S)-p)(?![\d:.]{1,30}(?!\S)|[a-z-]{1,30}(?!\S)|[./=])(?!\*\*\*)\S{6,}"),
+    re.compile(rf"(?P<kept>\b(?:{_PASSWORD_COMMANDS.pattern})\s(?:[^\n;|&]{{0,200}}\s)?-p)(?!\*\*\*)[^\s\"']+"),
+    re.compile(
+        r"(?P<kept>(?<!\S)(?:-u|--(?:proxy-)?user)(?:\s{1,3}|=)?[\"']?[^\s:/\"'=]{1,200}:)(?!\d+(?!\S))(?!\*\*\*)[^\s\"']+"
     ),
 )
+#: A payload's longer texts are not searched for patterns; a shorter match may be a common word.
+MAX_SEARCHED_CHARS, MIN_PATTERN_CHARS = 10_000, 6
 _USER_INFO = re.compile(r"//[^/@]+@")
 #: A URL that is cut within its password; digits are a port.
 _CUT_URL = re.compile(r"(://[^\s:/@]{1,200}:)(?!\d{1,5}$)[^\s/@]{1,500}$")
@@ -76,14 +85,16 @@ def mask_value(
             return MASK
         case dict():
             return {
-                key: _mask_secret(inner)
+                _mask_values(key, values) if isinstance(key, str) else key: _mask_secret(inner)
                 if is_secret(str(key), declared)
                 else mask_value(inner, declared, values, depth=depth - 1)
                 for key, inner in value.items()
             }
         case list() | tuple():
             return [
-                MASK if _follows_option(value, place) else mask_value(inner, declared, values, depth=depth - 1)
+                inner.removesuffix(hidden) + MASK
+                if (hidden := _hidden_part(value, place))
+                else mask_value(inner, declared, values, depth=depth - 1)
                 for place, inner in enumerate(value)
             ]
         case str():
@@ -97,11 +108,20 @@ def _mask_secret(value: Any) -> Any:
     return value if value is None or isinstance(value, bool) or value in ("", [], {}) else MASK
 
 
-def _follows_option(words: list[Any] | tuple[Any, ...], place: int) -> bool:
-    """Whether the previous word is an option that takes a secret: --password x."""
-    before = words[place - 1] if place else None
-    is_option = isinstance(before, str) and before.startswith("-") and "=" not in before
-    return is_option and is_secret(str(before)) and isinstance(words[place], str) and not words[place].startswith("-")
+def _hidden_part(words: list[Any] | tuple[Any, ...], place: int) -> str:
+    """The secret at the end of a word of a command: --password x, -u name:x, mysql -px."""
+    word, before = words[place], words[place - 1] if place else None
+    if not isinstance(word, str):
+        return ""
+    if word.startswith("-"):
+        executable = str(words[0]).rpartition("/")[2]
+        return word[2:] if place and word.startswith("-p") and _PASSWORD_COMMANDS.fullmatch(executable) else ""
+    if not isinstance(before, str) or not before.startswith("-") or "=" in before:
+        return ""
+    if before in _USER_OPTIONS:
+        password = word.partition(":")[2]
+        return "" if password.isdecimal() else password
+    return word if is_secret(before) else ""
 
 
 def mask_json(text: str | None, declared: Collection[str] = (), values: Collection[str] = ()) -> Any:
@@ -136,11 +156,14 @@ def _secrets(value: Any, declared: Collection[str]) -> Iterator[str]:
             case dict():
                 pending += ((inner, inside or is_secret(str(key), declared)) for key, inner in value.items())
             case list() | tuple():
-                pending += ((inner, inside or _follows_option(value, place)) for place, inner in enumerate(value))
+                yield from (hidden for place in range(len(value)) if (hidden := _hidden_part(value, place)))
+                pending += ((inner, inside) for inner in value)
             case str() if inside:
                 yield value
                 # A key of several lines.
                 yield from (line for line in value.splitlines() if len(line) >= MIN_SECRET_CHARS)
+            case str():
+                yield from _pattern_secrets(value[:MAX_SEARCHED_CHARS])
             case int() | float() if inside and not isinstance(value, bool):
                 yield str(value)
             case _:
@@ -166,11 +189,10 @@ def mask_cut(text: str, values: Collection[str] = ()) -> str:
 
 
 def mask_url(url: str) -> str:
-    """Mask the user info and the query values of a URL."""
-    address, mark, query = url.partition("?")
-    pairs = (each.partition("=") for each in query.split("&"))
-    values = (f"{name}={MASK}" if equals else MASK for name, equals, _ in pairs)
-    return _USER_INFO.sub(f"//{MASK}@", address, count=1) + mark + ("&".join(values) if query else "")
+    """Mask everything of a URL behind its host, and its user info: services put tokens into the path."""
+    scheme, mark, rest = _USER_INFO.sub(f"//{MASK}@", url, count=1).partition("://")
+    host = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    return f"{scheme}{mark}{host}" + ("" if rest in (host, f"{host}/") else f"/{MASK}")
 
 
 def _mask_beginning(text: str, values: Collection[str]) -> str:
@@ -199,9 +221,15 @@ def _mask_values(text: str, values: Collection[str]) -> str:
 
 
 def _mask_patterns(text: str) -> str:
-    for pattern, replacement in _SECRET_PATTERNS:
-        text = pattern.sub(replacement, text)
+    for pattern in _SECRET_PATTERNS:
+        text = pattern.sub(rf"\g<kept>{MASK}", text)
     return text
+
+
+def _pattern_secrets(text: str) -> Iterator[str]:
+    for pattern in _SECRET_PATTERNS:
+        matches = (match[0].removeprefix(match["kept"]) for match in pattern.finditer(text))
+        yield from (secret for secret in matches if len(secret) >= MIN_PATTERN_CHARS)
 
 
 def mask_store_url(url: str) -> str:

@@ -23,7 +23,15 @@ COMMAND = "command"
 CAPTURED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX")
 #: Variables taken from the environment of the worker that runs it.
 WORKER_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_DATA_HOME")
-#: Names of variables whose values are masked.
+#: Variables whose values are shown; all others are masked.
+VISIBLE_VARIABLES = frozenset(
+    {
+        *(*CAPTURED_VARIABLES, *WORKER_VARIABLES, "LC_CTYPE", "PWD", "TERM"),
+        *("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "NODE_ENV"),
+        *("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    }
+)
+#: Names of variables whose values are masked in logs and errors, too.
 _SECRET_NAME = re.compile(r"(?i)(secret|token|passw|credential|api_?key|private|_key$|^key$)")
 #: Linux limits one argument to 32 pages, including its final NUL.
 MAX_ARGUMENT_BYTES = 32 * 4096 - 1
@@ -114,8 +122,8 @@ def environment(command: Command, worker_env: Mapping[str, str], **job_values: o
 
 
 def mask_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables with secrets masked."""
-    return {name: MASK if _SECRET_NAME.search(name) else value for name, value in env.items()}
+    """The variables, with all values masked but those of :data:`VISIBLE_VARIABLES`."""
+    return {name: value if name in VISIBLE_VARIABLES else MASK for name, value in env.items()}
 
 
 def secret_variables(payload: str) -> list[str]:
@@ -128,7 +136,7 @@ def secret_variables(payload: str) -> list[str]:
 
 
 def masked_payload(kind: str, payload: str) -> str:
-    """A payload with the secret variables of a command masked."""
+    """A payload with the variables of a command masked."""
     if kind != COMMAND:
         return payload
     try:

@@ -15,6 +15,10 @@ DEFAULT_QUEUE = "default"
 MAX_SLOTS = 10_000
 #: A worker without a heartbeat for this time counts as lost.
 WORKER_SILENCE = timedelta(seconds=60)
+#: A worker without a heartbeat for this time is late: heartbeats come every ten seconds or less.
+WORKER_LATE_AFTER = timedelta(seconds=30)
+#: A lost worker stays visible for this time.
+LOST_WORKERS_KEPT = timedelta(days=1)
 
 
 class Bounds(Struct, frozen=True):

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from holdfast.domain.access.masking import mask_text
+
 #: The notes of jobs that an emergency stop holds begin with this text.
 STOP_NOTE = "emergency stop by "
 
@@ -30,7 +32,7 @@ class StopSwitch(Struct, frozen=True):
     def reason(self) -> str:
         """Who stopped the store, and why."""
         begin = STOP_NOTE if self.mode is StopMode.STOP else "drained by "
-        return f"{begin}{self.actor}" + (f": {self.note}" if self.note else "")
+        return f"{begin}{self.actor}" + (f": {mask_text(self.note)}" if self.note else "")
 
     @property
     def text(self) -> str:

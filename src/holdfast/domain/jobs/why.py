@@ -14,6 +14,7 @@ from holdfast.domain.jobs.dependencies import DependencyState, When
 from holdfast.domain.jobs.job import MAX_LOSSES, EndReason, Job, State
 from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
 from holdfast.domain.jobs.refusal import describe_refusals, load_refusals
+from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import format_duration
 
 
@@ -115,13 +116,15 @@ def _running(job: Job, now: datetime) -> WhyReason:
         text = f"the lease of worker {job.worker} expired {silent} ago; another worker takes it over"
         return WhyReason(Because.EXPIRED, text, "holdfast workers")
     if job.claimed:
-        return WhyReason(Because.CLAIMED, f"worker {job.worker} has claimed it; it has not started, or only just now")
+        text = f"worker {job.worker} has claimed it; it has not started, or only just now"
+        return WhyReason(Because.CLAIMED, text, "holdfast workers")
     return WhyReason(Because.RUNNING, f"worker {job.worker} is running it")
 
 
 def _not_due(job: Job, now: datetime) -> WhyReason:
     wait = format_duration(max(job.due_at - now, timedelta(0)))
-    why = f", after attempt {job.attempts} failed" if job.attempts else ""
+    error = _because(job.error.splitlines()[0] if job.error else None)
+    why = f", after attempt {job.attempts} failed{error}" if job.attempts else ""
     return WhyReason(Because.NOT_DUE, f"it is due in {wait}{why}", f"holdfast retry {job.id}" if why else None)
 
 
@@ -141,13 +144,13 @@ def _obstacles(situation: JobSituation) -> list[WhyReason]:
     if job.reader:
         refusals = describe_refusals(load_refusals(job.refusals))
         text = f"it waits for a worker of build {job.reader}; other workers cannot read it: {refusals}"
-        reasons.append(WhyReason(Because.UNREADABLE, text))
+        reasons.append(WhyReason(Because.UNREADABLE, text, "holdfast workers"))
     if situation.queue is not None and situation.queue.paused and job.priority < HIGHEST_PRIORITY:
         text = f"queue {job.queue!r} is paused" + _because(situation.queue.note)
-        reasons.append(WhyReason(Because.QUEUE_PAUSED, text, f"holdfast queue resume {job.queue}"))
+        reasons.append(WhyReason(Because.QUEUE_PAUSED, text, f"holdfast queue resume {quote_argument(job.queue)}"))
     if situation.usage is not None and situation.usage.limit is not None and free_slots(situation.usage) == 0:
         text = f"queue {job.queue!r} is full: {situation.usage.running} of at most {situation.usage.limit} run"
-        reasons.append(WhyReason(Because.LIMIT_FULL, text, f"holdfast queue set {job.queue} --limit N"))
+        reasons.append(WhyReason(Because.LIMIT_FULL, text, f"holdfast queue set {quote_argument(job.queue)} --limit N"))
     if not situation.workers:
         text = f"no live worker serves kind {job.kind!r} on queue {job.queue!r}"
         reasons.append(WhyReason(Because.NO_WORKER, text, f"holdfast worker --queue {job.queue}"))
@@ -155,7 +158,7 @@ def _obstacles(situation: JobSituation) -> list[WhyReason]:
         text = f"{_workers(situation.workers)} told to claim no more jobs"
         reasons.append(WhyReason(Because.QUIETED, text, "holdfast workers"))
     if job.state is State.READY:
-        reasons += [WhyReason(Because.NOT_ADMITTED, text) for text in situation.refusals]
+        reasons += [WhyReason(Because.NOT_ADMITTED, text, "holdfast autoscaler status") for text in situation.refusals]
     return reasons
 
 
@@ -175,10 +178,11 @@ def _in_line(situation: JobSituation) -> list[WhyReason]:
     if job.losses > 1:
         where = "one at a time" if job.losses == MAX_LOSSES else "few at a time"
         text = f"{job.losses} workers were lost just after they had claimed it; such jobs run {where}"
-        reasons.append(WhyReason(Because.SUSPECT, text))
+        reasons.append(WhyReason(Because.SUSPECT, text, f"holdfast show {job.id}"))
     if situation.ahead:
         jobs = "1 job comes" if situation.ahead == 1 else f"{situation.ahead:,} jobs come"
-        reasons.append(WhyReason(Because.IN_LINE, f"{jobs} before it in its queue and kind"))
+        command = f"holdfast ls --state ready --queue {quote_argument(job.queue)} --kind {quote_argument(job.kind)}"
+        reasons.append(WhyReason(Because.IN_LINE, f"{jobs} before it in its queue and kind", command))
     return reasons
 
 

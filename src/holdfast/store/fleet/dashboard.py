@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from holdfast.domain.fleet.queue import Queue
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State, WorkerId
@@ -35,16 +36,14 @@ class LaneCount(Struct, frozen=True):
     waited: timedelta
 
 
-class QueueRow(Struct, frozen=True):
-    """A queue that has settings or running jobs."""
+class QueueRow(Queue, frozen=True):
+    """The settings of a queue, and its jobs that are not ready. *expired* running jobs have lost their holder."""
 
-    name: str
-    limit: int | None
-    worker_limit: int | None
-    paused: bool
-    note: str | None
-    running: int
-    expired: int
+    running: int = 0
+    expired: int = 0
+    scheduled: int = 0
+    waiting: int = 0
+    held: int = 0
 
 
 class Tally(Struct, frozen=True):
@@ -159,7 +158,7 @@ class DashboardQueries(Noun):
         return self._fetch("list_ready_lanes", LaneCount, lanes=LANE_LIMIT, cap=cap + 1)
 
     def queues(self, *, cap: int = COUNT_CAP) -> list[QueueRow]:
-        """The queues that have settings or running jobs."""
+        """The queues that have settings, or jobs that are not ready."""
         return self._fetch("list_active_queues", QueueRow, lanes=LANE_LIMIT, cap=cap + 1)
 
     def tallies(

@@ -66,6 +66,10 @@ class Queues(Noun):
         self._backend.run(query("resume_queue", name=name), repeatable=True)
         self._backend.notify(QUEUES)
 
+    def delete(self, name: str) -> bool:
+        """Delete the settings of a queue that has no live jobs; False if it has none, or has such jobs."""
+        return bool(self._backend.run(query("delete_queue", name=name), repeatable=True))
+
     def get(self, name: str) -> Queue:
         """The settings of a queue; an unknown queue has the default settings."""
         rows: list[Queue] = self._fetch("get_queue", Queue, name=name)
@@ -156,7 +160,10 @@ class Kinds(Noun):
 
 
 class WorkerRow(Struct, frozen=True):
-    """A worker. *queues* and *kinds* are JSON lists, *autoscaler* is the status of its autoscaler as JSON."""
+    """A worker. *queues* and *kinds* are JSON lists, *autoscaler* is the status of its autoscaler as JSON.
+
+    *silent_for*: the time since its last heartbeat.
+    """
 
     id: WorkerId
     host: str
@@ -167,8 +174,9 @@ class WorkerRow(Struct, frozen=True):
     started_at: datetime
     seen_at: datetime
     autoscaler: str | None
-    slots: int | None = None
-    requested: WorkerRequest | None = None
+    slots: int | None
+    requested: WorkerRequest | None
+    silent_for: timedelta
 
 
 class WorkerHeartbeat(Struct, frozen=True):
@@ -234,6 +242,6 @@ class Workers(Noun):
         """Record that a worker has stopped."""
         self._backend.run(query("record_worker_stop", id=worker), repeatable=True)
 
-    def list(self) -> list[WorkerRow]:
-        """The workers that are alive, oldest first."""
-        return self._fetch("list_workers", WorkerRow, silence=WORKER_SILENCE)
+    def list(self, *, silence: timedelta = WORKER_SILENCE) -> list[WorkerRow]:
+        """The workers that have not stopped, oldest first; those without a heartbeat for *silence* are left out."""
+        return self._fetch("list_workers", WorkerRow, silence=silence)

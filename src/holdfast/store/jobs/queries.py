@@ -24,6 +24,8 @@ MAX_SPARSE_JOBS = 5_000
 _BEGINNING, _END = datetime(1900, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 #: Ids that one statement reads.
 ID_PAGE_SIZE = 10_000
+#: The payload of a job in a brief list if it is long.
+LEFT_OUT = "null"
 #: The names of conditions and the values of their parameters.
 Conditions = tuple[tuple[str, ...], dict[str, Any]]
 
@@ -80,7 +82,8 @@ class JobQueries(Noun):
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
         """Matching jobs, newest first; *before* is the ``next`` of the previous page.
 
-        *brief*: without payload, result and checkpoint, and with only the beginning of the error.
+        *brief*: without result and checkpoint, with only the beginning of the error, and with :data:`LEFT_OUT` for a
+        payload of more than 16 kB.
         """
         if limit < 1:
             raise InvalidInput(f"a page holds at least one job, not {limit}")
@@ -155,7 +158,7 @@ def get_job(job_id: JobId) -> Operation[Job]:
         return rows[0]
     kept = yield query("get_job_key", id=job_id)
     if kept:
-        raise JobPruned(f"job {job_id} has been pruned; its key {kept[0][0]!r} is kept", job_id=job_id)
+        raise JobPruned(f"job {job_id} has been pruned; only its unique key is kept", job_id=job_id)
     raise NoSuchJob(f"there is no job {job_id}", job_id=job_id)
 
 

@@ -33,7 +33,7 @@ SELECT queue, kind, (SELECT count(*) FROM (
 FROM level WHERE priority IS NOT NULL GROUP BY queue, kind
 
 -- name: list_active_queues
--- List queues that have settings or running jobs.
+-- List queues that have settings, or jobs that are not ready, with the numbers of these jobs.
 WITH RECURSIVE busy (name, step) AS (
     (SELECT queue, 1 FROM holdfast.live WHERE lease_expires_at IS NOT NULL ORDER BY queue, lease_expires_at LIMIT 1)
     UNION ALL
@@ -41,15 +41,37 @@ WITH RECURSIVE busy (name, step) AS (
         SELECT queue FROM holdfast.live WHERE lease_expires_at IS NOT NULL AND queue > busy.name
         ORDER BY queue, lease_expires_at LIMIT 1) AS next_queue
     WHERE busy.step < :lanes::bigint
+), parked (name, step) AS (
+    (SELECT queue, 1 FROM holdfast.live WHERE state IN ('scheduled', 'waiting', 'held')
+        ORDER BY queue, state LIMIT 1)
+    UNION ALL
+    SELECT next_queue.queue, parked.step + 1 FROM parked CROSS JOIN LATERAL (
+        SELECT queue FROM holdfast.live WHERE state IN ('scheduled', 'waiting', 'held') AND queue > parked.name
+        ORDER BY queue, state LIMIT 1) AS next_queue
+    WHERE parked.step < :lanes::bigint
 )
 SELECT names.name, queue.run_limit AS "limit", queue.worker_limit, coalesce(queue.paused, false) AS paused, queue.note,
+    queue.scale_min, queue.scale_max,
     (SELECT count(*) FROM (
         SELECT FROM holdfast.live WHERE live.queue = names.name AND lease_expires_at IS NOT NULL
         LIMIT :cap::bigint) AS capped) AS running,
     (SELECT count(*) FROM (
         SELECT FROM holdfast.live WHERE live.queue = names.name AND lease_expires_at < (SELECT holdfast.now())
-        LIMIT :cap::bigint) AS capped) AS expired
-FROM (SELECT name FROM holdfast.queue UNION SELECT name FROM busy) AS names
+        LIMIT :cap::bigint) AS capped) AS expired,
+    -- planner: IN with BETWEEN fits live_parked only; with = the planner walks the index of one state.
+    (SELECT count(*) FROM (
+        SELECT FROM holdfast.live WHERE live.queue = names.name
+            AND state IN ('scheduled', 'waiting', 'held') AND state BETWEEN 'scheduled' AND 'scheduled'
+        LIMIT :cap::bigint) AS capped) AS scheduled,
+    (SELECT count(*) FROM (
+        SELECT FROM holdfast.live WHERE live.queue = names.name
+            AND state IN ('scheduled', 'waiting', 'held') AND state BETWEEN 'waiting' AND 'waiting'
+        LIMIT :cap::bigint) AS capped) AS waiting,
+    (SELECT count(*) FROM (
+        SELECT FROM holdfast.live WHERE live.queue = names.name
+            AND state IN ('scheduled', 'waiting', 'held') AND state BETWEEN 'held' AND 'held'
+        LIMIT :cap::bigint) AS capped) AS held
+FROM (SELECT name FROM holdfast.queue UNION SELECT name FROM busy UNION SELECT name FROM parked) AS names
 LEFT JOIN holdfast.queue ON queue.name = names.name
 
 -- name: read_change_tokens

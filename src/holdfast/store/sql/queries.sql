@@ -34,15 +34,15 @@ SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, pare
 FROM page ORDER BY id DESC
 
 -- name: list_jobs_brief
--- List jobs for people, without large columns. The payload is read to mask its secrets in the error.
+-- List jobs for people, without large columns. The payload serves to mask its secrets in the other columns.
 WITH page AS (
     {newest_jobs}
 )
 SELECT id, kind, queue, state, priority, due_at, label, tags, key,
-    CASE WHEN error IS NULL OR length(payload) > 16384 THEN '{}' ELSE payload END AS payload, parent_id, actor,
+    CASE WHEN length(payload) > 16384 THEN 'null' ELSE payload END AS payload, parent_id, actor,
     created_at, attempts, max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token,
     losses, requested, worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason,
-    CASE WHEN length(payload) <= 16384 THEN substr(error, 1, 300) END AS error, NULL AS result,
+    substr(error, 1, 300) AS error, NULL AS result,
     progress_done, progress_total, progress_message, NULL AS checkpoint, kind_version, reader, refusals, progress_base, timeout
 FROM page ORDER BY id DESC
 
@@ -164,8 +164,8 @@ listed.state = ANY(:states::text[])
 
 -- name: by_error
 -- Condition: an error that contains a text, in any case.
--- planner: the first test names the condition of finished_error, which holds only jobs with an error.
-listed.error IS NOT NULL AND strpos(lower(listed.error), lower(:error)) > 0
+-- planner: may_have_error is the condition of live_retried and of finished_error, which hold only such jobs.
+listed.may_have_error AND strpos(lower(listed.error), lower(:error)) > 0
 
 -- name: since
 -- Condition: enqueued at or after.

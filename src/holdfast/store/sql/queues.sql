@@ -35,6 +35,15 @@ RETURNING name
 -- Resume a queue. No row comes back if it is not paused.
 UPDATE holdfast.queue SET paused = false, note = NULL WHERE name = :name AND paused RETURNING name
 
+-- name: delete_queue
+-- Delete the settings of a queue without live jobs.
+DELETE FROM holdfast.queue WHERE name = :name
+    AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live WHERE live.queue = :name AND state = 'ready')
+    AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live WHERE live.queue = :name AND lease_expires_at IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live
+        WHERE live.queue = :name AND state IN ('scheduled', 'waiting', 'held'))
+RETURNING name
+
 -- name: list_paused_queues
 -- List which of these queues are paused.
 SELECT name FROM holdfast.queue WHERE name = ANY(:queues::text[]) AND paused

@@ -29,8 +29,9 @@ UPDATE holdfast.worker SET autoscaler = :autoscaler::json WHERE id = :id
 UPDATE holdfast.worker SET stopped_at = (SELECT holdfast.now()) WHERE id = :id
 
 -- name: list_workers
--- List live workers.
-SELECT id, host, pid, version, {queues_and_kinds}, started_at, seen_at, autoscaler::text AS autoscaler, slots, requested
+-- List workers that have not stopped, and were seen within :silence.
+SELECT id, host, pid, version, {queues_and_kinds}, started_at, seen_at, autoscaler::text AS autoscaler, slots, requested,
+    (SELECT holdfast.now()) - seen_at AS silent_for
 FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
 ORDER BY started_at, id
 

@@ -36,22 +36,40 @@ SELECT queue, kind, (SELECT count(*) FROM (
 FROM level WHERE priority IS NOT NULL GROUP BY queue, kind
 
 -- name: list_active_queues
--- List queues that have settings or running jobs.
+-- List queues that have settings, or jobs that are not ready, with the numbers of these jobs.
 WITH RECURSIVE busy (name, step) AS (
     SELECT min(queue), 1 FROM holdfast_live WHERE lease_expires_at IS NOT NULL
     UNION ALL
     SELECT (SELECT min(queue) FROM holdfast_live WHERE lease_expires_at IS NOT NULL AND queue > busy.name),
         busy.step + 1
     FROM busy WHERE busy.name IS NOT NULL AND busy.step < :lanes
+), parked (name, step) AS (
+    SELECT min(queue), 1 FROM holdfast_live WHERE state IN ('scheduled', 'waiting', 'held')
+    UNION ALL
+    SELECT (SELECT min(queue) FROM holdfast_live
+            WHERE state IN ('scheduled', 'waiting', 'held') AND queue > parked.name), parked.step + 1
+    FROM parked WHERE parked.name IS NOT NULL AND parked.step < :lanes
 )
 SELECT names.name, queue.run_limit AS "limit", queue.worker_limit, coalesce(queue.paused, 0) AS paused, queue.note,
+    queue.scale_min, queue.scale_max,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_live AS live
         WHERE live.queue = names.name AND lease_expires_at IS NOT NULL LIMIT :cap)) AS running,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_live AS live
-        WHERE live.queue = names.name AND lease_expires_at < :now LIMIT :cap)) AS expired
-FROM (SELECT name FROM holdfast_queue UNION SELECT name FROM busy WHERE name IS NOT NULL) AS names
+        WHERE live.queue = names.name AND lease_expires_at < :now LIMIT :cap)) AS expired,
+    -- planner: IN names the condition of live_parked: SQLite does not infer it.
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_live AS live WHERE live.queue = names.name
+            AND state IN ('scheduled', 'waiting', 'held') AND state = 'scheduled' LIMIT :cap)) AS scheduled,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_live AS live WHERE live.queue = names.name
+            AND state IN ('scheduled', 'waiting', 'held') AND state = 'waiting' LIMIT :cap)) AS waiting,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_live AS live WHERE live.queue = names.name
+            AND state IN ('scheduled', 'waiting', 'held') AND state = 'held' LIMIT :cap)) AS held
+FROM (SELECT name FROM holdfast_queue UNION SELECT name FROM busy WHERE name IS NOT NULL
+    UNION SELECT name FROM parked WHERE name IS NOT NULL) AS names
 LEFT JOIN holdfast_queue AS queue ON queue.name = names.name
 
 -- name: read_change_tokens

@@ -211,7 +211,6 @@ EXCEPTIONS = {
     "LogQuery.begin": "The first byte to return; none given: the end of the log.",
     "QueueActionBody.limit": "Jobs of the queue that run at a time; 0: no limit.",
     "QueueActionBody.worker_limit": "Jobs of the queue that one worker runs at a time; 0: no limit.",
-    "QueueSummary.limit": "Jobs of the queue that run at a time; null: no limit.",
     "QueueView.limit": "Jobs of the queue that run at a time; null: no limit.",
     "SchedulesQuery.after": "Only schedules whose name comes later: next of the page before.",
     "ScheduleView.next": "The next plans.",

@@ -7,15 +7,14 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from holdfast.admin.actions.actions import StopChanged, WorkerRequestSent
+from holdfast.admin.views.access import audit_views, filter_views
+from holdfast.admin.views.fleet import QueueView, WorkerView, queue_views, stop_view, worker_views
 from holdfast.admin.views.masking import schema_of
-from holdfast.admin.views.overview import QueueSummary, queue_summaries, stop_view
 from holdfast.domain.access.roles import AuditEntry, Role
 from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch
 from holdfast.errors import InvalidInput
-from holdfast.store.access.audit import NEWEST
 from holdfast.store.access.saved_filters import SavedFilter
 from holdfast.store.fleet.dashboard import RunningJob
-from holdfast.store.fleet.overview import QueueView, WorkerView, worker_views
 from holdfast.web.api.openapi import Limit, Name, Number, Text, get, post
 from holdfast.web.request import Request
 
@@ -26,22 +25,24 @@ RequiredName = Annotated[str, Meta(min_length=1, max_length=200)]
 class QueueList(Struct, frozen=True):
     """The queues that have settings or jobs, and how fast they go."""
 
-    queues: list[QueueSummary]
+    queues: list[QueueView]
 
 
 class QueueActionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to be changed of a queue; a limit of 0 takes it away."""
+    """Changes of a queue. A limit of 0 removes it; *create* pauses an unknown queue; *delete* removes all settings."""
 
     queue: RequiredName
     limit: Slots | None = None
     worker_limit: Slots | None = None
     paused: bool | None = None
     note: Text | None = None
+    create: bool = False
+    delete: bool = False
     dry_run: bool = False
 
 
 class WorkerList(Struct, frozen=True):
-    """The workers that are alive, and what they run."""
+    """The workers that have not stopped, lost ones for a day, and what they run."""
 
     workers: list[WorkerView]
     running: list[RunningJob]
@@ -130,17 +131,24 @@ def read_me(request: Request) -> Me:
 @get("/queues")
 def list_queues(request: Request) -> QueueList:
     """Queues and how fast they go."""
-    dashboard = request.store.dashboard
-    return QueueList(queue_summaries(dashboard.lanes(), dashboard.queues(), dashboard.tallies()))
+    return QueueList(queue_views(request.store))
 
 
 @post("/queues/action")
 def change_queue(request: Request, body: QueueActionBody) -> QueueView:
     """Limit, pause or resume a queue."""
+    fleet = request.actions.dry_run(body.dry_run).fleet
+    if body.delete:
+        return fleet.delete_queue(body.queue)
     if body.limit is None and body.worker_limit is None and body.paused is None:
-        raise InvalidInput("nothing to change", hint="Give limit, worker_limit or paused.")
-    return request.actions.dry_run(body.dry_run).fleet.set_queue(
-        body.queue, limit=body.limit, worker_limit=body.worker_limit, paused=body.paused, note=body.note
+        raise InvalidInput("nothing to change", hint="Give limit, worker_limit, paused or delete.")
+    return fleet.set_queue(
+        body.queue,
+        limit=body.limit,
+        worker_limit=body.worker_limit,
+        paused=body.paused,
+        note=body.note,
+        create=body.create,
     )
 
 
@@ -162,8 +170,7 @@ def change_stop_switch(request: Request, body: StopSwitchBody) -> StopChanged:
 @get("/workers")
 def list_workers(request: Request) -> WorkerList:
     """Workers and what they run."""
-    workers = [worker_views(row) for row in request.store.workers.list()]
-    return WorkerList(workers, request.store.dashboard.running())
+    return WorkerList(worker_views(request.store), request.store.dashboard.running())
 
 
 @post("/workers/action")
@@ -182,15 +189,15 @@ def list_kinds(request: Request) -> KindList:
 @get("/audit-log")
 def read_audit_log(request: Request, query: AuditLogQuery) -> AuditLogPage:
     """What people did."""
-    before = NEWEST if query.before is None else query.before
-    entries = request.store.audit_log.page(before=before, limit=query.limit, actor=query.actor, text=query.text)
+    cursor = {} if query.before is None else {"before": query.before}
+    entries = audit_views(request.store, request.masks, limit=query.limit, actor=query.actor, text=query.text, **cursor)
     return AuditLogPage(entries, entries[-1].id if len(entries) == query.limit else None)
 
 
 @get("/filters")
 def list_filters(request: Request) -> FilterList:
     """Saved filters."""
-    return FilterList(request.store.saved_filters.list())
+    return FilterList(filter_views(request.store))
 
 
 @post("/filters/action")
@@ -201,4 +208,4 @@ def change_filter(request: Request, body: FilterActionBody) -> FilterList:
         jobs.save_filter(body.name, body.filter)
     else:
         jobs.delete_filter(body.name)
-    return FilterList(request.store.saved_filters.list())
+    return FilterList(filter_views(request.store))

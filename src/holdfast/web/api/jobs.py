@@ -8,8 +8,17 @@ from msgspec import Meta, Struct
 
 from holdfast.admin.actions.actions import Changed, EnqueuedJob
 from holdfast.admin.actions.jobs import job_action
-from holdfast.admin.views.jobs import JobView, LogPart, find_log, job_detail, list_views, read_log, search_log
-from holdfast.admin.views.overview import DashboardView, dashboard_view, error_clusters
+from holdfast.admin.views.jobs import (
+    JobView,
+    LogPart,
+    edge_views,
+    find_log,
+    job_detail,
+    list_views,
+    read_log,
+    search_log,
+)
+from holdfast.admin.views.overview import Overview, error_clusters, overview
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions
@@ -121,9 +130,9 @@ class ClusterActionBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @get("/overview")
-def read_overview(request: Request) -> DashboardView:
+def read_overview(request: Request) -> Overview:
     """Everything at one look."""
-    return dashboard_view(request.store)
+    return overview(request.store, request.masks)
 
 
 @get("/jobs")
@@ -152,7 +161,8 @@ def read_job(request: Request, job_id: JobId) -> JobAnswer:
     """One job with its history."""
     record = request.store.dashboard.job_record(job_id)
     detail = job_detail(record, request.masks)
-    return JobAnswer(detail.job, detail.attempts, detail.events, detail.why, record.edges)
+    edges = edge_views(record.edges, request.masks, request.store)
+    return JobAnswer(detail.job, detail.attempts, detail.events, detail.why, edges)
 
 
 @get("/jobs/{id:int}/log")

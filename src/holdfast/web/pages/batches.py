@@ -136,7 +136,7 @@ def show_batch(request: Request) -> Response:
         state=shown_state(view),
         progress=batch_progress(view, request.now),
         bar_parts=bar_parts(view),
-        holders=[describe_owner(holder.owner) for holder in status.holders],
+        holders=[describe_owner(holder) for holder in view.holders],
         resume=(command := resume_command(batch)),
         has_secrets=MASK in command,
         why=STOP_REASONS[batch.aborted_by] if batch.aborted_by else "Paused by a person.",
@@ -158,7 +158,7 @@ def resume_command(batch: Batch) -> str:
         return f"holdfast batch resume {batch.id}"
     if ":" not in batch.kind or not batch.source.startswith("range "):
         return ""
-    arguments = mask_json(batch.arguments).items()
+    arguments = mask_json(batch.arguments, (), batch_secrets(batch)).items()
     options = [f"--set {shlex.quote(f'{name}={as_value(value)}')}" for name, value in arguments]
     keys = batch.source.removeprefix("range ")
     return " ".join(["holdfast batch run", shlex.quote(batch.kind), "--range", keys, *options])

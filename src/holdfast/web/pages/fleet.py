@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from datetime import timedelta
 
 from starlette.responses import Response
 
-from holdfast.admin.views.overview import SLOT, SPAN, queue_summaries
+from holdfast.admin.views.fleet import decision_views, queue_views, worker_views
 from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.names import quote_argument
 from holdfast.errors import InvalidInput
-from holdfast.store.fleet.overview import worker_views
 from holdfast.web.request import Request
 
-#: A worker without a heartbeat for this long is shown as silent; heartbeats come every few seconds.
-SILENT_AFTER = timedelta(seconds=30)
 #: Autoscaler decisions on the page.
 MAX_DECISIONS = 30
 
 
 def show_queues(request: Request) -> Response:
     """All queues, and the autoscaler decisions of the one in the address."""
-    dashboard, selected = request.store.dashboard, request.query("name")
-    summaries = queue_summaries(dashboard.lanes(), dashboard.queues(), dashboard.tallies(span=SPAN, slot=SLOT))
-    decisions = request.store.autoscaler.decisions(selected, limit=MAX_DECISIONS) if selected else []
+    selected = request.query("name")
+    decisions = decision_views(request.store, selected, limit=MAX_DECISIONS) if selected else []
     cli = f"holdfast queue show {quote_argument(selected)}" if selected else "holdfast queue ls"
-    return request.page("queues.html", queues=summaries, selected=selected, decisions=decisions, cli=cli)
+    return request.page(
+        "queues.html", queues=queue_views(request.store), selected=selected, decisions=decisions, cli=cli
+    )
 
 
 def change_queue(request: Request) -> Response:
@@ -54,7 +51,7 @@ def _describe_limits(limit: int | None, worker_limit: int | None) -> str:
 
 
 def show_workers(request: Request) -> Response:
-    workers = [worker_views(row) for row in request.store.workers.list()]
+    workers = worker_views(request.store)
     running = request.store.dashboard.running()
     by_worker = {worker.id: [job for job in running if job.worker == worker.id] for worker in workers}
     return request.page(
@@ -62,8 +59,7 @@ def show_workers(request: Request) -> Response:
         workers=workers,
         running=by_worker,
         others=[job for job in running if job.worker not in by_worker],
-        versions=sorted({worker.version or "none" for worker in workers}),
-        silent_after=SILENT_AFTER,
+        versions=sorted({worker.version or "none" for worker in workers if worker.alive}),
         cli="holdfast workers",
     )
 

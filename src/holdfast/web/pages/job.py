@@ -9,7 +9,16 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.admin.actions.jobs import JOB_ACTIONS, job_action
-from holdfast.admin.views.jobs import find_log, job_detail, job_view, read_log, search_log
+from holdfast.admin.views.jobs import (
+    decoded_job,
+    edge_views,
+    find_log,
+    job_detail,
+    job_view,
+    masked_job,
+    read_log,
+    search_log,
+)
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
@@ -66,8 +75,8 @@ def show_job(request: Request) -> Response:
         why=detail.why,
         attempts=list(reversed(detail.attempts)),
         events=list(reversed(detail.events)),
-        edges=record.edges,
-        progress=job_progress(job, record.now, detail.job["progress_message"]),
+        edges=edge_views(record.edges, request.masks, request.store),
+        progress=job_progress(job, record.now, masked_job(job, request.masks).progress_message),
         stretches=stretches,
         first=stretches[0].begin if stretches else job.created_at,
         last=job.finished_at or record.now,
@@ -136,11 +145,11 @@ def show_dependencies(request: Request) -> Response:
         waiting = job_rows(request, jobs)
         cli = "holdfast ls --state waiting"
         return request.page("dependencies.html", job=None, waiting=waiting, number=text, cli=cli)
-    job = request.store.views.get(JobId(number))
-    edges = request.store.dashboard.edges(job.id)
+    job = masked_job(request.store.views.get(JobId(number)), request.masks)
+    edges = edge_views(request.store.dashboard.edges(job.id), request.masks, request.store)
     return request.page(
         "dependencies.html",
-        job=job_view(job, request.masks),
+        job=decoded_job(job),
         edges=edges,
         graph=charts.graph(charts.nodes(job, edges), edges, request.base) if edges else "",
         number=text,

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.admin.actions.jobs import JOB_ACTIONS, job_action
+from holdfast.admin.views.access import filter_views
 from holdfast.admin.views.jobs import list_views
 from holdfast.admin.views.overview import counts_of, error_clusters
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
@@ -75,7 +76,7 @@ def show_jobs(request: Request) -> Response:
         next=page.next,
         before=before,
         counts=counts_of(tallies),
-        saved=request.store.saved_filters.list(),
+        saved=filter_views(request.store),
         suggestions=_suggestions(request, sorted({tally.queue for tally in tallies if tally.queue})),
         states=list(State),
         everything=not matching or error is not None,

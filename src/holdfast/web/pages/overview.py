@@ -9,7 +9,8 @@ from itertools import groupby
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.admin.views.overview import Attention, DashboardView, dashboard_view
+from holdfast.admin.views.access import audit_views
+from holdfast.admin.views.overview import Attention, Overview, overview
 from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import State
 from holdfast.web.request import Request
@@ -22,6 +23,8 @@ PROBLEMS = {
     "failing": ("failing", "bad"),
     "late": ("late", "bad"),
     "no_worker": ("no worker", "bad"),
+    "lost_worker": ("lost", "bad"),
+    "late_worker": ("late", "warn"),
     "breaker": ("breaker", "bad"),
     "missed": ("missed", "warn"),
     "slow_queue": ("slow", "warn"),
@@ -51,7 +54,7 @@ class AttentionLine(Struct, frozen=True):
 
 
 def show_overview(request: Request) -> Response:
-    view = dashboard_view(request.store)
+    view = overview(request.store, request.masks)
     return request.page(
         "overview.html",
         view=view,
@@ -102,10 +105,10 @@ def _link(request: Request, category: str, name: str | None = None) -> str:
         case "paused_batch" | "stopped_batch":
             return request.url(f"batches/{name}" if name else "batches")
         case _:
-            return request.url("workers" if category == "no_worker" else "queues")
+            return request.url("workers" if category.endswith("_worker") else "queues")
 
 
-def _slots(view: DashboardView) -> list[tuple[int, int, int]]:
+def _slots(view: Overview) -> list[tuple[int, int, int]]:
     """Finished jobs of all queues by slot of time, oldest first: minutes before now, done, dead."""
     length = timedelta(seconds=view.slot_s)
     count = int(view.span_s / view.slot_s)
@@ -133,7 +136,7 @@ def show_audit_log(request: Request) -> Response:
     actor, text = request.query("actor") or None, request.query("text") or None
     before = request.query_number("before")
     cursor = {} if before is None else {"before": before}
-    entries = request.store.audit_log.page(limit=PAGE_SIZE, actor=actor, text=text, **cursor)
+    entries = audit_views(request.store, request.masks, limit=PAGE_SIZE, actor=actor, text=text, **cursor)
     cli = "holdfast audit-log" + (f" --actor {shlex.quote(actor)}" if actor else "")
     cli += f" --about {shlex.quote(text)}" if text else ""
     older = entries[-1].id if len(entries) == PAGE_SIZE else None

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.access.masking import mask_text
 from holdfast.domain.quantities import format_short_duration
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store import Store
-from holdfast.store.fleet.overview import worker_views
 
 #: Time for the answer of a service manager.
 PROBE_TIMEOUT_S = 10.0
@@ -86,7 +86,7 @@ def _pm2_processes(answer: str) -> list[dict[str, Any]]:
 
 
 def _worker(name: str, store: Store) -> str | None:
-    workers = [worker for worker in map(worker_views, store.workers.list()) if name in worker.queues]
+    workers = [worker for worker in store.workers.list() if name in msgspec.json.decode(worker.queues)]
     return next((f"pid {w.pid} on {w.host}, since {w.started_at:%Y-%m-%d %H:%M} UTC" for w in workers), None)
 
 
@@ -173,7 +173,7 @@ def describe_owner(owner_or_json: str | Mapping[str, Any]) -> str:
     """A description of the owner for people."""
     encoded = owner_or_json if isinstance(owner_or_json, str) else msgspec.json.encode(owner_or_json).decode()
     owner = _decode(encoded)
-    return "another run" if owner is None else f"pid {owner.pid} on {owner.host} ({owner.command})"
+    return "another run" if owner is None else f"pid {owner.pid} on {owner.host} ({mask_text(owner.command)})"
 
 
 def command_of(encoded: str) -> str | None:

@@ -159,6 +159,8 @@ CREATE INDEX holdfast_live_scheduled ON holdfast_live (id) WHERE state = 'schedu
 CREATE INDEX holdfast_live_due ON holdfast_live (due_at, id) WHERE state = 'scheduled';
 CREATE INDEX holdfast_live_waiting ON holdfast_live (id) WHERE state = 'waiting';
 CREATE INDEX holdfast_live_held ON holdfast_live (id) WHERE state = 'held';
+CREATE INDEX holdfast_live_retried ON holdfast_live (id) WHERE attempts > 0 AND state <> 'running';
+CREATE INDEX holdfast_live_parked ON holdfast_live (queue, state) WHERE state IN ('scheduled', 'waiting', 'held');
 CREATE INDEX holdfast_live_running ON holdfast_live (queue, lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 
 -- The outcome of a job.
@@ -273,11 +275,16 @@ CREATE VIEW holdfast_live_view AS
         job.payload, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts, live.crashes,
         job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.losses,
         live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, live.note,
-        NULL AS finished_at, NULL AS reason, NULL AS error, NULL AS result, progress.done AS progress_done,
+        NULL AS finished_at, NULL AS reason,
+        -- The error of the last failed attempt, until the next attempt begins.
+        CASE WHEN live.attempts > 0 AND live.state <> 'running' THEN (
+            SELECT attempt.error FROM holdfast_attempt AS attempt
+            WHERE attempt.job_id = live.id AND attempt.error IS NOT NULL
+            ORDER BY attempt.token DESC LIMIT 1) END AS error, NULL AS result, progress.done AS progress_done,
         progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint,
         live.kind_version, live.reader, live.refusals,
         CASE WHEN progress.token = live.token THEN progress.base ELSE progress.done END AS progress_base,
-        job.timeout, 0 AS is_finished
+        job.timeout, 0 AS is_finished, live.attempts > 0 AND live.state <> 'running' AS may_have_error
     FROM holdfast_live AS live LEFT JOIN holdfast_job AS job ON job.id = live.id
     LEFT JOIN holdfast_progress AS progress ON progress.job_id = live.id;
 CREATE VIEW holdfast_finished_view AS
@@ -288,7 +295,7 @@ CREATE VIEW holdfast_finished_view AS
         NULL AS lease_expires_at, NULL AS note, finished.finished_at, finished.reason, finished.error,
         finished.result, progress.done AS progress_done, progress.total AS progress_total,
         progress.message AS progress_message, progress.checkpoint, job.kind_version, '' AS reader, NULL AS refusals,
-        progress.base AS progress_base, job.timeout, 1 AS is_finished
+        progress.base AS progress_base, job.timeout, 1 AS is_finished, finished.error IS NOT NULL AS may_have_error
     FROM holdfast_finished AS finished LEFT JOIN holdfast_job AS job ON job.id = finished.id
     LEFT JOIN holdfast_progress AS progress ON progress.job_id = finished.id;
 

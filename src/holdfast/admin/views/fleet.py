@@ -1,0 +1,247 @@
+"""Views of queues, workers and the stop switch, with secrets masked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct, structs
+
+from holdfast.domain.access.masking import mask_text
+from holdfast.domain.fleet.autoscaler import AutoscalerStatus, BlockedJob, RecordedDecision, load_autoscaler_status
+from holdfast.domain.fleet.queue import DEFAULT_QUEUE, LOST_WORKERS_KEPT, WORKER_LATE_AFTER, WORKER_SILENCE
+from holdfast.domain.fleet.stop_switch import StopSwitch
+from holdfast.domain.jobs.job import State, WorkerRequest
+from holdfast.domain.jobs.kind_options import load_options
+from holdfast.domain.names import nearest_name
+from holdfast.errors import NotFound
+from holdfast.store import Store
+from holdfast.store.fleet.dashboard import COUNT_CAP, RECENT_CAP, LaneCount, QueueRow, Tally
+from holdfast.store.fleet.registry import WorkerRow
+
+#: Throughput covers SPAN, in slots of SLOT.
+SPAN, SLOT = timedelta(hours=1), timedelta(minutes=1)
+#: Counts of jobs in lists for the terminal stop here.
+TERMINAL_CAP = 10_000
+
+
+class LaneView(Struct, frozen=True):
+    """An autoscaled queue on one worker: the number of open *slots*, the running commands, and the refused ones."""
+
+    host: str
+    worker: str
+    slots: int
+    running: int
+    strain: str
+    blocked: list[BlockedJob]
+
+
+class QueueView(Struct, frozen=True, kw_only=True):
+    """A queue: its settings, its jobs by state, its age and its speed. *expired* running jobs have lost their holder.
+
+    *autoscaler* is the range of commands on each host, *hosts* the state there. *done* and *dead* are by slot of time,
+    the newest last.
+    """
+
+    name: str
+    ready: int
+    ready_capped: bool
+    oldest_s: float | None
+    running: int
+    expired: int
+    scheduled: int
+    waiting: int
+    held: int
+    limit: int | None
+    worker_limit: int | None
+    paused: bool
+    note: str | None
+    autoscaler: str | None
+    hosts: list[LaneView]
+    done_per_minute: float
+    dead_lately: int
+    done: list[int]
+    dead: list[int]
+    kinds: list[str]
+
+    @property
+    def jobs(self) -> int:
+        return self.ready + self.running + self.scheduled + self.waiting + self.held
+
+
+class Liveness(StrEnum):
+    """Whether a worker is alive: its heartbeat is fresh, late, or so old that its jobs are taken over."""
+
+    FRESH = "fresh"
+    LATE = "late"
+    LOST = "lost"
+
+
+class WorkerView(Struct, frozen=True):
+    """A worker that has not stopped. One that is lost stays for a day."""
+
+    id: str
+    host: str
+    pid: int
+    version: str | None
+    queues: list[str]
+    kinds: list[str]
+    started_at: datetime
+    seen_at: datetime
+    heartbeat: Liveness
+    slots: int | None = None
+    requested: WorkerRequest | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.heartbeat is not Liveness.LOST
+
+
+class HostAutoscaler(Struct, frozen=True):
+    """A worker that scales queues, with the resources of its host and the state of each queue."""
+
+    worker: str
+    host: str
+    autoscaler: AutoscalerStatus
+
+
+def queue_views(
+    store: Store, *, cap: int = COUNT_CAP, lanes: list[LaneCount] | None = None, tallies: list[Tally] | None = None
+) -> list[QueueView]:
+    """The queues that have settings or jobs, those that had jobs within the span, and the default queue.
+
+    *lanes* and *tallies* are read unless they are given.
+    """
+    rows = store.dashboard.queues(cap=cap)
+    lanes = store.dashboard.lanes(cap=cap) if lanes is None else lanes
+    tallies = store.dashboard.tallies(span=SPAN, slot=SLOT) if tallies is None else tallies
+    known = {row.name: row for row in rows}
+    finished = [tally for tally in tallies if tally.slot >= 0]
+    names = {*known, *(lane.queue for lane in lanes), *(tally.queue for tally in finished), DEFAULT_QUEUE}
+    hosts = lane_views(store) if any(row.bounds for row in rows) else {}
+    minutes = _covered_s(finished) / 60
+    return [
+        _queue_view(
+            known.get(name) or QueueRow(name),
+            [lane for lane in lanes if lane.queue == name],
+            [tally for tally in finished if tally.queue == name],
+            hosts.get(name, []),
+            minutes=minutes,
+            cap=cap,
+        )
+        for name in sorted(names)
+    ]
+
+
+def queue_view(store: Store, name: str) -> QueueView:
+    """One queue.
+
+    Raises:
+        NotFound: It has no settings, no jobs, no worker that names it, and no kind whose jobs go there.
+    """
+    views = {view.name: view for view in queue_views(store, cap=TERMINAL_CAP)}
+    if name in views:
+        return views[name]
+    known = {*views, *named_queues(store)}
+    if name not in known:
+        nearest = nearest_name(name, sorted(known))
+        hint = "holdfast queue ls lists them." if nearest is None else f"Did you mean {nearest!r}?"
+        raise NotFound(f"there is no queue {name[:100]!r}", hint=hint)
+    return _queue_view(QueueRow(name), [], [], [], minutes=1, cap=TERMINAL_CAP)
+
+
+def named_queues(store: Store) -> set[str]:
+    """The queues that workers serve by name, and those of kinds."""
+    served = {name for worker in worker_views(store) for name in worker.queues}
+    return served | {load_options(kind.options).queue for kind in store.kinds.all()}
+
+
+def _covered_s(finished: list[Tally]) -> float:
+    """The seconds that the tallies cover: less than the span if they stopped at their limit."""
+    done = [tally for tally in finished if tally.state is State.DONE]
+    if sum(tally.count for tally in done) < RECENT_CAP:
+        return SPAN.total_seconds()
+    return (1 + max(tally.slot for tally in done)) * SLOT.total_seconds()
+
+
+def _queue_view(
+    row: QueueRow, lanes: list[LaneCount], finished: list[Tally], hosts: list[LaneView], *, minutes: float, cap: int
+) -> QueueView:
+    ready = sum(lane.ready for lane in lanes)
+    done = _series(tally for tally in finished if tally.state is State.DONE)
+    dead = _series(tally for tally in finished if tally.state is State.DEAD)
+    fields = {name: value for name, value in structs.asdict(row).items() if name in QueueView.__struct_fields__}
+    return QueueView(
+        **{**fields, "note": _masked(row.note)},
+        ready=min(ready, cap),
+        ready_capped=ready > cap,
+        oldest_s=max((lane.waited.total_seconds() for lane in lanes), default=None),
+        autoscaler=None if row.bounds is None else str(row.bounds),
+        hosts=hosts,
+        done_per_minute=sum(done) / minutes,
+        dead_lately=sum(dead),
+        done=done,
+        dead=dead,
+        kinds=sorted({lane.kind for lane in lanes}),
+    )
+
+
+def _series(tallies: Iterable[Tally]) -> list[int]:
+    """Counts by slot of time, newest last."""
+    slots = [0] * int(SPAN / SLOT)
+    for tally in tallies:
+        if tally.slot < len(slots):
+            slots[-1 - tally.slot] += tally.count
+    return slots
+
+
+def lane_views(store: Store) -> dict[str, list[LaneView]]:
+    """The status of autoscaled queues on each live worker, by queue."""
+    views: dict[str, list[LaneView]] = {}
+    for each in host_autoscalers(store):
+        for lane in each.autoscaler.lanes:
+            strain = each.autoscaler.strain
+            view = LaneView(each.host, each.worker, lane.slots, lane.running, strain, lane.blocked)
+            views.setdefault(lane.queue, []).append(view)
+    return views
+
+
+def host_autoscalers(store: Store) -> list[HostAutoscaler]:
+    """The live workers that scale queues."""
+    statuses = ((row, load_autoscaler_status(row.autoscaler)) for row in store.workers.list())
+    return [HostAutoscaler(row.id, row.host, status) for row, status in statuses if status is not None]
+
+
+def decision_views(store: Store, queue: str, *, limit: int = 20) -> list[RecordedDecision]:
+    """The last decisions of the autoscalers of a queue, newest first."""
+    decisions = store.autoscaler.decisions(queue, limit=limit)
+    return [structs.replace(decision, text=mask_text(decision.text)) for decision in decisions]
+
+
+def worker_views(store: Store) -> list[WorkerView]:
+    """The workers that have not stopped, oldest first; lost ones for a day."""
+    return [worker_view(row) for row in store.workers.list(silence=LOST_WORKERS_KEPT)]
+
+
+def worker_view(row: WorkerRow) -> WorkerView:
+    values = {name: value for name, value in structs.asdict(row).items() if name in WorkerView.__struct_fields__}
+    lists = {name: msgspec.json.decode(values[name]) for name in ("queues", "kinds")}
+    return WorkerView(**{**values, **lists}, heartbeat=_heartbeat(row.silent_for))
+
+
+def _heartbeat(silent_for: timedelta) -> Liveness:
+    if silent_for >= WORKER_SILENCE:
+        return Liveness.LOST
+    return Liveness.LATE if silent_for >= WORKER_LATE_AFTER else Liveness.FRESH
+
+
+def stop_view(store: Store) -> StopSwitch | None:
+    """The stop switch in force; None if the store is not stopped."""
+    switch = store.stop_switch.get()
+    return None if switch is None else structs.replace(switch, note=_masked(switch.note))
+
+
+def _masked(note: str | None) -> str | None:
+    return None if note is None else mask_text(note)

@@ -1,0 +1,92 @@
+"""Views of queues and workers: all that exist are shown, with their states."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.admin.actions.actions import Actions
+from holdfast.admin.views.fleet import Liveness, queue_view, queue_views, worker_views
+from holdfast.admin.views.masking import Masks
+from holdfast.admin.views.overview import overview
+from holdfast.domain.access.roles import Via
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import WorkerId
+from holdfast.errors import Conflict, NotFound
+from tests.support.jobs import prune, put, take_one
+
+
+@pytest.fixture
+def fleet(store):
+    return Actions(store, actor="ada", via=Via.CLI).fleet
+
+
+def test_queues_whose_jobs_are_not_ready_are_shown(store):
+    """E1.5: with only running, scheduled, waiting or held jobs."""
+    first = put(store, queue="running")
+    take_one(store, queues=("running",))
+    put(store, queue="scheduled", delay=timedelta(hours=1))
+    put(store, queue="waiting", after=After(ids=(first,)))
+    put(store, queue="held", hold=True)
+    views = {view.name: view for view in queue_views(store)}
+    assert set(views) == {"default", "held", "running", "scheduled", "waiting"}
+    for name in ("running", "scheduled", "waiting", "held"):
+        assert (getattr(views[name], name), views[name].jobs, queue_view(store, name).name) == (1, 1, name)
+
+
+def test_an_unknown_queue_is_not_paused(store, fleet):
+    """E1.5: a typo is refused with a hint. A queue of a worker is known before it has jobs."""
+    put(store, queue="imports")
+    with pytest.raises(NotFound, match="there is no queue 'import'") as refused:
+        fleet.set_queue("import", paused=True)
+    assert refused.value.hint == "Did you mean 'imports'?"
+    with pytest.raises(NotFound):
+        fleet.set_queue("import", paused=False)
+    assert store.queues.list() == []
+    assert fleet.set_queue("later", paused=True, create=True).paused
+    store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["served"], kinds=["mail"])
+    assert fleet.set_queue("served", paused=True).paused
+
+
+def test_the_settings_of_a_queue_without_jobs_are_deleted(store, fleet):
+    """E1.5: jobs in any state keep them."""
+    fleet.set_queue("old", limit=3)
+    assert fleet.delete_queue("old").limit == 3
+    assert store.queues.list() == []
+    with pytest.raises(NotFound):
+        fleet.delete_queue("old")
+    for number, options in enumerate(({}, {"hold": True}, {"delay": timedelta(hours=1)})):
+        store.queues.set_limits(f"q{number}", limit=3)
+        put(store, queue=f"q{number}", **options)
+        with pytest.raises(Conflict, match="has 1 jobs"):
+            fleet.delete_queue(f"q{number}")
+    assert len(store.queues.list()) == 3
+    assert [entry.action for entry in store.audit_log.page()][:1] == ["queue rm"]
+
+
+def test_a_silent_worker_is_late_then_lost_and_stays_for_a_day(store, clock):
+    """E1.8: retention keeps its row as long, even if jobs are kept for less."""
+    from holdfast.store.jobs.retention import Retention
+
+    store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"])
+    for wait, heartbeat in ((0, Liveness.FRESH), (29, Liveness.FRESH), (2, Liveness.LATE), (30, Liveness.LOST)):
+        clock.advance(seconds=wait)
+        (view,) = worker_views(store)
+        assert (view.heartbeat, view.alive) == (heartbeat, heartbeat is not Liveness.LOST)
+    attention = [each for each in overview(store, Masks(store)).attention if each.category == "lost_worker"]
+    assert [each.name for each in attention] == ["w"]
+    assert store.workers.list() == []
+    clock.advance(hours=23)
+    short = Retention(done=timedelta(hours=1), dead=timedelta(hours=1), cancelled=timedelta(hours=1))
+    prune(store, "workers", retention=short)
+    assert len(worker_views(store)) == 1
+    clock.advance(hours=1)
+    assert worker_views(store) == []
+
+
+def test_a_worker_that_stopped_is_not_lost(store, clock):
+    store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"])
+    store.workers.record_stop(WorkerId("w"))
+    clock.advance(minutes=5)
+    assert worker_views(store) == []
