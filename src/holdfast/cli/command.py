@@ -76,7 +76,7 @@ class HoldfastCommand(_WithSharedOptions):
 
     def invoke(self, ctx: click.Context) -> Any:
         session = ctx.ensure_object(CliSession)
-        session.creates = self.changes
+        session.changes = self.changes
         if self.changes:
             session.check_key()
         return super().invoke(ctx)

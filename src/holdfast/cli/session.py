@@ -29,8 +29,8 @@ class CliSession:
 
     def __init__(self, *, format: Format | None = None) -> None:  # noqa: A002
         self.began = time.monotonic()
-        #: Whether the command may create a missing store.
-        self.creates = False
+        #: Whether the command changes the store: it creates a missing one, and a store that was moved refuses it.
+        self.changes = False
         #: Whether the command may migrate an older store.
         self.may_migrate = False
         #: Shared options from the command line, by parameter name.
@@ -84,8 +84,13 @@ class CliSession:
         """The store without an application, which most commands do not need and which is slower to load."""
         from holdfast.store import open_store
 
-        create = self.creates or self._is_default_url
-        return open_store(self.url, create=create, may_migrate=self.may_migrate)
+        create = self.changes or self._is_default_url
+        store = open_store(self.url, create=create, may_migrate=self.may_migrate)
+        if self.changes:
+            store.database.refuse_moved()
+        elif (successor := store.database.tools.successor) is not None:
+            self.output.note(f"warning: this store was copied to {successor}, and is out of date")
+        return store
 
     @property
     def actor(self) -> str:
