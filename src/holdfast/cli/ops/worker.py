@@ -29,6 +29,7 @@ RELEASE_TIMEOUT_S = 0.7
 SECOND_SIGNAL_EXIT = 130
 
 APP = click.option("--app", metavar="MODULE:APP", help="The application whose kinds to run.")
+VERSION = click.option("--version", metavar="VERSION", help="Report this version of the code. [the application's]")
 METRICS = click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here.")
 LOG = (
     click.option("--log-format", type=click.Choice(["text", "json"]), help="How to write the log. [text]"),
@@ -48,6 +49,7 @@ worker_options = with_options(
     click.option("--slots", type=click.IntRange(1, 10_000), help="Jobs at a time. [8]"),
     click.option("--grace", metavar="TIME", help="How long jobs may go on after a first signal. [30s]"),
     click.option("--run-commands", type=click.Choice(["on", "off"]), help="Run commands? [on, but off with --app]"),
+    VERSION,
     METRICS,
     *LOG,
 )
@@ -87,7 +89,7 @@ def worker(session: CliSession, *, drain: bool, no_plans: bool, **flags: Any) ->
 
 
 @command("scheduler", answers=WorkerAnswer)
-@with_options(APP, METRICS, *LOG)
+@with_options(APP, VERSION, METRICS, *LOG)
 def scheduler(session: CliSession, **flags: Any) -> None:
     """Plan the schedules of the store until told to stop, and run no jobs.
 
@@ -100,7 +102,7 @@ def scheduler(session: CliSession, **flags: Any) -> None:
     """
     settings = start_log(session, flags)
     app = load_app(settings["app"], url=session.url_flag)
-    run_worker(session, app, app.scheduler(), {**settings, "grace": "1s"})
+    run_worker(session, app, app.scheduler(version=settings["version"]), {**settings, "grace": "1s"})
 
 
 def start_log(session: CliSession, flags: dict[str, Any]) -> dict[str, Any]:
@@ -117,6 +119,7 @@ def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], *
         kinds=settings["kinds"] or None,
         slots=settings["slots"],
         grace=settings["grace"],
+        version=settings["version"],
         **options,
         memory_profiles=session.setting("memory_profiles"),
         host_limits=session.setting("host_limits"),
