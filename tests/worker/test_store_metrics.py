@@ -163,6 +163,7 @@ def test_pool_and_connections_are_metrics(postgres_database):
     assert values(text, "store_latency_seconds")[()] > 0
 
 
+@pytest.mark.one_backend  # databases of PostgreSQL serve several tests
 def test_failing_ticks_are_counted(real_database):
     """E10.2: the planner cannot read its table."""
     with holdfast.Holdfast(real_database.url) as app:

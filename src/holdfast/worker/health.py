@@ -73,8 +73,8 @@ class WorkerHealth:
 
     def tick_ages(self) -> dict[str, float]:
         """Seconds since the last tick of each service that has not stopped."""
-        threads = [self._claimer, *self._services]
-        return {thread.service.name: thread.seconds_since_tick for thread in threads if not thread.stopped}
+        threads = (thread for thread in (self._claimer, *self._services) if not thread.stopped)
+        return {thread.service.name: thread.seconds_since_tick for thread in threads}
 
     def not_alive(self) -> str | None:
         """Why the process should be replaced; None if it works. A worker without its store is alive."""

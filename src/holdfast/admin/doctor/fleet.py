@@ -67,13 +67,10 @@ def check_lanes(lanes: Sequence[LaneCount], alive: Sequence[WorkerView]) -> Iter
         fix = f"Start one with --queue={shlex.quote(queue)}, or move them with holdfast set --to-queue."
         yield warn("queue", text, fix)
     for lane in lanes:
-        if lane.queue not in queues and not any(serves(worker, lane) for worker in alive):
+        kinds = {kind for worker in alive if serves_queue(worker.queues, lane.queue) for kind in worker.kinds}
+        if lane.queue not in queues and lane.kind not in kinds:
             text = f"{lane.ready:,} jobs of kind {lane.kind!r} wait in {lane.queue!r}, and no worker there runs it"
             yield warn("kind", text, RUN_COMMANDS if lane.kind == COMMAND else RUN_KIND)
-
-
-def serves(worker: WorkerView, lane: LaneCount) -> bool:
-    return serves_queue(worker.queues, lane.queue) and lane.kind in worker.kinds
 
 
 def check_queues(queues: Sequence[QueueView]) -> Iterator[HealthCheck]:

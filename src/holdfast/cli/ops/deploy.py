@@ -87,7 +87,11 @@ def audit(session: CliSession, *, expect: str | None) -> int:
       until holdfast audit --expect 2.4.1; do sleep 5; done
     """
     answer = _audit(session.store)
-    error: HoldfastError | None = _activity(answer) if expect is None else _version_problem(answer, expect)
+    error: HoldfastError | None = None
+    if expect is not None:
+        error = _version_problem(answer, expect)
+    elif answer.running:
+        error = Conflict(f"{answer.running:,} jobs are running", hint="Wait for them, or holdfast drain.")
     if error is None:
         checks, error = _run_checks(session.setting("audit_checks"))
         answer = structs.replace(answer, checks=checks)
@@ -101,11 +105,6 @@ def _version_problem(answer: AuditAnswer, expected: str) -> Drift | None:
         return Drift(f"no worker is alive, and {expected} was expected", hint="Start the workers; see holdfast up.")
     other = ", ".join(sorted(version for version in answer.versions if version != expected))
     return Drift(f"workers run {other}, not {expected}", hint="Restart them.") if other else None
-
-
-def _activity(answer: AuditAnswer) -> Conflict | None:
-    hint = "Wait for them, or holdfast drain."
-    return Conflict(f"{answer.running:,} jobs are running", hint=hint) if answer.running else None
 
 
 def _run_checks(checks: list[list[str]]) -> tuple[dict[str, int], CommandFailed | None]:

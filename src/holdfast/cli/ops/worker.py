@@ -185,7 +185,10 @@ def print_notice(text: str) -> None:
 
 
 #: The fields that a record may carry besides its message.
-RECORD_FIELDS = ("job", "kind", "attempt", "token", "worker")
+RECORD_FIELDS = (
+    *("event", "job", "kind", "queue", "attempt", "token", "worker", "duration_s", "retry_in_s"),
+    *("schedule", "plan", "scope"),
+)
 
 
 def configure_log(*, style: str = "text", level: str = "info") -> None:

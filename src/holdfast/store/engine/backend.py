@@ -51,8 +51,8 @@ class PoolStats(Struct, frozen=True):
 
     def __add__(self, other: PoolStats) -> PoolStats:
         states = {state: count + other.connections[state] for state, count in self.connections.items()}
-        waits, seconds = self.waits + other.waits, self.wait_seconds + other.wait_seconds
-        return PoolStats(states, self.limit + other.limit, waits, seconds)
+        totals = (getattr(self, name) + getattr(other, name) for name in ("limit", "waits", "wait_seconds"))
+        return PoolStats(states, *totals)
 
 
 class Backend(Protocol):
