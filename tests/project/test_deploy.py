@@ -28,7 +28,7 @@ def expressions() -> dict[str, list[str]]:
 
 
 @pytest.fixture
-def known(tmp_path):
+def known(tmp_path, patient_scrapes):
     """The names of all metrics of a worker, and of the dashboard."""
     from starlette.testclient import TestClient
 

@@ -21,6 +21,7 @@ from tests.support.program import program
 from tests.support.programs import cli_jobs
 from tests.support.proxy import proxy_to
 
+pytestmark = pytest.mark.usefixtures("patient_scrapes")
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="make services installs promtool")
 
 

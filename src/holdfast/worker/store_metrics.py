@@ -97,12 +97,10 @@ def read_store(store: Store, queues: Collection[str] = ()) -> Iterator[Metric]:
     tallies = store.dashboard.tallies(cap=COUNT_CAP, most=0)
     jobs = [((str(tally.state),), float(tally.count)) for tally in tallies if tally.slot == -1]
     yield gauge("jobs", "Jobs by state, counted up to 10,000.", ["state"], jobs)
-    yield from _queue_metrics(store, lanes, workers, queues)
+    yield from _queues(store, lanes, workers, queues)
 
 
-def _queue_metrics(
-    store: Store, lanes: list[LaneCount], workers: list[WorkerRow], served: Collection[str]
-) -> Iterator[Metric]:
+def _queues(store: Store, lanes: list[LaneCount], alive: list[WorkerRow], served: Collection[str]) -> Iterator[Metric]:
     active = {queue.name: queue for queue in store.dashboard.queues(cap=COUNT_CAP)}
     ready = Counter[str]()
     for lane in lanes:
@@ -119,7 +117,7 @@ def _queue_metrics(
     yield gauge("queue_paused", "Whether a queue is paused.", ["queue"], [((name,), name in paused) for name in names])
     unserved = [
         ((lane.queue, lane.kind), lane.waited.total_seconds())
-        for lane in unserved_lanes(lanes, workers)
+        for lane in unserved_lanes(lanes, alive)
         if lane.queue not in paused
     ]
     text = "How long the oldest ready job has waited that no live worker serves."

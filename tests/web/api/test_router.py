@@ -397,6 +397,7 @@ def test_the_description_fits_the_answers(viewer, app):
         jsonschema.validate(answer.json(), {**schema, "components": document["components"]})
 
 
+@pytest.mark.usefixtures("patient_scrapes")
 def test_health_and_metrics(site, viewer, app):
     """Health needs no token, metrics need that of a viewer."""
     anonymous = Client(site)
