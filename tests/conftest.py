@@ -68,6 +68,12 @@ def postgres_database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
+def patient_scrapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape in this process has the newest values, however slow the machine is."""
+    monkeypatch.setattr("holdfast.worker.store_metrics.SCRAPE_WAIT_S", 60.0)
+
+
+@pytest.fixture
 def make_store(database: Database) -> Callable[[], Store]:
     """Opens the database once more, as another process would."""
     return database.open

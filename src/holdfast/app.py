@@ -217,7 +217,8 @@ class Holdfast:
 
         - *queues* defaults to the queues of the kinds; ``["*"]`` is every queue, also those that are made later.
         - *kinds* restricts the worker to some kinds. Without it, kinds that are registered after its start run too.
-        - *slots* is the number of jobs at a time (8).
+        - *slots* is the number of jobs at a time (8). *version* names the code of this worker; default: the one of
+          the application.
         - *drain* ends the worker when no job is ready or running; *grace* is the time that jobs get after ``stop()``
           (30 s).
         - *heartbeat* is the interval of lease renewals (10 s), *poll* the longest interval between claims (1 s).
@@ -244,7 +245,9 @@ class Holdfast:
         built_in = built_in_kinds(commands=(not kinds or COMMAND in names) if commands is None else commands)
         chosen = chosen_kinds({**kinds, **built_in}, names)
         own = {name: kind for name, kind in chosen.items() if name not in built_in}
-        checked = worker_options(own, version=self._version, url=self.url, **options)
+        if options.get("version") is None:
+            options["version"] = self._version
+        checked = worker_options(own, url=self.url, **options)
         store = self._registry.migrated_store()
         if COMMAND in chosen:
             store.kinds.publish([built_in[COMMAND].published()])
@@ -253,13 +256,21 @@ class Holdfast:
             self._registry.followers.add(worker)
         return worker
 
-    def scheduler(self, *, heartbeat: Duration = 10, retention: Mapping[str, Duration] | None = None) -> Worker:
+    def scheduler(
+        self, *, heartbeat: Duration = 10, retention: Mapping[str, Duration] | None = None, version: str | None = None
+    ) -> Worker:
         """Create a worker that runs no jobs: it plans the schedules of the store and does maintenance."""
         from holdfast.client.fleet.workers import chosen_retention
         from holdfast.worker.options import WorkerOptions
 
-        interval, kept = as_duration(heartbeat).total_seconds(), chosen_retention(retention)
-        return self._worker({}, WorkerOptions(queues=(), slots=1, heartbeat=interval, retention=kept))
+        options = WorkerOptions(
+            queues=(),
+            slots=1,
+            heartbeat=as_duration(heartbeat).total_seconds(),
+            retention=chosen_retention(retention),
+            version=version or self._version,
+        )
+        return self._worker({}, options)
 
     def _worker(self, kinds: Mapping[str, Kind], options: WorkerOptions) -> Worker:
         from holdfast.worker.worker import Worker

@@ -77,8 +77,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _doc("Whether a worker runs commands (holdfast add); auto: unless it has an application."),
     ] = "auto"
     log_format: Annotated[Literal["text", "json"], _doc("How a worker writes its log.")] = "text"
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], _doc("What a worker writes to its log.")] = (
-        "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _doc("What a worker logs.")] = "info"
+    version: Annotated[str | None, _doc("The version of its code that a worker reports; none: the application's.")] = (
+        None
     )
     ping_hosts: Annotated[list[str], _doc("The hosts that schedules may ping when they succeed; none: no pings.")] = []
     retention: Annotated[RetentionAges, _doc("How long workers keep what has finished: done = 7d. 0 keeps it.")] = (

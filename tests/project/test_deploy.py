@@ -6,33 +6,29 @@ import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
 
 import holdfast
 from holdfast.worker.metrics import WorkerCollector
+from tests.support.alerts import DEPLOY, rules
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 NAME = re.compile(r"\bholdfast_[a-z_]+")
 #: What Prometheus adds to the names of counters and histograms.
 SUFFIXES = ("", "_total", "_bucket", "_count", "_sum")
 
 
 def expressions() -> dict[str, list[str]]:
-    rules = [
-        rule for group in yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
-    ]
     panels = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
     return {
-        "alerts.yaml": [rule["expr"] for rule in rules],
+        "alerts.yaml": [rule["expr"] for rule in rules().values()],
         "grafana.json": [target["expr"] for panel in panels for target in panel["targets"]],
     }
 
 
 @pytest.fixture
-def known(tmp_path):
+def known(tmp_path, patient_scrapes):
     """The names of all metrics of a worker, and of the dashboard."""
     from starlette.testclient import TestClient
 
@@ -61,6 +57,13 @@ def test_every_alert_says_what_to_do():
         for rule in group["rules"]:
             assert rule["annotations"]["summary"]
             assert rule["annotations"]["description"].count("See") or rule["annotations"]["description"].endswith(".")
+
+
+def test_every_alert_has_a_test_in_which_it_fires():
+    """E10.2"""
+    tests = yaml.safe_load((DEPLOY / "alerts_test.yaml").read_text())["tests"]
+    fired = {case["alertname"] for test in tests for case in test["alert_rule_test"] if case["exp_alerts"]}
+    assert fired == set(rules())
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not here: make services installs it")

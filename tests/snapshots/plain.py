@@ -15,6 +15,7 @@ SUBSTITUTIONS = (
     (r'("duration_m?s": ?)[\d.]+', r"\g<1>0"),
     (r'((?:"|&#34;)(?:pid|started)(?:"|&#34;): ?)[\d.]+', r"\g<1>4711"),
     (r'((?:"|&#34;)boot(?:"|&#34;): ?(?:"|&#34;))[0-9a-f-]+', r"\g<1>boot"),
+    (r"(holdfast_store_(?:age|latency)_seconds )[\d.e-]+", r"\g<1>0.001"),
     (r"pid:\[\d+\]", "pid:[1]"),
     (r'("(?:bytes|before|after)": ?)\d+', r"\g<1>1000"),
     (r"\b[\d.]+ (KB\b|GB are free)", r"1 \g<1>"),

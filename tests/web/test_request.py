@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from holdfast.domain.access.roles import Role
-from tests.web.conftest import HOST
+from tests.web.conftest import HOST, Client
 
 #: Access does not depend on the backend.
 pytestmark = pytest.mark.one_backend
@@ -34,3 +34,11 @@ def test_a_read_does_not_queue_behind_actions(site, tokens, real_database):
     with closing(sqlite3.connect(real_database.path, isolation_level=None, check_same_thread=False)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         assert asyncio.run(crowd(lambda: writer.execute("ROLLBACK"))) == {201}
+
+
+def test_the_pages_of_a_moved_store_say_so(app, site, tokens):
+    """E1.9: the old store looked healthy."""
+    client = Client(site, tokens[Role.VIEWER])
+    assert "was copied to" not in client.get("/queues").text
+    app.store.database.tools.close_for("postgresql://there")
+    assert "was copied to postgresql://there" in client.get("/queues").text

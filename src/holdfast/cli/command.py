@@ -80,7 +80,7 @@ class HoldfastCommand(_WithSharedOptions):
 
     def invoke(self, ctx: click.Context) -> Any:
         session = ctx.ensure_object(CliSession)
-        session.creates = self._creates
+        session.changes, session.creates = self.changes, self._creates
         if self.changes:
             session.check_key()
         return super().invoke(ctx)

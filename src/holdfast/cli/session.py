@@ -29,6 +29,8 @@ class CliSession:
 
     def __init__(self, *, format: Format | None = None) -> None:  # noqa: A002
         self.began = time.monotonic()
+        #: Whether the command changes the store: a store that was moved refuses it.
+        self.changes = False
         #: Whether the command may create a missing store.
         self.creates = False
         #: Whether the command may migrate an older store.
@@ -85,7 +87,12 @@ class CliSession:
         from holdfast.store import open_store
 
         create = self.creates or self._is_default_url
-        return open_store(self.url, create=create, may_migrate=self.may_migrate)
+        store = open_store(self.url, create=create, may_migrate=self.may_migrate)
+        if self.changes:
+            store.database.refuse_moved()
+        elif (successor := store.database.tools.successor) is not None:
+            self.output.note(f"warning: this store was copied to {successor}, and is out of date")
+        return store
 
     @property
     def actor(self) -> str:

@@ -29,10 +29,21 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 def failure_of(error: HoldfastError | HttpError) -> Failure:
     """An error as JSON answers show it, without secrets in its context."""
-    context = {
-        name: mask_value(value if isinstance(value, dict) else str(value)) for name, value in error.context.items()
-    }
+    context = {name: mask_value(json_value(value)) for name, value in error.context.items()}
     return Failure(code=error.code, message=error.message, hint=error.hint, retryable=error.retryable, context=context)
+
+
+def json_value(value: Any) -> Any:
+    """A value of an error's context: numbers and lists stay what they are, other objects become strings."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case dict():
+            return {str(name): json_value(each) for name, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [json_value(each) for each in value]
+        case _:
+            return str(value)
 
 
 class Meta(Struct, frozen=True):

@@ -116,21 +116,32 @@ class Output:
         allowed = "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
         return self.format is Format.TEXT and allowed and self._out.isatty()
 
-    def value(self, data: Any, text: Callable[[], Iterable[str | Line]], *, ndjson_summary: bool = False) -> None:
+    def value(
+        self,
+        data: Any,
+        text: Callable[[], Iterable[str | Line]],
+        *,
+        ndjson_summary: bool = False,
+        error: Failure | None = None,
+    ) -> None:
         """Print one value; *text* returns its lines for people.
 
-        *ndjson_summary*: lines were printed before, and *data* is their summary.
+        *ndjson_summary*: lines were printed before, and *data* is their summary. *error*: the command fails all the
+        same, and this is why.
         """
+        status: Status = "success" if error is None else "error"
         match self.format:
             case Format.TEXT:
                 self.lines(text())
+                if error is not None:
+                    self.error(error)
             case Format.JSON:
-                self._write(json_line(self._envelope("success", data)))
+                self._write(json_line(self._envelope(status, data, error)))
             case Format.NDJSON if ndjson_summary:
-                self._end("success", summary=data)
+                self._end(status, error, summary=data)
             case Format.NDJSON:
                 self._write(json_line(builtins(data)))
-                self._end("success")
+                self._end(status, error)
 
     def items(
         self,
@@ -242,7 +253,14 @@ class SilentOutput(Output):
     def __init__(self) -> None:
         super().__init__(Format.TEXT, quiet=True)
 
-    def value(self, data: Any, text: Callable[[], Iterable[str | Line]], *, ndjson_summary: bool = False) -> None:
+    def value(
+        self,
+        data: Any,
+        text: Callable[[], Iterable[str | Line]],
+        *,
+        ndjson_summary: bool = False,
+        error: Failure | None = None,
+    ) -> None:
         """Print nothing."""
 
     def error(self, error: Failure, *, data: Any = None, status: Status = "error") -> None:

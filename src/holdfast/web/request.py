@@ -217,6 +217,7 @@ class Request:
             "theme": theme if theme in ("light", "dark") else "",
             "now": self.now,
             "stopped": values["stopped"] if "stopped" in values else self._stopped(),
+            "successor": self._successor(),
             "cli": "",
             "self_url": "",
         }
@@ -229,6 +230,11 @@ class Request:
         """The stop switch, for the banner of every page. A page about a failing store has none."""
         with suppress(HoldfastError):
             return stop_view(self.store)
+        return None
+
+    def _successor(self) -> str | None:
+        with suppress(HoldfastError):
+            return self.store.database.tools.successor
         return None
 
     def confirm(self, screen: str, **values: Any) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from holdfast.store.engine.backend import Listener
 from holdfast.worker import clock
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.heartbeat import RemoteControl
@@ -33,6 +34,11 @@ class WorkerHealth:
         stopping: threading.Event,
     ) -> None:
         self.started = False
+        #: Set when the worker begins to listen.
+        self.listener: Listener | None = None
+        #: 0 for a worker that only plans.
+        self.slots = options.slots if options.queues else 0
+        self.version = options.version
         self._services = [*services.keepers, *services.helpers]
         self._heartbeat = services.heartbeat.service
         self._watchdog = services.watchdog.service
@@ -50,6 +56,25 @@ class WorkerHealth:
     def heartbeat_age(self) -> float:
         """Seconds since the last heartbeat that reached the store."""
         return clock.now() - self._heartbeat.last_beat_at
+
+    @property
+    def is_notified(self) -> bool:
+        """Whether notifications of new jobs arrive; otherwise only polling discovers them."""
+        return self.listener is not None and self.listener.works
+
+    def oldest_runs(self) -> dict[tuple[str, ...], float]:
+        """Seconds since the oldest run of each lane began, by queue and kind."""
+        now, oldest = clock.now(), dict[tuple[str, ...], float]()
+        for run in self._pool.lifecycle.active_runs.all():
+            if (seconds := run.under_way_for(now)) > 0:
+                lane = (run.lease.queue, run.lease.kind)
+                oldest[lane] = max(oldest.get(lane, 0.0), seconds)
+        return oldest
+
+    def tick_ages(self) -> dict[str, float]:
+        """Seconds since the last tick of each service that has not stopped."""
+        threads = (thread for thread in (self._claimer, *self._services) if not thread.stopped)
+        return {thread.service.name: thread.seconds_since_tick for thread in threads}
 
     def not_alive(self) -> str | None:
         """Why the process should be replaced; None if it works. A worker without its store is alive."""

@@ -20,6 +20,7 @@ from holdfast.store.engine.changes import Change
 from holdfast.store.jobs.retention import RULES, RetentionRule
 from holdfast.worker import clock
 from holdfast.worker.commands.log_files import LogFiles
+from holdfast.worker.run_log import log_take_over
 from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
@@ -145,7 +146,10 @@ class Maintenance:
     def _take_over_expired(self) -> tuple[int, bool]:
         if not self._store.leases.any_expired():
             return 0, False
-        count = len(self._store.leases.take_over(limit=100, proceed=self._holders_could_renew))
+        taken_over = self._store.leases.take_over(limit=100, proceed=self._holders_could_renew)
+        for each in taken_over:
+            log_take_over(each)
+        count = len(taken_over)
         self._maintained["lease"] += count
         return count, count == 100
 

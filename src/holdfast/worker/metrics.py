@@ -7,32 +7,33 @@ import ipaddress
 import os
 import socket
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from socketserver import TCPServer
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from holdfast.domain.access.masking import mask_text
-from holdfast.errors import ConfigurationError, HoldfastError, InvalidInput
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store import Store
 from holdfast.store.engine.forks import close_in_forks
 from holdfast.worker.stats import Histogram
+from holdfast.worker.store_metrics import StoreMetrics, Values, gauge
 from holdfast.worker.worker import Worker
 
 TOKEN = "HOLDFAST_METRICS_TOKEN"  # noqa: S105 - a variable name
 
 
 class WorkerCollector(Collector):
-    """Reads the counts of one worker and the depth of its queues, which is the same on every worker, at each scrape."""
+    """Reads the counts of one worker from memory at each scrape, and the metrics of its store."""
 
     def __init__(self, worker: Worker, store: Store) -> None:
         self._worker = worker
         self._store = store
+        self._store_metrics = StoreMetrics(lambda: store, queues=lambda: worker.served.queues)
 
     def collect(self) -> Iterable[Metric]:
         counts = self._worker.counts
@@ -57,34 +58,33 @@ class WorkerCollector(Collector):
         yield gauge("scope_calls", "Calls of scope functions that have not returned.", ["state"], calls)
         yield _histogram("planner_seconds", "From begin to end of a planner's tick.", [], counts.planner)
         yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], _one(self._worker.health.heartbeat_age))
-        rows = _by_label(Counter(self._store.backend.connection_counts()))
+        yield from self._standing()
+        yield from self._connections()
+        yield from self._store_metrics.collect()
+
+    def _standing(self) -> Iterator[Metric]:
+        """What the worker is doing: from these gauges alone you can tell which worker is stuck, and in what."""
+        worker, health = self._worker, self._worker.health
+        labels = {"worker": worker.id, "version": health.version or "", "build": worker.served.build}
+        info = [(tuple(labels.values()), 1.0)]
+        yield gauge("worker_info", "The worker, the version of its code, and its build.", list(labels), info)
+        yield gauge("worker_ready", "Whether it can claim jobs, as /readyz says.", [], _one(health.not_ready() is None))
+        yield gauge("slots", "Jobs that it runs at a time.", [], _one(health.slots))
+        yield gauge("slots_busy", "Jobs that it runs now.", [], _one(worker.running))
+        oldest = health.oldest_runs().items()
+        yield gauge("oldest_run_seconds", "How long the oldest run has lasted.", ["queue", "kind"], oldest)
+        ages = _by_label(health.tick_ages())
+        yield gauge("tick_age_seconds", "Since the last tick of a service ended.", ["service"], ages)
+        yield gauge("notifier_up", "Whether notifications of new jobs arrive.", [], _one(health.is_notified))
+
+    def _connections(self) -> Iterator[Metric]:
+        """Connections to PostgreSQL. With SQLite there are none to count."""
+        pool = self._store.backend.pool_stats()
+        rows = _by_label(pool.connections)
         yield gauge("connections", "Connections of this process to PostgreSQL.", ["state"], rows)
-        yield from self._queues()
-
-    def _known_queues(self) -> list[str]:
-        """The queues that the worker serves; with ``*``, those that have ready jobs or settings now."""
-        served, queues = self._worker.served, self._store.queues
-        if not served.every_queue:
-            return served.queues
-        names = {*queues.with_ready_jobs(), *(queue.name for queue in queues.list())}
-        return sorted(name for name in names if served.serves(name))
-
-    def _queues(self) -> Iterator[Metric]:
-        try:
-            queues = self._known_queues()
-            depths = self._store.queues.depths(queues)
-            ages = self._store.queues.oldest_ready(queues, self._worker.kinds)
-            lag = self._store.schedules.lag().total_seconds()
-        except HoldfastError:
-            return  # without the store, the counts of the worker are still reported
-        depth = [((queue.queue, "ready"), queue.ready) for queue in depths]
-        depth += [((queue.queue, "running"), queue.running) for queue in depths]
-        yield gauge("queue_depth", "Jobs in a queue, counted up to 10,000.", ["queue", "state"], depth)
-        oldest = [((name,), ages[name].total_seconds() if name in ages else 0.0) for name in queues]
-        yield gauge("queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], oldest)
-        yield gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], _one(lag))
-        expired = sum(queue.expired for queue in depths)
-        yield gauge("running_expired", "Running jobs whose lease has lapsed; healthy: 0.", [], _one(expired))
+        yield gauge("connections_limit", "The most connections that it may open.", [], _one(pool.limit))
+        yield _counter("pool_waits", "Calls that had to wait for a connection.", [], _one(pool.waits))
+        yield _counter("pool_wait_seconds", "Time that they waited.", [], _one(pool.wait_seconds))
 
 
 class MetricsServer:
@@ -184,27 +184,16 @@ def _handler(pages: dict[str, Callable[[], tuple[int, bytes]]], token: str | Non
     return Handler
 
 
-#: Values by the values of their labels.
-Values = Iterable[tuple[tuple[str, ...], float]]
-
-
 def _one(value: float) -> Values:
     return [((), value)]
 
 
-def _by_label(counts: Mapping[str, int]) -> Values:
+def _by_label(counts: Mapping[str, float]) -> Values:
     return [((label,), count) for label, count in counts.items()]
 
 
 def _counter(name: str, text: str, labels: list[str], values: Values) -> Metric:
-    return _with_values(CounterMetricFamily(f"holdfast_{name}", text, labels=labels), values)
-
-
-def gauge(name: str, text: str, labels: list[str], values: Values) -> Metric:
-    return _with_values(GaugeMetricFamily(f"holdfast_{name}", text, labels=labels), values)
-
-
-def _with_values(family: CounterMetricFamily | GaugeMetricFamily, values: Values) -> Metric:
+    family = CounterMetricFamily(f"holdfast_{name}", text, labels=labels)
     for label_values, value in list(values):
         family.add_metric(label_values, value)
     return family

@@ -12,15 +12,16 @@ from msgspec import structs
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import Lease
-from holdfast.domain.jobs.verdict import Failed, Lost, Released, Unreadable
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Unreadable
 from holdfast.errors import HoldfastError
-from holdfast.store.jobs.settlement import LeaseKey, Settlement, lease_key
+from holdfast.store.jobs.settlement import Settlement, SettleResult, lease_key
 from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.batches.turns import ShardTurns
 from holdfast.worker.context import MakeRequest, Reporter, RunContext, SendMessage
-from holdfast.worker.handler import RESULTS, first_line
+from holdfast.worker.handler import RESULTS
 from holdfast.worker.options import WorkerSetup
+from holdfast.worker.run_log import RunLog
 from holdfast.worker.settler import Settler
 from holdfast.worker.shortage import Shortage
 from holdfast.worker.stats import RunTimes, Stats
@@ -35,6 +36,7 @@ class RunLifecycle:
         self, setup: WorkerSetup, *, request: MakeRequest, leaving: threading.Event, autoscaler: Autoscaler | None
     ) -> None:
         self.counts = Stats()
+        self.log = RunLog(setup.worker, setup.served)
         self.run_times = RunTimes()
         self.shortage = Shortage()
         self.active_runs = ActiveRuns()
@@ -104,22 +106,26 @@ class RunLifecycle:
             log.warning("%d handlers did not end in time; their jobs are released", len(runs))
             rest = [Settlement(run.lease, Released(interrupted=True)) for run in runs]
             try_write(lambda: self._store.leases.settle_many(rest))
+            for settlement in rest:
+                self.log.settled(settlement)
 
     def _enqueued(self) -> None:
         self.counts.enqueued += 1
 
-    def _settled(self, settlements: list[Settlement], lost: set[LeaseKey]) -> None:
+    def _settled(self, settlements: list[Settlement], result: SettleResult) -> None:
         self.settled()
-        if lost:
-            self.counts.refused += len(lost)
-            settlements = [each for each in settlements if lease_key(each.lease) not in lost]
-        now = datetime.now(UTC)
+        if result.lost:
+            self.counts.refused += len(result.lost)
+            settlements = [each for each in settlements if lease_key(each.lease) not in result.lost]
+        now, verbose = datetime.now(UTC), self.log.is_verbose
         lanes: dict[tuple[str, str], list[Settlement]] = {}
         for settlement in settlements:
             lease, outcome = settlement.lease, settlement.outcome
             lanes.setdefault((lease.queue, lease.kind), []).append(settlement)
-            if isinstance(outcome, Failed | Lost | Unreadable):
-                self._failed(lease, outcome)
+            if verbose or not isinstance(outcome, Done):
+                self.log.settled(settlement, result.verdicts.get(lease_key(lease)))
+            if isinstance(outcome, Failed | Lost) and lease.kind == COMMAND and "pause_queue" in lease.payload:
+                self._pause_queue(lease)
         for lane, settled in lanes.items():
             for outcome_type, count in Counter(type(each.outcome) for each in settled).items():
                 self.counts.completed[*lane, RESULTS[outcome_type]] += count
@@ -127,18 +133,11 @@ class RunLifecycle:
             self.counts.runs.add(lane, [ran for _, ran in begun])
             self.counts.waits.add(lane, [max(0.0, (now - due_at).total_seconds() - ran) for due_at, ran in begun])
 
-    def _failed(self, lease: Lease, outcome: Failed | Lost | Unreadable) -> None:
-        fields = {"job": lease.job_id, "kind": lease.kind, "attempt": lease.attempt, "token": lease.token}
-        first = first_line(lease, outcome, self._served.kinds.get(lease.kind))
-        fields["worker"] = self._worker
-        if isinstance(outcome, Unreadable):
-            log.warning("a payload cannot be read here, and is left to other workers: %s", first, extra=fields)
-            return
-        log.warning("a run failed (%s): %s", outcome.reason, first, extra=fields)
-        if lease.kind == COMMAND and "pause_queue" in lease.payload:
-            from holdfast.worker.commands.executor import pause_after
+    def _pause_queue(self, lease: Lease) -> None:
+        """Pause the queue of a failed command that asks for it."""
+        from holdfast.worker.commands.executor import pause_after
 
-            try_write(lambda: pause_after(self._store, lease))
+        try_write(lambda: pause_after(self._store, lease))
 
 
 def write_within(seconds: float, write: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from holdfast.domain.jobs.job import Lease
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput, StoreBusy, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.jobs.settlement import LeaseKey, Settlement, SettleResult, lease_key
+from holdfast.store.jobs.settlement import Settlement, SettleResult, lease_key
 from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns
 from holdfast.worker.service import TickResult
@@ -44,7 +44,7 @@ class Settler:
     name = "settler"
 
     def __init__(
-        self, store: Store, active_runs: ActiveRuns, *, settled: Callable[[list[Settlement], set[LeaseKey]], None]
+        self, store: Store, active_runs: ActiveRuns, *, settled: Callable[[list[Settlement], SettleResult], None]
     ) -> None:
         self.wake = threading.Event()
         self._store = store
@@ -150,7 +150,7 @@ class Settler:
             self._locked += [settlement for settlement in group if lease_key(settlement.lease) in result.locked]
             written = [settlement for settlement in group if lease_key(settlement.lease) not in result.locked]
         self._active_runs.discard([settlement.lease for settlement in written])
-        self._settled(written, result.lost)
+        self._settled(written, result)
 
     def _write_each(self, group: list[Settlement], *, wait: bool) -> None:
         """Write settlements one by one: only those that cannot be written are held up."""

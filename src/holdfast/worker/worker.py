@@ -17,7 +17,6 @@ from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, StoreBusy, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.engine.backend import Listener
 from holdfast.worker import clock
 from holdfast.worker.active_runs import StopReason
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
@@ -73,7 +72,6 @@ class Worker:
         self._stopping, self._started = threading.Event(), threading.Lock()
         self._remote_control = RemoteControl(self.stop)
         self._thread: threading.Thread | None = None
-        self._listener: Listener | None = None
         self._autoscaler: Autoscaler | None = None
         if COMMAND in kinds:
             # The services are made later.
@@ -142,10 +140,10 @@ class Worker:
         warn_if_low(slots or 0)
         for thread in [*self.services.keepers, *self.services.helpers]:
             thread.start()
-        self._listener = self._store.backend.listen(self.services.on_notify)
+        listener = self.health.listener = self._store.backend.listen(self.services.on_notify)
         self._work()
         self._stopping.set()
-        self._listener.close()
+        listener.close()
         self._wind_down(exits=exits)
 
     @property
@@ -237,7 +235,7 @@ class Worker:
 
     def _poll_interval(self) -> float:
         """Where every enqueue notifies, polling is only a fallback."""
-        return self._options.poll * (2 if self._listener is not None and self._listener.hears_all else 1)
+        return self._options.poll * (2 if self.health.listener is not None and self.health.listener.hears_all else 1)
 
     def _drained(self) -> bool:
         """No job of the known kinds is ready or running anywhere, except commands that can never begin here.

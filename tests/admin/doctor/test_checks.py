@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from datetime import timedelta
 
 import psycopg
@@ -10,10 +9,8 @@ import pytest
 
 from holdfast import Selector
 from holdfast.admin.doctor import checks as doctor
-from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import WorkerId
-from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
@@ -34,8 +31,8 @@ def messages(checks, level=Level.WARN):
     return {check.name: check.message for check in chosen}
 
 
-def alive(store, name="w", queues=("default",), version=None):
-    store.workers.announce(WorkerId(name), host="h", pid=1, queues=[*queues], kinds=["mail"], version=version)
+def alive(store, name="w", queues=("default",), kinds=("mail",), version=None):
+    store.workers.announce(WorkerId(name), host="h", pid=1, queues=[*queues], kinds=[*kinds], version=version)
 
 
 def test_a_good_environment_is_in_order():
@@ -69,19 +66,6 @@ def test_a_store_that_cannot_be_opened(tmp_path):
     checks = list(doctor.examine(lambda: open_store(f"postgresql://nobody@/none?host={tmp_path}")))
     assert checks[-1].name == "store"
     assert checks[-1].level is Level.FAIL
-
-
-def test_ready_jobs_without_a_worker(store):
-    put(store)
-    assert messages(doctor.check_store(store))["workers"] == "no worker is alive, and 1 jobs are ready"
-    alive(store)
-    assert messages(doctor.check_store(store)) == {}
-
-
-def test_a_queue_that_nobody_serves(store):
-    put(store, queue="other")
-    alive(store)
-    assert messages(doctor.check_store(store))["queue"] == "1 jobs wait in 'other', which no worker serves"
 
 
 def test_a_paused_queue(store):
@@ -151,12 +135,6 @@ def test_a_schedule_whose_jobs_nobody_runs(store):
     assert complaints(store) == ["no worker runs 'post', which 'hourly' fires"]
 
 
-def test_workers_with_different_code(store):
-    alive(store, "a", version="1")
-    alive(store, "b", version="2")
-    assert messages(doctor.check_store(store))["versions"] == "workers run different code: 1, 2"
-
-
 def test_a_file_that_others_may_read(tmp_path):
     path = tmp_path / "jobs.db"
     store = open_store(f"sqlite:///{path}")
@@ -196,50 +174,9 @@ def test_clocks_that_differ(server, monkeypatch):
     assert "off the database's" in messages(server.database.tools.health())["clock"]
 
 
-# -- commands ----------------------------------------------------------
-
-
-def add(store, *argv, cwd="/", **options):
-    command = Command(argv=argv, cwd=cwd, **options)
-    return store.jobs.enqueue(NewJob(kind=COMMAND, payload=command.dumps())).id
-
-
-def test_commands_are_checked(store, tmp_path, monkeypatch):
-    """The invariants of live commands, a missing directory, and a lock of a dead process."""
-    monkeypatch.chdir(tmp_path)
-    finished = subprocess.Popen(["true"])
-    finished.wait()
-    (tmp_path / "x.lock").write_text(f"{finished.pid}\n")
-    add(store, "sim", "--out", "a.csv", "1", cwd=str(tmp_path / "gone"))
-    add(store, "flock", str(tmp_path / "x.lock"), "sim", memory=1)
-    store.jobs.enqueue(NewJob(kind=COMMAND, payload="{}"))  # an invalid payload
-    warnings = messages(doctor.check_commands(store, tmp_path / "logs"))
-    assert warnings["directories"] == f"live programs are to run in '{tmp_path / 'gone'}', which is not on this host"
-    assert warnings["stale locks"] == f"{tmp_path / 'x.lock'} names process {finished.pid}, which is dead"
-    assert warnings["7 memory caps"] == "1 live programs have no memory cap (jobs 1)"
-
-
-def test_logs_are_weighed(tmp_path, monkeypatch):
-    (tmp_path / "1-1.log").write_bytes(b"x" * 100)
-    assert {check.level for check in doctor.command_logs(tmp_path)} == {Level.OK}
-    monkeypatch.setattr(doctor, "MAX_LOG_BYTES", 10)
-    assert "1 logs take" in messages(doctor.command_logs(tmp_path))["logs"]
-    assert list(doctor.command_logs(tmp_path / "none")) == []
-
-
 def test_a_wrong_clock(store, clock):
     """The test store lives in another year."""
     assert "differ by" in messages(doctor.clock(store))["clock"]
-
-
-def test_every_file_with_settings_is_listed(tmp_path):
-    below = tmp_path / "a"
-    below.mkdir()
-    (tmp_path / "holdfast.toml").write_text("slots = 3")
-    (below / "holdfast.toml").write_text("slots = 4")
-    (below / "pyproject.toml").write_text('[project]\nname = "x"')
-    files = [str(below / "holdfast.toml"), str(tmp_path / "holdfast.toml")]
-    assert [file for file in doctor.config_files(below) if file.startswith(str(tmp_path))] == files
 
 
 @pytest.mark.one_backend
@@ -253,11 +190,3 @@ def test_a_fix_can_be_copied_whatever_the_names_are(store):
     fixes = {check.fix for check in doctor.check_store(store)}
     for text in names.values():
         assert {f"holdfast queue resume {text}", f"holdfast schedule resume {text}"} <= fixes
-
-
-@pytest.mark.one_backend
-def test_a_queue_to_serve_is_quoted(store):
-    put(store, queue="a; b")
-    alive(store)
-    (check,) = [check for check in doctor.check_store(store) if check.level is Level.WARN]
-    assert "--queue='a; b'," in check.fix

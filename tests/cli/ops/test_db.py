@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast import State
 from holdfast.cli.ops.db import format_size
 from tests.support.backends import open_database
 from tests.support.reference import checker
@@ -64,6 +65,42 @@ def test_a_store_is_copied_to_postgres(run, app, real_database, target):
     assert sorted(job["id"] for job in jobs) == sorted(ref.id for ref in refs)
     late = run("enqueue", "mail", "-p", '{"to": 9}', "-o", "json")
     assert (late.code, late.document["error"]["code"]) == (4, "E_STORE_MOVED")
+
+
+@pytest.fixture
+def moved(run, app, target):
+    """A store with a dead job that was copied to *target*."""
+    ref = app.enqueue("broken")
+    app.worker(queues=["slow"]).tick()
+    assert run("db", "copy", target).code == 0
+    return ref
+
+
+#: Changes of every area; `retry 1` finds the dead job, `cancel 1` a job that it could not change.
+CHANGES = (
+    *(("retry", "1"), ("cancel", "1"), ("rm", "1", "--yes"), ("set", "1", "--priority", "3")),
+    *(("add", "--", "true"), ("run", "--", "true"), ("drain",), ("queue", "pause", "default")),
+    *(("schedule", "rm", "nightly"), ("db", "vacuum"), ("db", "commands", "off"), ("up",), ("worker",), ("scheduler",)),
+)
+
+
+@pytest.mark.one_backend  # only a SQLite store can be copied
+@pytest.mark.parametrize("line", CHANGES, ids=" ".join)
+def test_a_moved_store_refuses_every_change(run, moved, line):
+    """E1.9: `up` and `retry` worked on the old store, and what they did was lost."""
+    answer = run(*line)
+    assert (answer.code, "this store was copied to postgresql://" in answer.err) == (4, True), answer.err
+    assert moved.state is State.DEAD
+
+
+@pytest.mark.one_backend  # only a SQLite store can be copied
+def test_reads_of_a_moved_store_say_so(run, moved):
+    """E1.9: it looked healthy."""
+    for line in (["ls"], ["show", moved.id], ["queue", "ls"], ["top"], ["audit"]):
+        assert "this store was copied to postgresql://" in run(*line).err
+    answer = run("doctor", "-o", "json")
+    (check,) = [check for check in answer.data["checks"] if "was copied to" in check["message"]]
+    assert (answer.code, check["level"]) == (1, "fail")
 
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2.5e12, "2.5 TB")])

@@ -120,7 +120,7 @@ def test_invalid_options_are_refused(run, nightly, words, expected):
 def test_an_invalid_expression_is_reported_with_its_position(run, expression, position):
     answer = run("schedule", "preview", expression, "-o", "json")
     assert code_of(answer) == (2, "E_EXPRESSION")
-    assert answer.document["error"]["context"] == {"position": str(position)}
+    assert answer.document["error"]["context"] == {"position": position}
     assert f"at character {position + 1}" in answer.document["error"]["message"]
     assert answer.document["error"]["hint"]
 

@@ -47,6 +47,10 @@ def test_valid_commands_have_no_violations():
         (sh("sim 1 > out.csv"), sh("sim 2 >> out.csv")),
         (sh("sim 1 | tee out.csv"), ["sim", "--log", "out.csv"]),
         (["flock", "/tmp/x.lock", "a"], ["flock", "/tmp/x.lock", "b"]),
+        (["train", "--checkpoint", "/w/c.pt", "1"], ["train", "--checkpoint=c.pt", "2"]),
+        (["env", "TMPDIR=/scratch", "a"], sh("TMPDIR=/scratch b")),
+        (sh("sim 1 &> out.log"), sh("sim 2 >& out.log")),
+        (["dd", "if=/dev/zero", "of=disk.img"], ["dd", "if=/a", "of=disk.img"]),
     ],
 )
 def test_a_path_that_two_write_to_is_reported(argvs):
@@ -60,6 +64,8 @@ def test_a_temporary_directory_that_two_share_is_reported():
     env = {"TMPDIR": "/scratch"}
     assert "/scratch" in complaints(invariants.shared_paths(live(["a"], ["b"], env=env)))[0]
     assert complaints(invariants.shared_paths(live(["a"], ["a"], env=env))) == []
+    assert complaints(invariants.shared_paths(live(["a"], ["b"], env={"SIM_OUT_DIR": "/results"})))
+    assert complaints(invariants.shared_paths(live(["a"], ["b"], env={"COLOUR": "red"}))) == []
 
 
 def test_a_command_that_is_queued_twice_is_reported():
@@ -81,6 +87,24 @@ def test_deleting_a_path_of_another_command_is_reported():
 
 
 @pytest.mark.parametrize(
+    "other",
+    [
+        {"argvs": [["sim", "/scratch/a/b"]]},
+        {"argvs": [["sim", "--input=/scratch/a"]]},
+        {"argvs": [["sim"]], "env": {"DATA": "/scratch/a"}},
+    ],
+)
+def test_deleting_a_folder_above_a_path_of_another_command_is_reported(other):
+    """2, E1.6: by an option, and by a variable."""
+    deleting = live(["rm", "-rf", "/scratch"])
+    (user,) = live(*other["argvs"], env=other.get("env", {}))
+    second = LiveCommand(id=2, command=user.command)
+    assert complaints(invariants.checked_first([*deleting, second])) == [
+        "a live program deletes what another live one names: job 1 deletes /scratch"
+    ]
+
+
+@pytest.mark.parametrize(
     ("text", "bad"), [("rm x", True), ("rm -r x; y", True), ("rm -rf x", False), ("rm -f x", False)]
 )
 def test_a_delete_that_does_not_tolerate_absence_is_reported(text, bad):
@@ -96,6 +120,7 @@ def test_a_delete_that_does_not_tolerate_absence_is_reported(text, bad):
         ("sim > state.part && mv state.part state.json", False),
         ("sim >> log", False),
         ("sim > /dev/null 2>&1", False),
+        ("sim &> state.json", True),
     ],
 )
 def test_a_write_that_is_not_atomic_is_reported(text, bad):

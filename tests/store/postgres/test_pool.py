@@ -118,8 +118,8 @@ def test_idle_connections_are_closed_but_one(calls, pool, monkeypatch):
     """K64: also when nobody calls any more."""
     monkeypatch.setattr("holdfast.store.postgres.pool.IDLE_TIMEOUT_S", 0.1)
     with pool.connection(limit=5), pool.connection(limit=5):
-        assert pool.counts() == {"in_use": 2, "idle": 0, "abandoned": 0}
-    wait_until(lambda: pool.counts() == {"in_use": 0, "idle": 1, "abandoned": 0})
+        assert pool.stats().connections == {"in_use": 2, "idle": 0, "abandoned": 0}
+    wait_until(lambda: pool.stats().connections == {"in_use": 0, "idle": 1, "abandoned": 0})
 
 
 def test_a_short_wait_opens_no_second_connection(calls, monkeypatch):
@@ -141,7 +141,7 @@ def test_a_short_wait_opens_no_second_connection(calls, monkeypatch):
             assert backend_pid(another) != first
     thread.join()
     assert len(met) == 1
-    assert sum(pool.counts().values()) == 2
+    assert sum(pool.stats().connections.values()) == 2
     pool.close()
 
 
@@ -161,11 +161,11 @@ def test_abandoned_connections_count_until_the_server_has_ended_them(calls):
             pids.append(backend_pid(connection))
         with pytest.raises(psycopg.OperationalError), pool.connection(limit=0.1) as connection:
             connection.execute("SELECT pg_sleep(60)")
-    assert pool.counts() == {"in_use": 0, "idle": 0, "abandoned": 2}
+    assert pool.stats().connections == {"in_use": 0, "idle": 0, "abandoned": 2}
     with pytest.raises(StoreUnavailable, match="2 of 2 connections got no answer"), pool.connection(limit=5):
         pass
     reachable.set()
-    wait_until(lambda: pool.counts()["abandoned"] == 0)
+    wait_until(lambda: pool.stats().connections["abandoned"] == 0)
     with connect() as other:
         assert other.execute("SELECT pid FROM pg_stat_activity WHERE pid = ANY(%s)", (pids,)).fetchall() == []
     with pool.connection(limit=5) as connection:
@@ -200,13 +200,13 @@ def test_a_commit_that_waits_for_a_standby_is_left_alone():
             with pytest.raises(psycopg.OperationalError), pool.connection(limit=0.1) as connection:
                 connection.execute("INSERT INTO t VALUES (1)")
         wait_until(lambda: store.backend._abandoned._checks > 2)
-        assert (store.backend.connection_counts()["abandoned"], seen()) == (2, 0)
+        assert (store.backend.pool_stats().connections["abandoned"], seen()) == (2, 0)
         with pytest.raises(StoreUnavailable, match="2 of 2"), pool.connection(limit=0.1):
             pass
         wait_until(lambda: connection_check(store).level == "warn")
         assert "2 connections wait for a synchronous standby" in connection_check(store).message
         wait_for_standbys(admin, "")
-        wait_until(lambda: store.backend.connection_counts()["abandoned"] == 0)
+        wait_until(lambda: store.backend.pool_stats().connections["abandoned"] == 0)
         assert seen() == 2
         store.close()
 

@@ -24,6 +24,7 @@ from holdfast.domain.retention import Retention
 from holdfast.errors import HoldfastError
 from holdfast.store import open_store
 from holdfast.store.postgres.roles import ROLES
+from tests.cli.conftest import run_process
 from tests.store.batches.test_batches import begin, finish, leave
 from tests.support.backends import open_database
 from tests.support.jobs import BOOM, only, put, state, take_one
@@ -261,6 +262,19 @@ def test_a_producer_cannot_make_a_worker_run_a_program(database, login, tmp_path
         app.worker(commands=True, drain=True, poll=0.05).run()
     assert not proof.exists()
     assert not owner.views.count(Selector(kinds=(COMMAND,))).count
+
+
+@pytest.mark.parametrize("role", ["reader", "producer", "command_producer", "worker", "operator"])
+def test_the_command_line_enqueues_or_fails_never_both(database, login, role):
+    """E10.4: `add` as producer enqueued, then ended with exit 4, and a retry doubled the job."""
+    owner, url = database.open(), login(role).backend.url
+    lines = (["enqueue", "mail"], ["add", "--", "true"], ["add", "--callback", "echo {id}", "--", "true"])
+    for line, jobs in zip(lines, (1, 1, 2), strict=True):
+        before = owner.views.count(Selector()).count
+        done = run_process(*line, env={**os.environ, "HOLDFAST_URL": url})
+        added = owner.views.count(Selector()).count - before
+        assert (done.returncode, added) in ((0, jobs), (4, 0)), (line, done.stderr)
+        assert done.returncode == 0 or role not in ("command_producer", "operator"), done.stderr
 
 
 def test_a_producer_uses_the_sql_function(database, login):

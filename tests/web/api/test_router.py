@@ -397,6 +397,7 @@ def test_the_description_fits_the_answers(viewer, app):
         jsonschema.validate(answer.json(), {**schema, "components": document["components"]})
 
 
+@pytest.mark.usefixtures("patient_scrapes")
 def test_health_and_metrics(site, viewer, app):
     """Health needs no token, metrics need that of a viewer."""
     anonymous = Client(site)
@@ -405,8 +406,10 @@ def test_health_and_metrics(site, viewer, app):
     assert anonymous.get("/metrics").status_code in (303, 401)
     app.enqueue("mail", {"to": 1})
     text = viewer.get("/metrics").text
-    assert 'holdfast_store_queue_depth{queue="default",state="ready"} 1.0' in text
-    assert "holdfast_store_workers 0.0" in text
+    assert 'holdfast_queue_depth{queue="default",state="ready"} 1.0' in text
+    assert 'holdfast_unserved_seconds{kind="mail",queue="default"}' in text
+    assert "holdfast_workers_alive 0.0" in text
+    assert "holdfast_store_up 1.0" in text
 
 
 @pytest.mark.one_backend

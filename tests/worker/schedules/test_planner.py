@@ -589,6 +589,7 @@ def test_a_scheduler_plans_and_runs_nothing(real_app):
     assert seen == []
 
 
+@pytest.mark.usefixtures("patient_scrapes")
 def test_lag_plans_and_missed_ones_are_metrics(app, clock):
     declare(app, overlap="allow")
     plan(app)

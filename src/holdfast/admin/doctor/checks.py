@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
-import socket
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,20 +14,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.admin.doctor.commands import check_commands
 from holdfast.admin.doctor.descriptors import descriptors
-from holdfast.admin.views.overview import Overview, live_overview
+from holdfast.admin.doctor.fleet import check_lanes, check_queues, check_workers, live_workers
+from holdfast.admin.views.fleet import TERMINAL_CAP, WorkerView
+from holdfast.admin.views.overview import live_overview
 from holdfast.admin.views.schedules import masked_schedule_text
-from holdfast.domain.commands import invariants
-from holdfast.domain.commands.command import COMMAND, load_command
-from holdfast.domain.commands.invariants import HostSize, LiveCommand, written
-from holdfast.domain.fleet.queue import serves_queue
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.domain.jobs.job import State
-from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import quote_argument
-from holdfast.errors import HoldfastError
-from holdfast.settings import FILES, read_settings, setting_fields
-from holdfast.worker.commands.caps import ROOT, enforcer_here
+from holdfast.errors import HoldfastError, StoreMoved
+from holdfast.settings import read_settings, setting_fields
+from holdfast.worker.commands.caps import enforcer_here
 
 if TYPE_CHECKING:
     from holdfast.domain.schedules.definition import Schedule
@@ -42,13 +38,8 @@ LATE_AFTER = timedelta(minutes=2)
 MAX_SCHEDULES = 500
 #: Variables of Holdfast that are not settings.
 OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD", "HOLDFAST_CAPS"}
-MAX_COMMANDS = 2_000
 #: A larger difference of clocks makes leases and schedules look wrong.
 MAX_SKEW = timedelta(seconds=2)
-#: Logs that take more bytes, or this many files, are reported.
-MAX_LOG_BYTES, MAX_LOG_FILES = 10 * 2**30, 100_000
-#: States of commands that may run at the same time; waiting ones run later.
-CONCURRENT_STATES = (State.RUNNING, State.READY, State.SCHEDULED)
 
 
 def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Iterator[HealthCheck]:
@@ -113,70 +104,35 @@ def configuration(environ: Mapping[str, str]) -> Iterator[HealthCheck]:
 def check_store(store: Store) -> Iterator[HealthCheck]:
     tools = store.database.tools
     yield ok("store", f"{tools.server}, {tools.size() / 1e6:,.1f} MB")
+    if tools.successor is not None:
+        yield fail("store", f"it was copied to {tools.successor}, and refuses all changes", StoreMoved.hint)
     yield from tools.health()
     view = live_overview(store)
     if view.stopped is not None:
         yield warn("stopped", view.stopped.text, "Let it go on with holdfast resume --all.")
-    yield from workers(view)
-    yield from descriptors(view.workers)
-    yield from queues(view)
-    yield from schedules(store, view)
+    lanes, now = store.dashboard.lanes(cap=TERMINAL_CAP), store.schedules.now()
+    alive = live_workers(view.workers, now)
+    yield from check_workers(view.workers, lanes, now)
+    yield from descriptors(alive)
+    yield from check_lanes(lanes if alive else [], alive)
+    yield from check_queues(view.queues)
+    yield from schedules(store, alive, stopped=view.stopped is not None)
     if dead := view.counts[State.DEAD].count:
         yield warn("dead jobs", f"{dead:,} jobs are dead", "See holdfast ls --state dead, then holdfast retry or rm.")
 
 
-def check_commands(store: Store, logs: Path | None = None) -> Iterator[HealthCheck]:
-    """Check the files around commands, and the invariants of live commands."""
-    live = list(live_commands(store))
-    if logs is not None:
-        yield from command_logs(logs)
-    yield from places(live)
-    yield from stale_locks(live)
-    yield from invariants.examine(live, host_size(live_overview(store)), config_files(Path.cwd()))
-
-
-def workers(view: Overview) -> Iterator[HealthCheck]:
-    if not view.workers:
-        ready = sum(queue.ready for queue in view.queues)
-        if ready:
-            yield warn("workers", f"no worker is alive, and {ready:,} jobs are ready", "Start one: holdfast up.")
-        else:
-            yield ok("workers", "none is alive, and nothing waits for one")
-        return
-    yield ok("workers", f"{len(view.workers)} alive")
-    versions = sorted({worker.version or "none" for worker in view.workers})
-    if len(versions) > 1:
-        yield warn("versions", f"workers run different code: {', '.join(versions)}", "Restart the older ones.")
-
-
-def queues(view: Overview) -> Iterator[HealthCheck]:
-    served = {name for worker in view.workers for name in worker.queues}
-    for queue in view.queues:
-        if queue.ready and view.workers and not serves_queue(served, queue.name):
-            text = f"{queue.ready:,} jobs wait in {queue.name!r}, which no worker serves"
-            fix = f"Start one with --queue={shlex.quote(queue.name)}, or move them with holdfast set --to-queue."
-            yield warn("queue", text, fix)
-        if queue.paused:
-            note = f": {queue.note}" if queue.note else ""
-            fix = f"holdfast queue resume {quote_argument(queue.name)}"
-            yield warn("queue", f"{queue.name!r} is paused{note}", fix)
-        if queue.expired:
-            text = f"{queue.expired:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
-            yield warn("leases", text, "Any worker of this store does it within seconds: start one.")
-
-
-def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
+def schedules(store: Store, alive: Sequence[WorkerView], *, stopped: bool) -> Iterator[HealthCheck]:
     """Report schedules that fail, are late or paused, or whose kind no worker runs."""
     for troubled in store.schedules.troubled(late=LATE_AFTER):
         if troubled.error is not None:
             text = f"{troubled.name!r} cannot be planned: {masked_schedule_text(store, troubled.name, troubled.error)}"
             fix = f"It is tried again by itself. See: holdfast schedule show {quote_argument(troubled.name)}"
             yield warn("schedule", text, fix)
-        elif troubled.late and view.stopped is None:
+        elif troubled.late and not stopped:
             text = f"{troubled.name!r} is due since {troubled.next_at:%Y-%m-%d %H:%M:%S} UTC, and nobody plans it"
             fix = "Start a worker or a scheduler; if its scopes come from a function, with the --app that has it."
             yield warn("schedule", text, fix)
-    served, now = {kind for worker in view.workers for kind in worker.kinds}, store.schedules.now()
+    served, now = {kind for worker in alive for kind in worker.kinds}, store.schedules.now()
     for each in islice(store.schedules.all(), MAX_SCHEDULES):
         kind = _kind_of(each)
         if each.paused:
@@ -186,7 +142,7 @@ def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
         elif each.cursor > now + LATE_AFTER:
             text = f"{each.name!r} is decided until {each.cursor:%Y-%m-%d %H:%M:%S} UTC, which is yet to come"
             yield warn("schedule", text, "The clock was ahead: pause it, and resume it.")
-        elif view.workers and kind is not None and kind not in served:
+        elif alive and kind is not None and kind not in served:
             yield warn("schedule", f"no worker runs {kind!r}, which {each.name!r} fires", "Start one that has it.")
 
 
@@ -196,47 +152,6 @@ def _kind_of(schedule: Schedule) -> str | None:
         return schedule.defined.kind
     except (msgspec.DecodeError, HoldfastError):
         return None
-
-
-def live_commands(store: Store) -> Iterator[LiveCommand]:
-    """The commands that run, or may start at any time."""
-    for job in islice(store.views.all(Selector(kinds=(COMMAND,), states=CONCURRENT_STATES)), MAX_COMMANDS):
-        try:
-            command = load_command(job.payload)
-        except (msgspec.DecodeError, HoldfastError):
-            continue
-        running, label = job.state is State.RUNNING, job.label or ""
-        yield LiveCommand(id=job.id, command=command, label=label, key=job.key, queue=job.queue, running=running)
-
-
-def host_size(view: Overview) -> HostSize:
-    """The memory, cores and swap of this host, and the jobs that its workers run."""
-    import psutil
-
-    here = {worker.id for worker in view.workers if worker.host == socket.gethostname()}
-    counts_swap = not (ROOT / "memory").is_dir() or (ROOT / "memory" / "memory.memsw.limit_in_bytes").exists()
-    return HostSize(
-        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        swap=psutil.swap_memory().total,
-        swap_counts=counts_swap,
-        at_once=sum(job.worker in here for job in view.running) if here else None,
-    )
-
-
-def config_files(directory: Path) -> list[str]:
-    """All files with settings in a directory and its parents, in use or not."""
-    files = []
-    for folder in (directory, *directory.parents):
-        for file in (folder / name for name in FILES):
-            try:
-                if file.is_file() and any(
-                    each.origin == str(file) for each in read_settings(environ={}, file=file).values.values()
-                ):
-                    files.append(str(file))
-            except HoldfastError:
-                files.append(str(file))
-    return files
 
 
 def clock(store: Store) -> Iterator[HealthCheck]:
@@ -255,46 +170,3 @@ def clock(store: Store) -> Iterator[HealthCheck]:
 def privileges() -> Iterator[HealthCheck]:
     user, root = os.geteuid(), "root: caps can be enforced, and programs run as root"
     yield ok("privileges", f"user {user}: programs run as this user" if user else root)
-
-
-def command_logs(folder: Path) -> Iterator[HealthCheck]:
-    if not folder.exists():
-        return
-    if not os.access(folder, os.W_OK):
-        yield warn("logs", f"{folder} cannot be written", f"Give it to the user who runs workers: chown {folder}.")
-        return
-    files = [file for file in islice(folder.rglob("*.log"), MAX_LOG_FILES) if file.is_file()]
-    size = sum(_size(file) for file in files)
-    text = f"{len(files):,} logs take {size / 2**20:,.0f} MB in {folder}"
-    if size > MAX_LOG_BYTES or len(files) == MAX_LOG_FILES:
-        yield warn("logs", text, f"Delete old ones: find {folder} -name '*.log' -mtime +30 -delete; add --log-cap.")
-    else:
-        yield ok("logs", text)
-
-
-def places(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
-    """Report working directories of live commands that do not exist on this host."""
-    missing = sorted({each.command.cwd for each in live if not Path(each.command.cwd).is_dir()})
-    if missing:
-        more = f" (and in {len(missing) - 1:,} more)" if len(missing) > 1 else ""
-        text = f"live programs are to run in {missing[0]!r}, which is not on this host{more}"
-        yield warn("directories", text, "Make it, or change it: holdfast set JOB --cwd DIR.")
-
-
-def stale_locks(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
-    """Report lock files of live commands whose process is dead."""
-    for path in sorted({path for each in live for path in written(each.command) if path.endswith((".lock", ".pid"))}):
-        try:
-            text = Path(path).read_text(encoding="utf-8", errors="replace").split()[:1]
-        except OSError:
-            continue
-        if text and text[0].isdecimal() and not Path(f"/proc/{text[0]}").exists() and Path("/proc/self").exists():
-            problem = f"{path} names process {text[0]}, which is dead"
-            yield warn("stale locks", problem, f"rm -f {path}; a lock by flock is gone with its process.")
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0

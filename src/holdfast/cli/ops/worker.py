@@ -30,6 +30,7 @@ RELEASE_TIMEOUT_S = 0.7
 SECOND_SIGNAL_EXIT = 130
 
 APP = click.option("--app", metavar="MODULE:APP", help="The application whose kinds to run.")
+VERSION = click.option("--version", metavar="VERSION", help="Report this version of the code. [the application's]")
 METRICS = click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here.")
 RETENTION = click.option(
     "--retention",
@@ -56,6 +57,7 @@ worker_options = with_options(
     click.option("--grace", metavar="TIME", help="How long jobs may go on after a first signal. [30s]"),
     click.option("--run-commands", type=click.Choice(["on", "off"]), help="Run commands? [on, but off with --app]"),
     RETENTION,
+    VERSION,
     METRICS,
     *LOG,
 )
@@ -95,7 +97,7 @@ def worker(session: CliSession, *, drain: bool, no_plans: bool, **flags: Any) ->
 
 
 @command("scheduler", answers=WorkerAnswer)
-@with_options(APP, RETENTION, METRICS, *LOG)
+@with_options(APP, RETENTION, VERSION, METRICS, *LOG)
 def scheduler(session: CliSession, **flags: Any) -> None:
     """Plan the schedules of the store until told to stop, and run no jobs.
 
@@ -108,7 +110,8 @@ def scheduler(session: CliSession, **flags: Any) -> None:
     """
     settings = start_log(session, flags)
     app = load_app(settings["app"], url=session.url_flag)
-    run_worker(session, app, app.scheduler(retention=settings["retention"]), {**settings, "grace": "1s"})
+    scheduler = app.scheduler(retention=settings["retention"], version=settings["version"])
+    run_worker(session, app, scheduler, {**settings, "grace": "1s"})
 
 
 def start_log(session: CliSession, flags: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +137,7 @@ def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], *
         kinds=settings["kinds"] or None,
         slots=settings["slots"],
         grace=settings["grace"],
+        version=settings["version"],
         **options,
         memory_profiles=session.setting("memory_profiles"),
         host_limits=session.setting("host_limits"),
@@ -200,7 +204,10 @@ def print_notice(text: str) -> None:
 
 
 #: The fields that a record may carry besides its message.
-RECORD_FIELDS = ("job", "kind", "attempt", "token", "worker")
+RECORD_FIELDS = (
+    *("event", "job", "kind", "queue", "attempt", "token", "worker", "duration_s", "retry_in_s"),
+    *("schedule", "plan", "scope"),
+)
 
 
 def configure_log(*, style: str = "text", level: str = "info") -> None:

@@ -26,6 +26,7 @@ class WorkerArguments(TypedDict, total=False):
     queues: Sequence[str] | None
     kinds: Sequence[str] | None
     slots: int
+    version: str | None
     drain: bool
     grace: Duration
     heartbeat: Duration
@@ -43,8 +44,8 @@ class WorkerArguments(TypedDict, total=False):
 def worker_options(
     own_kinds: Mapping[str, Kind],
     *,
-    version: str | None,
     url: str,
+    version: str | None = None,
     queues: Sequence[str] | None = None,
     kinds: Sequence[str] | None = None,  # noqa: ARG001 - see chosen_kinds
     slots: int = 8,

@@ -95,11 +95,13 @@ class KindRegistry:
 
         Raises:
             SchemaMismatch: The schema is not the one of its version.
+            StoreMoved: Another store has taken its place.
         """
         with self.lock:
             if self._store is None:
                 self._store = open_store(self.url, may_migrate=True)
             self._store.database.require_schema()
+            self._store.database.refuse_moved()
             return self.store()
 
     def unpublished(self) -> list[PublishedKind]:

@@ -11,6 +11,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from pathlib import PurePosixPath
 
 from msgspec import Struct
 
@@ -18,13 +19,12 @@ from holdfast.domain.commands.command import HOST_SHARE, SHELLS, Command, host_c
 from holdfast.domain.health_check import HealthCheck, ok, warn
 
 #: Common names of options whose value is an output path.
-_OUTPUT_OPTIONS = re.compile(
-    r"--?(o|out|output|outfile|out-file|out-dir|output-dir|log|logfile|log-file|lock|lockfile|tmp|tmpdir)"
-)
-_REDIRECTS = (">", ">>", ">|")
+_OUTPUT_OPTIONS = re.compile(r"--?(o|((out|output|log|lock|checkpoint)-?(file|dir|path)?)|tmp|temp|tmp-?dir|temp-?dir)")
+_OVERWRITES = (">", ">|", "&>", ">&")
+_REDIRECTS = (*_OVERWRITES, ">>", "&>>")
 _SEPARATORS = (";", "&&", "||", "|", "&", "(", ")")
-#: Variables whose value is an output path.
-_OUTPUT_VARIABLES = ("TMPDIR", "TMP", "TEMP", "LOCKFILE", "LOGFILE")
+#: Common names of variables whose value is an output path.
+_OUTPUT_VARIABLES = re.compile(r"(\w+_)?(TMP_?DIR|TMP|TEMP|((OUT|OUTPUT|LOG|LOCK|CHECKPOINT)_?(FILE|DIR|PATH)))")
 #: Subcommands of holdfast that take job ids.
 _BY_NUMBER = ("wait", "log", "show", "kill", "cancel", "restart", "retry", "why")
 #: The number of examples in a message.
@@ -89,8 +89,9 @@ def checked_first(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     yield _result("2 check first", twice, text, "Give it a --key: a live one is found then.")
     users: dict[str, set[int]] = defaultdict(set)
     for each in live:
-        for path in {*written(each.command), *_paths(each.command)}:
-            users[path].add(each.id)
+        for path in {each.command.cwd, *written(each.command), *_paths(each.command)}:
+            for used in (path, *map(str, PurePosixPath(path).parents)):  # who deletes a folder deletes what is in it
+                users[used].add(each.id)
     others = [
         f"job {each.id} deletes {path}" for each in live for path in deleted(each.command) if users[path] - {each.id}
     ]
@@ -118,7 +119,7 @@ def atomic_writes(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
         words = [word for step in steps(each.command) for word in step]
         moved = {step[-2] for step in steps(each.command) if _executable(step) == "mv" and len(step) > 2}
         for operator, target in pairwise(words):
-            if operator in (">", ">|") and not target.startswith(("/dev/", "&")) and target not in moved:
+            if operator in _OVERWRITES and _is_file(target) and target not in moved:
                 torn.append(f"{target} (job {each.id})")
     fix = "Write to a name ending in .part and mv it into place; in Python files.write."
     yield _result("4 atomic writes", torn, "a program that is killed leaves half a file: ", fix)
@@ -201,11 +202,11 @@ def steps(command: Command) -> list[list[str]]:
 
 def written(command: Command) -> set[str]:
     """The paths that a command writes to, by its words and variables."""
-    paths = [value for name, value in command.env.items() if name in _OUTPUT_VARIABLES]
+    paths = [value for name, value in command.env.items() if _OUTPUT_VARIABLES.fullmatch(name)]
     for words in steps(command):
         for word, after in zip(words, [*words[1:], ""], strict=True):
             name, equals, value = word.partition("=")
-            if equals and _OUTPUT_OPTIONS.fullmatch(name):
+            if equals and (_OUTPUT_OPTIONS.fullmatch(name) or _OUTPUT_VARIABLES.fullmatch(name) or name == "of"):
                 paths.append(value)
             elif (word in _REDIRECTS or _OUTPUT_OPTIONS.fullmatch(word)) and not after.startswith("-"):
                 paths.append(after)
@@ -213,7 +214,12 @@ def written(command: Command) -> set[str]:
                 paths.append(word)
         if _executable(words) == "tee":
             paths += [word for word in words[1:] if not word.startswith("-")]
-    return {_absolute(command, path) for path in paths if path and not path.startswith(("/dev/", "&"))}
+    return {_absolute(command, path) for path in paths if _is_file(path)}
+
+
+def _is_file(path: str) -> bool:
+    """Whether a word after a redirection names a file, not a device or a descriptor."""
+    return bool(path) and path != "-" and not path.isdecimal() and not path.startswith(("/dev/", "&"))
 
 
 def deleted(command: Command) -> set[str]:
@@ -231,8 +237,9 @@ def _paths(command: Command) -> Iterable[str]:
     deletes = deleted(command)
     for words in steps(command):
         for word in words[1:]:
-            if "/" in word and (path := _absolute(command, word)) not in deletes:
+            if "/" in word and (path := _absolute(command, word.partition("=")[2] or word)) not in deletes:
                 yield path
+    yield from (_absolute(command, value) for value in command.env.values() if value.startswith("/"))
 
 
 def _absolute(command: Command, path: str) -> str:
@@ -248,7 +255,11 @@ def _forced(words: Sequence[str]) -> bool:
 
 
 def _result(name: str, violations: Sequence[str], text: str, fix: str) -> HealthCheck:
-    return warn(name, text + _some(violations), fix) if violations else ok(name, "nothing against it")
+    return (
+        warn(name, text + _some(violations), fix)
+        if violations
+        else ok(name, "nothing in the examined commands is against it")
+    )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.changes import NO_CHANGES, Changes
@@ -37,6 +39,20 @@ class Listener(Protocol):
 
     def close(self) -> None:
         """Stop listening; idempotent."""
+
+
+class PoolStats(Struct, frozen=True):
+    """Connections by state (in_use, idle, abandoned), their limit, and the waits for one since the start."""
+
+    connections: dict[str, int] = {}
+    limit: int = 0
+    waits: int = 0
+    wait_seconds: float = 0.0
+
+    def __add__(self, other: PoolStats) -> PoolStats:
+        states = {state: count + other.connections[state] for state, count in self.connections.items()}
+        totals = (getattr(self, name) + getattr(other, name) for name in ("limit", "waits", "wait_seconds"))
+        return PoolStats(states, *totals)
 
 
 class Backend(Protocol):
@@ -116,8 +132,8 @@ class Backend(Protocol):
     def since_lock_wait(self) -> float:
         """Seconds since a transaction had to wait for the lock of the whole store, if there is one."""
 
-    def connection_counts(self) -> dict[str, int]:
-        """The connections of this process by state: in use, idle, abandoned; empty where they are not counted."""
+    def pool_stats(self) -> PoolStats:
+        """The connections of this process; empty where they are not counted."""
 
     def migrate(self) -> list[int]:
         """Bring the schema up to date and return the numbers of the migrations applied."""

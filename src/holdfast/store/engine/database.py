@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.domain.fleet.queue import WORKER_SILENCE
 from holdfast.domain.health_check import HealthCheck
 from holdfast.domain.store_url import sqlite_url
-from holdfast.errors import InvalidInput, NotAStore, SchemaMismatch, StoreInUse
+from holdfast.errors import InvalidInput, NotAStore, SchemaMismatch, StoreInUse, StoreMoved
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.migrations import TABLES
 from holdfast.store.engine.operation import query, single
@@ -33,6 +33,8 @@ class DatabaseTools(Protocol):
 
     @property
     def server(self) -> str: ...
+    @property
+    def successor(self) -> str | None: ...
     def size(self) -> int: ...
     def damage(self) -> list[str]: ...
     def schema_problems(self, *, essential: bool = False) -> list[str]: ...
@@ -119,6 +121,15 @@ class Database:
         """
         if problems := self.tools.schema_problems(essential=True):
             raise SchemaMismatch(f"the schema of the store is not the one of its version: {'; '.join(problems[:3])}")
+
+    def refuse_moved(self) -> None:
+        """Check that no other store has replaced this one.
+
+        Raises:
+            StoreMoved: It was copied; the message names the store to use.
+        """
+        if (successor := self.tools.successor) is not None:
+            raise StoreMoved(f"this store was copied to {successor}")
 
     def _check(self, statement: str, text: str) -> Finding:
         try:

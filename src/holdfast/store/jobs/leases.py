@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token, WorkerId
 from holdfast.domain.jobs.json_values import is_json
-from holdfast.domain.jobs.verdict import Done, Outcome
+from holdfast.domain.jobs.verdict import Done, Outcome, Verdict
 from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
@@ -168,8 +168,7 @@ class Leases(Promotion):
         A lost lease and a job that another transaction has locked change nothing, and delay the
         other settlements by a fraction of a second at most; not *wait*: not at all.
         """
-        lost: set[LeaseKey] = set()
-        locked: set[LeaseKey] = set()
+        lost, locked, verdicts = set[LeaseKey](), set[LeaseKey](), dict[LeaseKey, Verdict]()
         for group in settlement.one_per_job(settlements, attrgetter("lease")):
             done = [s for s in group if isinstance(s.outcome, Done)]
             others = [s for s in group if not isinstance(s.outcome, Done)]
@@ -178,7 +177,8 @@ class Leases(Promotion):
                     result = _unless_locked(partial(settle, part), settlement.UNLOCKED, wait=wait)
                     lost |= result.lost
                     locked |= result.locked
-        return SettleResult(lost, locked)
+                    verdicts |= result.verdicts
+        return SettleResult(lost, locked, verdicts=verdicts)
 
     def release(self, leases: Sequence[Lease], *, wait: bool = True) -> ReleaseResult:
         """Return prefetched jobs that never started to their places in the queue, at no cost."""

@@ -65,12 +65,14 @@ class Settlement(Struct, frozen=True):
 class SettleResult(Struct, frozen=True):
     """The settlements that changed nothing: their leases are *lost*, or another transaction has *locked* their jobs.
 
-    *unjudged*: waiting jobs that another transaction has locked; their dependency has finished.
+    *unjudged*: waiting jobs that another transaction has locked; their dependency has finished. *verdicts*: what
+    becomes of jobs whose runs did not succeed.
     """
 
     lost: set[LeaseKey]
     locked: set[LeaseKey]
     unjudged: Sequence[JobId] = ()
+    verdicts: dict[LeaseKey, Verdict] = {}
 
 
 class ReleaseResult(Struct, frozen=True):
@@ -89,11 +91,12 @@ class TakeOverResult(Struct, frozen=True):
 
 
 class TakenOver(Struct, frozen=True):
-    """An expired lease that was finished, and the new state of its job."""
+    """An expired lease that was finished, and the new state of its job. *job* is the job as it was lost."""
 
     job_id: JobId
     token: Token
     state: State
+    job: JobNumbers
 
 
 def lease_key(lease: Lease) -> LeaseKey:
@@ -156,7 +159,8 @@ def settle_others(
     unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     missing = by_id.keys() - {job.job_id for job in rows}
     result = yield from unsettled([by_id[job_id] for job_id in sorted(missing)])
-    return structs.replace(result, unjudged=unjudged)
+    verdicts = {(end.job.job_id, end.job.token): end.verdict for end in ends}
+    return structs.replace(result, unjudged=unjudged, verdicts=verdicts)
 
 
 def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> Operation[ReleaseResult]:
@@ -180,7 +184,7 @@ def take_over(limit: int, chance: Callable[[], float], where: tuple[str, ...]) -
     rows: list[JobNumbers] = yield Query("lock_expired_leases", {"limit": limit}, JobNumbers, where)
     ends = [_End(job, judge(_without_retry(job), Lost(), chance=chance()), None) for job in rows]
     unjudged = yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
-    leases = [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
+    leases = [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state, end.job) for end in ends]
     return TakeOverResult(leases, unjudged)
 
 

@@ -6,7 +6,6 @@ import atexit
 import copy
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
@@ -18,7 +17,7 @@ from psycopg import IsolationLevel
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import OtherDatabase
-from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.backend import PoolStats, Timeouts
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.operation import (
@@ -231,9 +230,8 @@ class PostgresBackend(ForkSafe):
     def since_lock_wait(self) -> float:
         return float("inf")
 
-    def connection_counts(self) -> dict[str, int]:
-        counts = Counter(self._pool.counts()) + Counter(self._reserved_pool.counts())
-        return {state: counts[state] for state in ("in_use", "idle", "abandoned")}
+    def pool_stats(self) -> PoolStats:
+        return self._pool.stats() + self._reserved_pool.stats()
 
     def _make_pool(self, size: int) -> Pool:
         patience = Timeouts.statement.total_seconds()

@@ -55,6 +55,9 @@ class PostgresDatabase:
         self._backend = backend
         self._schema = backend.statements.schema
 
+    #: Only a SQLite store can be moved.
+    successor = None
+
     @property
     def server(self) -> str:
         with self._connection() as connection:

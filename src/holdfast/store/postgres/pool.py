@@ -15,6 +15,7 @@ import psycopg
 from psycopg import errors
 
 from holdfast.errors import StoreUnavailable
+from holdfast.store.engine.backend import PoolStats
 from holdfast.store.postgres.abandoned import Abandoned
 from holdfast.store.postgres.connections import Connection, opened_at
 
@@ -48,6 +49,7 @@ class Pool:
         self._open = 0
         self._abandoned_count = 0
         self._contended_at = -QUIET_S
+        self._waits, self._wait_seconds = 0, 0.0
         self._closed = False
         calls.rests.append(self.close_extra)
 
@@ -79,11 +81,12 @@ class Pool:
             self._close_idle(keep=0)
             self._returned.notify_all()
 
-    def counts(self) -> dict[str, int]:
-        """The number of connections by state."""
+    def stats(self) -> PoolStats:
+        """The number of connections by state, and the waits so far."""
         with self._returned:
             idle, abandoned = len(self._idle), self._abandoned_count
-            return {"in_use": self._open - idle - abandoned, "idle": idle, "abandoned": abandoned}
+            states = {"in_use": self._open - idle - abandoned, "idle": idle, "abandoned": abandoned}
+            return PoolStats(states, self._size, self._waits, self._wait_seconds)
 
     def close_extra(self) -> float | None:
         """Close all idle connections but one after a time; returns the seconds until the next is due."""
@@ -93,7 +96,7 @@ class Pool:
 
     def _take(self, deadline: float) -> Connection:
         with self._returned:
-            grow_at = self._grow_at()
+            grow_at, waited = self._grow_at(), False
             while True:
                 if self._closed:
                     raise StoreUnavailable("the store is closed")
@@ -106,6 +109,8 @@ class Pool:
                 if now >= deadline:
                     raise self._exhausted()
                 self._returned.wait(min(grow_at if now < grow_at else deadline, deadline) - now)
+                self._waits, waited = self._waits + (not waited), True
+                self._wait_seconds += time.monotonic() - now
         try:
             return self._connect()
         except BaseException:

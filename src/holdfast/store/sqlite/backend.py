@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
+from holdfast.store.engine.backend import PoolStats
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
@@ -177,8 +178,8 @@ class SqliteBackend(ForkSafe):
     def since_lock_wait(self) -> float:
         return time.monotonic() - self._writer.waited_at
 
-    def connection_counts(self) -> dict[str, int]:
-        return {}
+    def pool_stats(self) -> PoolStats:
+        return PoolStats()
 
     def migrate(self) -> list[int]:
         with self._gate.use(), self._writer.exclusive(), translated(), closing(self.connect()) as connection:

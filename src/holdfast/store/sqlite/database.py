@@ -130,12 +130,23 @@ class SqliteDatabase:
             for name, event in _TRIGGERS.items():
                 connection.execute(f"DROP TRIGGER IF EXISTS {name}")
                 connection.execute(f"CREATE TRIGGER {name} BEFORE {event} BEGIN SELECT RAISE(ABORT, '{message}'); END")
+            connection.execute("UPDATE holdfast_meta SET successor = ?", (successor,))
             connection.execute("COMMIT")
 
     def reopen(self) -> None:
         with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
             for name in _TRIGGERS:
                 connection.execute(f"DROP TRIGGER IF EXISTS {name}")
+            connection.execute("UPDATE holdfast_meta SET successor = NULL")
+            connection.execute("COMMIT")
+
+    @property
+    def successor(self) -> str | None:
+        """The store that this one was copied to."""
+        with self._connection() as connection:
+            (successor,) = connection.execute("SELECT successor FROM holdfast_meta").fetchone()
+            return None if successor is None else str(successor)
 
     @contextmanager
     def snapshot(self) -> Iterator[Callable[[str], tuple[list[str], Iterator[Any]]]]:

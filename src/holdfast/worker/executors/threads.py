@@ -112,6 +112,7 @@ class SlotExecutor:
     def _settlement(self, run: Run, perform: Perform) -> Settlement | None:
         if not run.may_begin():
             return None
+        self._lifecycle.log.started(run)
         try:
             outcome = perform(run)
         except BaseException as error:  # noqa: BLE001 - a slot survives every error of its runs
@@ -254,6 +255,7 @@ class LoopExecutor:
         assert coroutine is not None
         run.attach(CoroutineHandle(self._loop, coroutine))
         run.begun_at = began = clock.now()
+        self._lifecycle.log.started(run)
         outcome = await await_handler(run, self._lifecycle.context)
         run.finished = True
         run.detach()

@@ -13,7 +13,8 @@ CREATE TABLE holdfast_meta (
     oldest_code INTEGER NOT NULL,              -- the oldest code that may use this schema
     checksums TEXT NOT NULL,                   -- of the migrations, by number
     objects TEXT NOT NULL,                     -- the columns, indexes and triggers after the last migration
-    last_job_id INTEGER NOT NULL DEFAULT 0
+    last_job_id INTEGER NOT NULL DEFAULT 0,
+    successor TEXT                             -- the store that this one was copied to; it refuses all changes then
 ) STRICT;
 
 -- ---- fleet: kinds, queues, workers, autoscaler --------------------------------------------------------------------

@@ -1,0 +1,87 @@
+"""The log of runs: one line for each start, end, retry, release and take-over, on the logger ``holdfast.jobs``."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from holdfast.domain.jobs.job import Lease, WorkerId
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped, Unreadable, Verdict
+from holdfast.domain.schedules.plan import Plan
+from holdfast.store.jobs.settlement import Settlement, TakenOver
+from holdfast.worker.active_runs import Run
+from holdfast.worker.handler import first_line
+from holdfast.worker.served import Served
+
+#: Starts, successes and planned releases are logged at DEBUG: there may be thousands in a second.
+log = logging.getLogger("holdfast.jobs")
+
+
+class RunLog:
+    """Writes the lines of one worker. Every line has an *event* and the fields of its job."""
+
+    def __init__(self, worker: WorkerId, served: Served) -> None:
+        self._worker = worker
+        self._served = served
+
+    @property
+    def is_verbose(self) -> bool:
+        """Whether starts and successes are logged."""
+        return log.isEnabledFor(logging.DEBUG)
+
+    def started(self, run: Run) -> None:
+        if self.is_verbose:
+            log.debug("a run started", extra=self._fields("started", run.lease))
+
+    def settled(self, settlement: Settlement, verdict: Verdict | None = None) -> None:
+        """Log how a run ended. *verdict*: what becomes of its job, if the store has told."""
+        lease, outcome = settlement.lease, settlement.outcome
+        ran = None if settlement.ran is None else round(settlement.ran.total_seconds(), 3)
+        match outcome:
+            case Done():
+                log.debug("a run finished", extra=self._fields("finished", lease, ran))
+            case Released():
+                level = logging.INFO if outcome.interrupted else logging.DEBUG
+                log.log(level, "a run was released", extra=self._fields("released", lease, ran))
+            case Stopped():
+                log.info("a run was cancelled", extra=self._fields("cancelled", lease, ran))
+            case Unreadable():
+                text = "a payload cannot be read here, and is left to other workers: %s"
+                log.warning(text, self._first_line(lease, outcome), extra=self._fields("unreadable", lease, ran))
+            case Failed() | Lost():
+                retried = verdict is not None and not verdict.state.finished
+                text = "a run failed (%s) and is retried: %s" if retried else "a run failed (%s): %s"
+                fields = self._fields("retried" if retried else "failed", lease, ran)
+                if retried and verdict is not None and verdict.delay is not None:
+                    fields["retry_in_s"] = round(verdict.delay.total_seconds(), 3)
+                log.warning(text, outcome.reason, self._first_line(lease, outcome), extra=fields)
+
+    def _first_line(self, lease: Lease, outcome: Failed | Lost | Unreadable) -> str:
+        return first_line(lease, outcome, self._served.kinds.get(lease.kind))
+
+    def _fields(self, event: str, lease: Lease, duration_s: float | None = None) -> dict[str, object]:
+        fields = {"event": event, "job": lease.job_id, "kind": lease.kind, "queue": lease.queue}
+        fields |= {"attempt": lease.attempt, "token": lease.token, "worker": self._worker}
+        kind = self._served.kinds.get(lease.kind)
+        return fields | {"duration_s": duration_s} | ({} if kind is None else plan_fields(kind, lease.payload))
+
+
+def plan_fields(kind: Kind, payload: str) -> dict[str, object]:
+    """The schedule, plan time and scope of a run whose handler takes its plan."""
+    if kind.plan is None:
+        return {}
+    try:
+        plan = msgspec.convert(msgspec.json.decode(payload).get(kind.plan), Plan)
+    except (msgspec.MsgspecError, AttributeError):
+        return {}
+    return {"schedule": plan.schedule, "plan": plan.time.isoformat(), "scope": plan.scope}
+
+
+def log_take_over(taken: TakenOver) -> None:
+    """Log that maintenance has ended the lease of a lost worker."""
+    job = taken.job
+    fields = {"event": "taken_over", "job": job.job_id, "kind": job.kind, "queue": job.queue}
+    fields |= {"attempt": job.attempt, "token": job.token, "worker": job.worker}
+    log.warning("a run was taken over from a lost worker; its job is %s", taken.state, extra=fields)

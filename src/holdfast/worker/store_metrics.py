@@ -1,0 +1,143 @@
+"""Metrics of the store: read in a thread of their own, so that a scrape never waits for the store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+import msgspec
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from holdfast.domain.fleet.queue import serves_queue
+from holdfast.store import Store
+from holdfast.store.fleet.dashboard import LaneCount
+from holdfast.store.fleet.registry import WorkerRow
+from holdfast.worker import clock
+
+log = logging.getLogger("holdfast")
+
+#: A scrape waits this long for new values; then it has those of the last read.
+SCRAPE_WAIT_S = 0.5
+#: A read that takes longer means that the store does not answer.
+SLOW_READ_S = 5.0
+#: A read that takes longer is given up, and another one begins: every call to the store has a shorter limit.
+STUCK_READ_S = 120.0
+#: Values that are older are left out: the store has other ones by now.
+MAX_AGE_S = 60.0
+#: Counts of jobs stop here.
+COUNT_CAP = 10_000
+
+#: Values by the values of their labels.
+Values = Iterable[tuple[tuple[str, ...], float]]
+
+
+class StoreMetrics:
+    """Keeps the values of the last read. Every scrape starts a read, unless one is under way.
+
+    All processes of a store report the same values: aggregate them by maximum, not by sum.
+    """
+
+    def __init__(self, store: Callable[[], Store], *, queues: Callable[[], Collection[str]] = tuple) -> None:
+        """*queues* are reported although no job is in them."""
+        self._store = store
+        self._queues = queues
+        self._lock = threading.Lock()
+        self._finished = threading.Event()
+        #: When the read that is under way has begun.
+        self._began_at: float | None = None
+        self._read_at = -MAX_AGE_S
+        self._values: list[Metric] = []
+        self._up = True
+
+    def collect(self) -> Iterator[Metric]:
+        """The newest values, after :data:`SCRAPE_WAIT_S` at most."""
+        self._start_read()
+        self._finished.wait(SCRAPE_WAIT_S)
+        with self._lock:
+            began_at, values, age = self._began_at, self._values, clock.now() - self._read_at
+            up = self._up and (began_at is None or clock.now() - began_at < SLOW_READ_S)
+        yield gauge("store_up", "Whether the store answers this process.", [], [((), float(up))])
+        if age < MAX_AGE_S:
+            yield gauge("store_age_seconds", "Since the values of the store were read.", [], [((), age)])
+            yield from values
+
+    def _start_read(self) -> None:
+        with self._lock:
+            if self._began_at is not None and clock.now() - self._began_at < STUCK_READ_S:
+                return
+            self._began_at = clock.now()
+            self._finished.clear()
+        threading.Thread(target=self._read, name="holdfast-store-metrics", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            values = list(read_store(self._store(), self._queues()))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the scrape reports it
+            log.warning("the metrics of the store could not be read: %s", error)
+            values = None
+        with self._lock:
+            self._began_at, self._up = None, values is not None
+            if values is not None:
+                self._values, self._read_at = values, clock.now()
+        self._finished.set()
+
+
+def read_store(store: Store, queues: Collection[str] = ()) -> Iterator[Metric]:
+    """Read all metrics of a store, with a constant number of statements."""
+    began_at = clock.now()
+    store.schedules.now()
+    latency = clock.now() - began_at
+    yield gauge("store_latency_seconds", "How long the store takes to answer.", [], [((), latency)])
+    workers, lanes = store.workers.list(), store.dashboard.lanes(cap=COUNT_CAP)
+    yield gauge("workers_alive", "Workers that are alive.", [], [((), float(len(workers)))])
+    lag = store.schedules.lag().total_seconds()
+    yield gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], [((), lag)])
+    tallies = store.dashboard.tallies(cap=COUNT_CAP, most=0)
+    jobs = [((str(tally.state),), float(tally.count)) for tally in tallies if tally.slot == -1]
+    yield gauge("jobs", "Jobs by state, counted up to 10,000.", ["state"], jobs)
+    yield from _queues(store, lanes, workers, queues)
+
+
+def _queues(store: Store, lanes: list[LaneCount], alive: list[WorkerRow], served: Collection[str]) -> Iterator[Metric]:
+    active = {queue.name: queue for queue in store.dashboard.queues(cap=COUNT_CAP)}
+    ready = Counter[str]()
+    for lane in lanes:
+        ready[lane.queue] += lane.ready
+    # Lanes know only their first priorities, and jobs of the last ones wait longest.
+    oldest = store.queues.oldest_ready(sorted(ready), sorted({lane.kind for lane in lanes}))
+    names = sorted({*served, *active, *ready})
+    depth: dict[tuple[str, ...], float] = {(name, "ready"): ready[name] for name in names}
+    depth |= {(name, "running"): active[name].running if name in active else 0.0 for name in names}
+    yield gauge("queue_depth", "Jobs in a queue, counted up to 10,000.", ["queue", "state"], depth.items())
+    ages = [((name,), oldest[name].total_seconds() if name in oldest else 0.0) for name in names]
+    yield gauge("queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], ages)
+    paused = {name for name, queue in active.items() if queue.paused}
+    yield gauge("queue_paused", "Whether a queue is paused.", ["queue"], [((name,), name in paused) for name in names])
+    unserved = [
+        ((lane.queue, lane.kind), lane.waited.total_seconds())
+        for lane in unserved_lanes(lanes, alive)
+        if lane.queue not in paused
+    ]
+    text = "How long the oldest ready job has waited that no live worker serves."
+    yield gauge("unserved_seconds", text, ["queue", "kind"], unserved)
+    expired = float(sum(queue.expired for queue in active.values()))
+    yield gauge("running_expired", "Running jobs whose lease has expired; healthy: 0.", [], [((), expired)])
+
+
+def unserved_lanes(lanes: Iterable[LaneCount], workers: Iterable[WorkerRow]) -> list[LaneCount]:
+    """The lanes whose queue and kind no worker serves."""
+    served = [(msgspec.json.decode(worker.queues), msgspec.json.decode(worker.kinds)) for worker in workers]
+    return [
+        lane
+        for lane in lanes
+        if not any(serves_queue(queues, lane.queue) and lane.kind in kinds for queues, kinds in served)
+    ]
+
+
+def gauge(name: str, text: str, labels: list[str], values: Values) -> Metric:
+    family = GaugeMetricFamily(f"holdfast_{name}", text, labels=labels)
+    for label_values, value in values:
+        family.add_metric(label_values, value)
+    return family

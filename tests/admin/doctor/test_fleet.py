@@ -1,0 +1,78 @@
+"""The doctor on workers and queues: who is alive, and what no worker serves."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+
+import pytest
+
+from holdfast.admin.doctor import checks as doctor
+from holdfast.domain.health_check import Level
+from holdfast.domain.jobs.job import WorkerId
+from tests.admin.doctor.test_checks import alive, messages
+from tests.support.jobs import put
+
+
+def test_ready_jobs_without_a_worker(store):
+    put(store)
+    assert messages(doctor.check_store(store))["workers"] == "no worker is alive, and 1 jobs are ready"
+    alive(store)
+    assert messages(doctor.check_store(store)) == {}
+
+
+def test_a_queue_that_nobody_serves(store):
+    put(store, queue="other")
+    alive(store)
+    assert messages(doctor.check_store(store))["queue"] == "1 jobs wait in 'other', which no worker serves"
+
+
+def test_workers_with_different_code(store):
+    alive(store, "a", version="1")
+    alive(store, "b", version="2")
+    assert messages(doctor.check_store(store))["versions"] == "workers run different code: 1, 2"
+
+
+@pytest.mark.one_backend
+def test_a_queue_to_serve_is_quoted(store):
+    put(store, queue="a; b")
+    alive(store)
+    (check,) = [check for check in doctor.check_store(store) if check.level is Level.WARN]
+    assert "--queue='a; b'," in check.fix
+
+
+def test_a_kind_that_nobody_runs(store):
+    """E1.6: the queue is served, the kind is not."""
+    put(store, kind="post")
+    put(store, kind="mail")
+    alive(store)
+    (warning,) = messages(doctor.check_store(store)).items()
+    assert warning == ("kind", "1 jobs of kind 'post' wait in 'default', and no worker there runs it")
+    alive(store, "x", queues=["*"], kinds=["post"])
+    assert messages(doctor.check_store(store)) == {}
+
+
+def test_a_killed_worker_is_not_alive(store):
+    """E1.6: its last heartbeat is seconds old."""
+    child = subprocess.Popen(["true"])
+    child.wait()
+    put(store)
+    for name, pid in (("killed", child.pid), ("mine", os.getpid())):
+        store.workers.announce(
+            WorkerId(name), host=socket.gethostname(), pid=pid, queues=["default"], kinds=["mail"], version=None
+        )
+    checks = list(doctor.check_store(store))
+    assert f"killed (pid {child.pid}) was killed" in messages(checks)["workers"]
+    assert [check.message for check in checks if check.name == "workers" and check.level is Level.OK] == ["1 alive"]
+
+
+def test_a_worker_that_is_late_is_not_alive(store, clock):
+    put(store)
+    alive(store)
+    clock.advance(seconds=31)
+    texts = [check.message for check in doctor.check_store(store) if check.name == "workers"]
+    assert texts == [
+        "w on h is late: its last heartbeat came 31 s ago",
+        "no worker is alive, and 1 jobs are ready",
+    ]
