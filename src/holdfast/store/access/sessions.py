@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from msgspec import Struct
@@ -39,6 +40,10 @@ class Sessions(Noun):
         """The same, by the hash of the cookie."""
         rows: list[Session] = self._fetch("get_session", Session, hash=session_hash)
         return rows[0] if rows else None
+
+    def list_current(self, hashes: Sequence[str], prefixes: Sequence[str]) -> set[str]:
+        """Those of some sessions, by hash, and of some tokens, by prefix, that are valid now."""
+        return {row[0] for row in self._fetch("list_current_access", hashes=list(hashes), prefixes=list(prefixes))}
 
     def close(self, session_hash: str) -> None:
         """Sign out: from now on no server accepts the cookie."""
