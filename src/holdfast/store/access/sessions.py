@@ -29,7 +29,7 @@ class Sessions(Noun):
     def open(self, name: str, role: Role, *, lifetime: timedelta, prefix: str | None = None) -> str:
         """Open a session and return its cookie. The session of a token ends with the token, too."""
         cookie = draw_secret()
-        self._backend.run(_insertion(cookie, checked_actor(name), role, lifetime, prefix=prefix))
+        self._insert(_insertion(cookie, checked_actor(name), role, lifetime, prefix=prefix))
         return cookie
 
     def find(self, cookie: str) -> Session | None:
@@ -56,8 +56,14 @@ class Sessions(Noun):
     def add_link(self, role: Role, *, lifetime: timedelta) -> str:
         """Create a link: the first person who uses it gets a session with this role."""
         link = draw_secret()
-        self._backend.run(_insertion(link, "", role, lifetime, is_link=True))
+        self._insert(_insertion(link, "", role, lifetime, is_link=True))
         return link
+
+    @transaction()
+    def _insert(self, insertion: Query) -> Operation[None]:
+        """Insert a session or a link. Expired ones go: workers, which prune everything else, have no access to them."""
+        yield query("prune_sessions")
+        yield insertion
 
     @transaction()
     def use_link(self, link: str, name: str, *, lifetime: timedelta) -> Operation[tuple[str, Role]]:

@@ -86,6 +86,10 @@ WHERE credential.prefix = ANY(:prefixes::text[]) AND credential.revoked_at IS NU
 DELETE FROM holdfast.session WHERE hash = :hash AND is_link AND expires_at > (SELECT holdfast.now())
 RETURNING role
 
+-- name: prune_sessions
+-- Delete sessions and links that have expired.
+DELETE FROM holdfast.session WHERE expires_at < (SELECT holdfast.now()) RETURNING hash
+
 -- name: delete_session
 -- Sign out of one session.
 DELETE FROM holdfast.session WHERE hash = :hash RETURNING hash
