@@ -60,10 +60,10 @@ class Sessions(Noun):
         return link
 
     @transaction()
-    def _insert(self, insertion: Query) -> Operation[None]:
+    def _insert(self, insertion: Query) -> Operation[list[tuple[str]]]:
         """Insert a session or a link. Expired ones go: workers, which prune everything else, have no access to them."""
         yield query("prune_sessions")
-        yield insertion
+        return (yield insertion)
 
     @transaction()
     def use_link(self, link: str, name: str, *, lifetime: timedelta) -> Operation[tuple[str, Role]]:
