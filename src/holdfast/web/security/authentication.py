@@ -183,8 +183,8 @@ class Authenticator:
         self._confirmed_at = time.monotonic()
         return confirmed
 
-    def forget(self, caller: Caller) -> None:
-        """The caller has signed out."""
+    def sign_out(self, caller: Caller) -> None:
+        """End the reloads of open pages of a caller who signs out."""
         self._confirmed.pop(caller.session, None)
 
     def _of_open_page(self, connection: HTTPConnection, cookie: str) -> Caller | None:
