@@ -3,8 +3,8 @@
     python -m bench.web [--finished N] [--ready N] [--units N] [--schedules N] [--rounds N]
 
 On a PostgreSQL of its own, with durable settings. Every page is asked for once to warm up, then some times; told are
-its statements, the median and the worst of the server's time, and its size. Then a server is started anew, as a
-program of its own, and timed until its first page has come.
+its statements, the median and the worst of the server's time, and its size. Then fifty people watch live pages while
+jobs change. Last, a server is started anew, as a program of its own, and timed until its first page has come.
 """
 
 from __future__ import annotations
@@ -26,13 +26,19 @@ from typing import Any
 import psycopg
 from tests.support.open_site import counting
 from tests.support.postgres import DURABLE, bundled_programs, running
+from tests.support.viewers import watching
 
 import holdfast
 from holdfast.domain.access.roles import Role
+from holdfast.domain.jobs.new_job import NewJob
 from holdfast.web import asgi
+from holdfast.web.page_cache import RENDER_INTERVAL_S
+from holdfast.web.server import Server
 
 #: What was promised: statements and milliseconds for a page, seconds until the first page of a new server.
 STATEMENTS, PAGE_MS, FIRST_S = 5, 300.0, 1.5
+#: Statements a second for each live page, for all its viewers; the poll's are extra.
+LIVE, POLL = 2.0, ("read_change_tokens", "list_current_access")
 #: One statement of each request looks who is at the door.
 DOOR = "get_valid_credential"
 
@@ -152,6 +158,31 @@ def measure(url: str, sizes: dict[str, int], rounds: int) -> bool:
     return kept
 
 
+def watch(url: str, count: int = 50, reloads: int = 5) -> bool:
+    """Let people watch live pages while jobs change; answers whether the statements stay below the promise."""
+    app = holdfast.Holdfast(url)
+    server = Server(app, "127.0.0.1:0")
+    server.start()
+    watched = [("/", Role.VIEWER), ("/jobs", Role.VIEWER), ("/jobs", Role.OPERATOR), ("/batches/1", Role.VIEWER)]
+    with watching(app, server.port, watched, count) as viewers, counting(server.site.store) as statements:
+        begun = time.perf_counter()
+        while min(len(each.reloads) for each in viewers) < reloads:
+            app.store.jobs.enqueue(NewJob(kind="kind-1"))
+            time.sleep(0.1)
+        elapsed = time.perf_counter() - begun
+    server.stop()
+    took = [1000 * seconds for viewer in viewers for _, seconds in viewer.reloads]
+    poll = sum(name in POLL for name in statements)
+    each = (len(statements) - poll) / (elapsed + RENDER_INTERVAL_S) / len(watched)
+    print(
+        f"{count} viewers of {len(watched)} live pages: {each:.1f} statements a second for each page (at most {LIVE}), "
+        f"{poll / elapsed:.1f} for the poll; a reload takes {statistics.median(took):.0f} ms (p50), {max(took):.0f} at most"
+    )
+    server.close()
+    app.close()
+    return each <= LIVE
+
+
 @contextmanager
 def served(url: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "holdfast", "web", "--url", url, "--listen", f"127.0.0.1:{port}"]
@@ -203,6 +234,7 @@ def main() -> int:
             f"filled in {time.perf_counter() - begun:.0f} s: " + ", ".join(f"{n:,} {word}" for word, n in given.items())
         )
         kept = measure(url, given, rounds)
+        kept = watch(url) and kept
         before = _children()
         first = statistics.median(first_page(url) for _ in range(3))
         busy = (_children() - before) / 3

@@ -18,9 +18,10 @@ from tests.snapshots.plain import main_part, plain, pretty_html, pretty_json
 from tests.snapshots.requests import API, PAGES, Ask
 from tests.snapshots.site import BASE
 
-#: Headers that every answer is shown with. The first answer of a file is shown with all but its length, and its page as
-#: a whole; so are pages for others than an admin. Of all other pages the main part is shown: the rest is the same.
+#: Headers that every answer is shown with. The first answer of a file is shown with all but these, and its page as a
+#: whole; so are pages for others than an admin. Of all other pages the main part is shown: the rest is the same.
 HEADERS = ("content-type", "location", "set-cookie", "retry-after", "idempotent-replay", "www-authenticate")
+TRANSPORT = ("content-length", "content-encoding", "vary")
 #: Pages that are no part of the table of pages: health, and the way in and out.
 OTHERS = {
     *("GET /healthz", "GET /readyz", "GET /metrics", "GET /live"),
@@ -97,7 +98,7 @@ def _text(method: str, ask: Ask, base: str, answer: Any, *, full: bool) -> str:
         lines.append(f"> {ask.body if isinstance(ask.body, str) else json.dumps(ask.body)}")
     lines.append(str(answer.status_code))
     shown = sorted(answer.headers.multi_items())
-    lines += [f"{each}: {value}" for each, value in shown if each in HEADERS or (full and each != "content-length")]
+    lines += [f"{each}: {value}" for each, value in shown if each in HEADERS or (full and each not in TRANSPORT)]
     kind = answer.headers.get("content-type", "")
     shape = pretty_json if "json" in kind else pretty_html if "html" in kind else str
     text = shape(answer.text).rstrip()

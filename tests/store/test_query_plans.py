@@ -291,7 +291,15 @@ SMALL = {
         "touch_credential",
     ),
     *("get_valid_credential", "has_valid_credential", "get_credential_named", "insert_secret", "get_secret"),
-    *("insert_session", "get_session", "use_link", "delete_session", "delete_sessions_of", "prune_sessions"),
+    *(
+        "insert_session",
+        "get_session",
+        "list_current_access",
+        "use_link",
+        "delete_session",
+        "delete_sessions_of",
+        "prune_sessions",
+    ),
     *(
         "save_filter",
         "delete_filter",

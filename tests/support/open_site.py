@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from holdfast import Holdfast
@@ -21,6 +20,7 @@ from holdfast.domain.health_check import HealthCheck
 from holdfast.settings import log_folder
 from holdfast.store import Store
 from holdfast.web.live import LiveUpdates
+from holdfast.web.page_cache import PageCache
 from holdfast.web.pages import routes
 from holdfast.web.security.authentication import Caller
 from holdfast.web.security.limits import RequestLimit
@@ -34,15 +34,13 @@ class OpenSite:
         self.masks = Masks(app.store)
         self.logs = log_folder(app.url)
         self.location = "a store of a test"
-        self.live = LiveUpdates(app.store.dashboard.change_counters)
+        self.live = LiveUpdates(app.store.dashboard.change_counters, set)
+        self.page_cache = PageCache(lambda: self.live.sent_at)
         self.searches = RequestLimit(1, "searches")
         self.role = role
 
     def form_token(self, _: Caller) -> str:
         return "form-token"
-
-    def is_current(self, _: Request) -> bool:
-        return True
 
     def actions(self, caller: Caller, via: Via, *, store: Store | None = None) -> Actions:
         return Actions(store or self.store, actor=caller.name, via=via)

@@ -6,18 +6,21 @@ import asyncio
 
 import pytest
 
+from holdfast.domain.access.roles import Role
 from holdfast.errors import StoreUnavailable
 from holdfast.store.fleet.dashboard import ChangeCounters
 from holdfast.web.live import LiveUpdates, changed_parts
+from holdfast.web.security.authentication import Caller
 from tests.support.jobs import put
 
 QUIET = ChangeCounters("a", "b", "c", "d", "e", "f")
 LONG = 60.0
+ADA = Caller("ada", Role.VIEWER)
 
 
 def test_words(store):
     """A change names its part of the store, and no other."""
-    live = LiveUpdates(store.dashboard.change_counters)
+    live = LiveUpdates(store.dashboard.change_counters, set)
 
     async def read() -> list[set[str]]:
         changes = [await live.tick()]
@@ -42,9 +45,9 @@ def test_changed_parts():
     assert changed_parts(QUIET, ChangeCounters("x", "b", "c", "d", "e", "y")) == {"jobs", "audit"}
 
 
-async def lines_of(live: LiveUpdates, is_current, count: int) -> list[str]:
+async def lines_of(live: LiveUpdates, count: int) -> list[str]:
     lines = []
-    async for line in live.lines(is_current):
+    async for line in live.lines(ADA):
         lines.append(line)
         if len(lines) >= count:
             break
@@ -60,8 +63,8 @@ def test_one_poll_for_all():
         return ChangeCounters(str(len(polls)), "b", "c", "d", "e", "f")
 
     async def many() -> list[list[str]]:
-        live = LiveUpdates(read, interval_s=0.001, keep_alive_s=LONG)
-        return await asyncio.wait_for(asyncio.gather(*(lines_of(live, lambda: True, 2) for _ in range(20))), LONG)
+        live = LiveUpdates(read, set, interval_s=0.001, keep_alive_s=LONG)
+        return await asyncio.wait_for(asyncio.gather(*(lines_of(live, 2) for _ in range(20))), LONG)
 
     changes = asyncio.run(many())
     assert all(lines == ["retry: 2000\n\n", "event: changed\ndata: jobs\n\n"] for lines in changes)
@@ -71,21 +74,26 @@ def test_one_poll_for_all():
 def test_revoked():
     """A stream ends without a further event when its caller loses access."""
 
-    async def read() -> list[str]:
-        live = LiveUpdates(lambda: QUIET, interval_s=0.001, keep_alive_s=0.001)
-        allowed = iter([True, True, False])
-        return [line async for line in live.lines(lambda: next(allowed))]
+    polls: list[ChangeCounters] = []
 
-    assert asyncio.run(read()) == ["retry: 2000\n\n", ": still here\n\n", ": still here\n\n"]
+    def read() -> ChangeCounters:
+        polls.append(ChangeCounters(str(len(polls)), "b", "c", "d", "e", "f"))
+        return polls[-1]
+
+    async def listen() -> list[str]:
+        live = LiveUpdates(read, lambda callers: callers if len(polls) < 2 else (), interval_s=0.001, keep_alive_s=LONG)
+        return [line async for line in live.lines(ADA)]
+
+    assert asyncio.run(asyncio.wait_for(listen(), LONG)) == ["retry: 2000\n\n"]
 
 
 def test_closed():
     """All streams end when the server stops."""
 
     async def read() -> list[str]:
-        live = LiveUpdates(lambda: QUIET, interval_s=0.001, keep_alive_s=LONG)
+        live = LiveUpdates(lambda: QUIET, set, interval_s=0.001, keep_alive_s=LONG)
         lines = []
-        async for line in live.lines(lambda: True):
+        async for line in live.lines(ADA):
             lines.append(line)
             live.close()
         return lines
@@ -99,7 +107,7 @@ def test_a_store_that_is_away():
     def read() -> ChangeCounters:
         raise StoreUnavailable("gone")
 
-    live = LiveUpdates(read)
+    live = LiveUpdates(read, set)
     assert asyncio.run(live.tick()) == set()
 
 
@@ -107,8 +115,8 @@ def test_no_poll_without_pages():
     """Without open pages the store is not polled."""
 
     async def read() -> LiveUpdates:
-        live = LiveUpdates(lambda: QUIET, interval_s=0.001, keep_alive_s=0.001)
-        await lines_of(live, lambda: True, 2)
+        live = LiveUpdates(lambda: QUIET, set, interval_s=0.001, keep_alive_s=0.001)
+        await lines_of(live, 2)
         await asyncio.wait_for(live._poller, LONG)
         return live
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starlette.requests import Request as HttpRequest
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -27,8 +27,9 @@ from holdfast.web import health
 from holdfast.web.api import router
 from holdfast.web.live import LiveUpdates
 from holdfast.web.options import WebOptions
+from holdfast.web.page_cache import GZIP_LEVEL, PageCache
 from holdfast.web.pages import routes
-from holdfast.web.request import caller_of, error_answer, path_of, render
+from holdfast.web.request import error_answer, path_of, render
 from holdfast.web.security import sessions
 from holdfast.web.security.authentication import AuthenticationMiddleware, Authenticator, Caller
 from holdfast.web.security.limits import MAX_SEARCHES, RequestLimit
@@ -52,7 +53,8 @@ class Site:
         self.app = app
         self.options = options
         self.authenticator = Authenticator(options)
-        self.live = LiveUpdates(self.read_changes)
+        self.live = LiveUpdates(self.read_changes, lambda callers: self.authenticator.confirm(self.store, callers))
+        self.page_cache = PageCache(lambda: self.live.sent_at)
         self.searches = RequestLimit(MAX_SEARCHES, "searches in logs")
         #: The URL of the store without its password.
         self.location = mask_store_url(app.url)
@@ -60,7 +62,9 @@ class Site:
         self._lock = threading.Lock()
         self._read_store: Store | None = None
         self._diagnosis: tuple[list[HealthCheck], datetime] | None = None
-        authenticated = AuthenticationMiddleware(Router(self._routes()), self.authenticator, lambda: self.store)
+        # Cookies are SameSite=strict: no other site can measure the size of a viewer's pages.
+        site = GZipMiddleware(Router(self._routes()), compresslevel=GZIP_LEVEL)
+        authenticated = AuthenticationMiddleware(site, self.authenticator, lambda: self.store)
         self._checked = RequestChecks(authenticated, options, answer_error=self._answer_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,10 +98,6 @@ class Site:
     def form_token(self, caller: Caller) -> str:
         return self.authenticator.form_token(self.store, caller)
 
-    def is_current(self, http: HttpRequest) -> bool:
-        """Whether the caller of an open stream still has access: its token may have been revoked."""
-        return self.authenticator.is_current(self.store, caller_of(http.scope))
-
     def diagnose(self) -> tuple[list[HealthCheck], datetime]:
         """The findings of the doctor, and their time. They are kept for :data:`DOCTOR_INTERVAL`."""
         with self._lock:
@@ -111,6 +111,7 @@ class Site:
     def close(self) -> None:
         """End all streams and close the store for reads; idempotent."""
         self.live.close()
+        self.page_cache.close()
         with self._lock:
             if self._read_store is not None:
                 self._read_store.close()

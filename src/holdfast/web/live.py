@@ -1,15 +1,17 @@
 """Live updates: a stream of server-sent events that name the parts of the store which changed.
 
-One poller per server reads the change counters once a second, for all open pages. A page that receives "jobs" requests
-itself again, under the same access rules as before.
+One poller per server reads the change counters and the access of all viewers once a second: two statements for any
+number of open pages. A page that receives "jobs" requests itself again, and viewers share the answer (page_cache.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 from starlette.concurrency import run_in_threadpool
@@ -18,7 +20,11 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from holdfast.errors import HoldfastError
 from holdfast.store.fleet.dashboard import ChangeCounters
+from holdfast.web.page_cache import RENDER_INTERVAL_S
 from holdfast.web.request import caller_of
+
+if TYPE_CHECKING:
+    from holdfast.web.security.authentication import Caller
 
 log = logging.getLogger("holdfast")
 
@@ -35,9 +41,8 @@ MAX_STREAMS_PER_CALLER = 20
 class Subscriber:
     """The stream of one open page. Changes accumulate while it is slow."""
 
-    def __init__(self, owner: str) -> None:
-        #: The name of the caller.
-        self.owner = owner
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
         self._changes: set[str] = set()
         self._wake = asyncio.Event()
         self.closed = False
@@ -62,39 +67,66 @@ class Subscriber:
 
 
 class LiveUpdates:
-    """Polls the store while any page is open, and sends changes to all of them."""
+    """Polls the store while any page is open, and sends changes to all of them.
+
+    *confirm* returns those of some callers who still have access.
+    """
 
     def __init__(
-        self, read: Callable[[], ChangeCounters], *, interval_s: float = INTERVAL_S, keep_alive_s: float = KEEP_ALIVE_S
+        self,
+        read: Callable[[], ChangeCounters],
+        confirm: Callable[[Collection[Caller]], Collection[Caller]],
+        *,
+        interval_s: float = INTERVAL_S,
+        keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         self.subscribers: set[Subscriber] = set()
+        #: When changes were last sent, by the monotonic clock.
+        self.sent_at = float("-inf")
+        self._unsent: set[str] = set()
         self._read = read
+        self._confirm = confirm
         self._interval_s = interval_s
         self._keep_alive_s = keep_alive_s
         self._before: ChangeCounters | None = None
         self._poller: asyncio.Future[None] | None = None
 
     async def tick(self) -> set[str]:
-        """Poll once and send the changes. The first poll has nothing to compare with."""
+        """Poll once and return the changes. The first poll has nothing to compare with.
+
+        The first change is sent at once, those that follow together, when pages may be rendered again. Streams whose
+        caller has lost access end before.
+        """
+        viewers = list(self.subscribers)  # others may join meanwhile
         try:
             now = await run_in_threadpool(self._read)
+            confirmed = await run_in_threadpool(self._confirm, {each.caller for each in viewers})
         except HoldfastError as error:
             log.warning("open pages hear of nothing: %s", error)
             return set()
         before, self._before = self._before, now
         changes = set() if before is None else changed_parts(before, now)
-        if changes:
-            for subscriber in self.subscribers:
-                subscriber.send(changes)
+        self._unsent |= changes
+        for viewer in viewers:
+            if viewer.caller not in confirmed:
+                viewer.close()
+        if self._unsent and time.monotonic() >= self.sent_at + RENDER_INTERVAL_S:
+            self._send()
         return changes
 
+    def _send(self) -> None:
+        self.sent_at = time.monotonic()
+        changes, self._unsent = self._unsent, set()
+        for subscriber in self.subscribers:
+            subscriber.send(changes)
+
     @contextmanager
-    def subscribe(self, owner: str) -> Iterator[Subscriber]:
+    def subscribe(self, caller: Caller) -> Iterator[Subscriber]:
         """A subscriber for as long as its page is open. The first one starts the poller."""
-        subscriber = Subscriber(owner)
+        subscriber = Subscriber(caller)
         self.subscribers.add(subscriber)
         if self._poller is None or self._poller.done():
-            self._before = None
+            self._before, self._unsent = None, set()
             self._poller = asyncio.ensure_future(self._poll())
         try:
             yield subscriber
@@ -111,23 +143,22 @@ class LiveUpdates:
             await self.tick()
             await asyncio.sleep(self._interval_s)
 
-    async def answer(self, request: Request, is_current: Callable[[Request], bool]) -> Response:
+    async def answer(self, request: Request) -> Response:
         """The stream of one page; it ends when the access of its caller ends."""
-        owner = caller_of(request.scope).name
-        own = sum(each.owner == owner for each in self.subscribers)
+        caller = caller_of(request.scope)
+        own = sum(each.caller.name == caller.name for each in self.subscribers)
         if len(self.subscribers) >= MAX_STREAMS or own >= MAX_STREAMS_PER_CALLER:
             return PlainTextResponse("too many pages are open", 503)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        lines = self.lines(lambda: is_current(request), owner)
-        return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+        return StreamingResponse(self.lines(caller), media_type="text/event-stream", headers=headers)
 
-    async def lines(self, is_current: Callable[[], bool], owner: str = "") -> AsyncIterator[str]:
-        """Server-sent events. Access is checked before each of them."""
-        with self.subscribe(owner) as subscriber:
+    async def lines(self, caller: Caller) -> AsyncIterator[str]:
+        """Server-sent events."""
+        with self.subscribe(caller) as subscriber:
             yield "retry: 2000\n\n"
-            while not subscriber.closed:
+            while True:
                 changes = await subscriber.receive(self._keep_alive_s)
-                if subscriber.closed or not await run_in_threadpool(is_current):
+                if subscriber.closed:
                     return
                 yield f"event: changed\ndata: {' '.join(sorted(changes))}\n\n" if changes else ": still here\n\n"
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, quote, unquote, urlencode
 from anyio import CapacityLimiter, to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from msgspec import structs
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
@@ -118,6 +119,10 @@ class Request:
         self.http = http
         self.caller = caller_of(http.scope)
         self.is_api = path_of(http.scope).startswith("/api/")
+        #: An open page fetches itself again. Viewers share the answer: it must hold nothing of the one who came first.
+        self.is_reload = http.method == "GET" and LIVE_HEADER in http.headers and not self.is_api
+        if self.is_reload:
+            self.caller = structs.replace(self.caller, name="", prefix=None, session="")
         self.base: str = http.scope.get("root_path", "").rstrip("/")
         self.now = datetime.now(UTC)
         self._form = {} if self.is_api else _parse_form(body)
@@ -202,11 +207,11 @@ class Request:
     def page(self, template: str, screen: str | None = None, *, status: int = 200, **values: Any) -> Response:
         """Render a page. *screen* is the entry of the navigation that it belongs to, if not that of its template."""
         # A page that reloads itself must not take the notice from the page that follows an action.
-        reload = LIVE_HEADER in self.http.headers
-        notice = "" if reload else unquote(self.http.cookies.get(NOTICE_COOKIE, ""))[:MAX_NOTICE_LENGTH]
+        notice = "" if self.is_reload else unquote(self.http.cookies.get(NOTICE_COOKIE, ""))[:MAX_NOTICE_LENGTH]
         theme = self.http.cookies.get(THEME_COOKIE, "")
         context: dict[str, Any] = {
             "caller": self.caller,
+            "is_reload": self.is_reload,
             "to": self.url,
             "may": self.may,
             "base": self.base,
@@ -244,8 +249,8 @@ class Request:
         return self.page("confirm.html", screen, **{**defaults, **values})
 
     def token_field(self) -> Markup:
-        """The CSRF token as a field of a form."""
-        token = self.site.form_token(self.caller)
+        """The CSRF token as a field of a form. The script of an open page fills it in after a reload."""
+        token = "" if self.is_reload else self.site.form_token(self.caller)
         return Markup('<input type="hidden" name="form_token" value="{}">').format(token)
 
 

@@ -104,6 +104,19 @@ def test_a_link_comes_from_the_command_line_too(run, app):
     assert app.store.sessions.find(cookie) is None
 
 
+def test_other_people_on_the_machine_do_not_see_an_opened_link(run, app, monkeypatch, tmp_path):
+    """E6.1: the command line of a browser is public, and a link works once, for whoever is first."""
+    opened = []
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    for _ in range(2):
+        link = run("token", "link", "--open", "-o", "json").data["link"]
+        file = tmp_path / "holdfast" / "sign-in.html"
+        assert opened.pop() == file.as_uri()
+        assert link in file.read_text()
+        assert file.stat().st_mode & 0o077 == 0
+
+
 class Person:
     """Somebody with a browser that keeps cookies."""
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Plan
+from holdfast.domain.jobs.selector import Selector
 from holdfast.store.engine.operation import query
 from holdfast.testing import plan
 
@@ -43,6 +44,16 @@ def test_a_schedule_is_made_and_shown(schedule, run, nightly):
     text = run("schedule", "show", "nightly").out
     assert "when      at 02:30 (Europe/Berlin)" in text
     assert "nightly  active" in run("schedule", "ls").out
+
+
+def test_a_scheduled_command_runs_once(schedule, run, app):
+    """E9.4: as one that was added does; and before any worker has registered the kind."""
+    payload = '{"argv": ["false"], "cwd": "/"}'
+    assert schedule("add", "tick", "command", "every 1h", "-p", payload).code == 0
+    assert schedule("trigger", "tick").code == 0
+    assert run("add", "--", "false").code == 0
+    planned, added = sorted(app.views.all(Selector(kinds=("command",))), key=lambda job: job.id)
+    assert planned.max_attempts == added.max_attempts == 1
 
 
 def test_all_options_reach_the_definition(schedule):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -233,8 +234,22 @@ ATTEMPTS = (
         VALUES (-7, 'command', '{}', 'x', now(), 'retry')""",
     """INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at)
         VALUES (-7, 'ready', 'default', 'command', 0, now())""",
+    """INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, finished_at)
+        VALUES (-7, 'dead', 'default', 'command', 0, now(), 1, 0, 1, now())""",
+    """INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at)
+        SELECT id, 'ready', 'default', 'command', 0, now() FROM holdfast.live LIMIT 1
+        ON CONFLICT (id) DO UPDATE SET kind = 'command'""",
     "UPDATE holdfast.live SET kind = 'command'",
     "UPDATE holdfast.job SET kind = 'command'",
+    """INSERT INTO holdfast.schedule (name, definition, cursor, next_at, check_at, actor, created_at, changed_at)
+        VALUES ('x', '{"kind": "command", "when": {"cron": "* * * * *"}}', now(), now(), now(), 'x', now(), now())""",
+    """INSERT INTO holdfast.batch (identity, generation, kind, arguments, source, state, options, actor, created_at)
+        VALUES ('x', 1, 'command', '{}', 'x', 'ready', '{}', 'x', now())""",
+    "INSERT INTO holdfast.unit (batch_id, key, position, state, run_number) VALUES (1, 'x', 1, 'pending', 1)",
+    "INSERT INTO holdfast.inbox SELECT FROM holdfast.inbox",
+    "UPDATE holdfast.worker SET requested = 'stop'",
+    "UPDATE holdfast.queue SET paused = true",
+    "SET ROLE holdfast_worker",
     "DELETE FROM holdfast.command_switch",
     "ALTER TABLE holdfast.live DISABLE TRIGGER ALL",
     "SET session_replication_role = replica",
@@ -243,25 +258,59 @@ ATTEMPTS = (
 )
 
 
+#: With a schema of its own, as applications have, a caller can put its functions and operators before PostgreSQL's.
+DISGUISE = (
+    "CREATE FUNCTION own.has_function_privilege(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+    "CREATE FUNCTION own.differs(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+    "CREATE OPERATOR own.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = own.differs)",
+    "SET search_path = own, pg_catalog",
+)
+#: These may succeed: they make other kinds look like commands. No worker runs a program for it.
+TRICKS = (
+    "CREATE TEMP TABLE kind AS SELECT * FROM holdfast.kind WHERE name = 'command'",
+    "UPDATE pg_temp.kind SET name = 'tool', options = (options::jsonb || '{\"aliases\": [\"command\"]}')::json",
+    "INSERT INTO holdfast.kind SELECT * FROM pg_temp.kind",
+    "SELECT holdfast.enqueue('tool', '{program}')",
+    'UPDATE holdfast.kind SET options = (options::jsonb || \'{"executor": "command", "aliases": ["command"]}\')::json',
+    "SELECT holdfast.enqueue('mail', '{program}')",
+    "UPDATE holdfast.job SET payload = '{program}'",
+    "UPDATE holdfast.live SET state = 'ready' WHERE state = 'held'",
+    "UPDATE holdfast.live SET kind_version = 1, reader = 'command'",
+)
+
+
+def try_to_run(connection, program, *, refused):
+    for attempt in (*ATTEMPTS, f"SELECT holdfast.enqueue('command', '{program}')") if refused else TRICKS:
+        try:
+            connection.execute(attempt.replace("{program}", program).encode())
+        except errors.Error:
+            continue
+        if refused:
+            pytest.fail(f"E10 is broken: a producer may {attempt}")
+
+
 def test_a_producer_cannot_make_a_worker_run_a_program(database, login, tmp_path):
     """E10.1: whatever it tries, a worker that runs commands finds none."""
     owner, proof = database.open(), tmp_path / "proof"
     program = json.dumps({"argv": ["touch", str(proof)], "cwd": "/", "env": {"PATH": os.environ["PATH"]}})
     put(owner, label="any", unique=Unique("mine"))
+    enqueue_command(owner, label="held command", hold=True, unique=Unique("held"))
     store = login("producer")
     with psycopg.connect(store.backend.url, autocommit=True) as connection:
-        for attempt in (*ATTEMPTS, f"SELECT holdfast.enqueue('command', '{program}')"):
-            try:
-                connection.execute(attempt.encode())
-            except errors.Error:
-                continue
-            pytest.fail(f"E10 is broken: a producer may {attempt}")
+        database.execute(f"CREATE SCHEMA own AUTHORIZATION {connection.info.user}")
+        try_to_run(connection, program, refused=True)
+        for statement in DISGUISE:
+            connection.execute(statement.encode())
+        try_to_run(connection, program, refused=True)
+        try_to_run(connection, program, refused=False)
         with pytest.raises(errors.InsufficientPrivilege), connection.cursor().copy(COPY) as copy:
             copy.write_row((-7, "ready", "default", "command", 0, "2020-01-01"))
     with holdfast.Holdfast(database.url) as app:
         app.worker(commands=True, drain=True, poll=0.05).run()
     assert not proof.exists()
-    assert not owner.views.count(Selector(kinds=(COMMAND,))).count
+    (command,) = owner.views.all(Selector(kinds=(COMMAND,)))
+    assert (command.state, command.payload) == (State.HELD, PROGRAM)
+    database.execute("DROP SCHEMA own CASCADE")
 
 
 @pytest.mark.parametrize("role", ["reader", "producer", "command_producer", "worker", "operator"])
@@ -306,6 +355,25 @@ def test_roles_know_the_tables_of_a_later_version(database, login):
     finally:
         database.execute("DROP SCHEMA IF EXISTS later CASCADE")
         database.execute("DROP OWNED BY later_worker")
+
+
+def test_a_plain_owner_migrates(database, login):
+    """Deliver 8: the migrator is no superuser; it owns the schema that it has created."""
+    name = f"test_{secrets.token_hex(4)}"
+    database.execute(f"CREATE ROLE {name} LOGIN")
+    try:
+        database.execute(
+            f"GRANT CREATE ON DATABASE {psycopg.conninfo.conninfo_to_dict(database.url)['dbname']} TO {name}"
+        )
+        with closing(open_store(f"{database.url}&user={name}&schema=own")) as owner:
+            assert all(finding.ok for finding in owner.database.check())
+            run_jobs(owner)
+        with psycopg.connect(database.url) as connection:
+            query = "SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'own'"
+            assert connection.execute(query).fetchone() == (name,)
+    finally:
+        database.execute(f"DROP OWNED BY {name} CASCADE")
+        database.execute(f"DROP ROLE {name}")
 
 
 def test_privileges_that_a_role_must_not_have_are_taken_away(database, login):

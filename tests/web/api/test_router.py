@@ -375,10 +375,10 @@ def test_a_log_is_read_and_searched(operator, app, tmp_path):
 
     argv = ["sh", "-c", "echo token=abc; echo hello"]
     job_id = store.jobs.enqueue(NewJob(kind="command", payload=json.dumps({"argv": argv, "cwd": "/"}))).id
-    app.worker(drain=True, poll=0.02).run()
+    app.worker(commands=True, drain=True, poll=0.02).run()
     part = operator.read(f"/jobs/{job_id}/log")["part"]
     assert part["lines"] == ["token=***", "hello"]
-    assert operator.read(f"/jobs/{job_id}/log", search="hell")["matches"] == [[2, "hello"]]
+    assert operator.read(f"/jobs/{job_id}/log", search="hell")["matches"] == [{"number": 2, "text": "hello"}]
     assert operator.read(f"/jobs/{job_id}/log", begin=part["end"])["part"]["lines"] == []
 
 

@@ -279,6 +279,19 @@ def test_live(stage, visitor):
     expect(page.get_by_role("link", name="live-3")).to_be_visible()
 
 
+def test_a_form_that_came_with_an_update_works(stage, visitor):
+    """E6.8: viewers share updates, which hold no form token: the page fills in its own."""
+    page = visitor.page
+    visitor.go("/queues")
+    expect(page.locator("#live")).to_have_text("live")
+    stage.app.store.queues.pause("reports", note="for the test")
+    expect(page.get_by_text("for the test")).to_be_visible()
+    page.get_by_label("Limit of reports over all hosts").fill("4")
+    page.get_by_role("button", name="Set the limits of reports").click()
+    expect(page.get_by_text("Queue reports: at most 4 over all hosts")).to_be_visible()
+    stage.app.store.queues.resume("reports")
+
+
 # -- by keyboard alone -----------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 
@@ -173,13 +174,13 @@ def test_options_that_make_no_sense_are_refused(make_site, options):
 
 def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
     """Access is checked before each event."""
-
-    site.live = type(site.live)(site.read_changes, interval_s=0.05, keep_alive_s=0.05)
+    confirm = partial(site.authenticator.confirm, site.store)
+    site.live = type(site.live)(site.read_changes, confirm, interval_s=0.05, keep_alive_s=0.05)
     caller = site.authenticator.by_token(site.store, tokens[Role.VIEWER])
 
     async def listen():
         lines = []
-        async for line in site.live.lines(lambda: site.authenticator.is_current(site.store, caller)):
+        async for line in site.live.lines(caller):
             lines.append(line)
             if len(lines) == 2:
                 await asyncio.to_thread(app.store.credentials.revoke, "viewer")

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from holdfast.domain.access.roles import Role
 from holdfast.domain.commands.command import COMMAND
 from holdfast.errors.http import Busy
 from holdfast.web import live
 from holdfast.web.security import request_checks
+from holdfast.web.security.authentication import Caller
 from holdfast.web.security.limits import RequestLimit
 from holdfast.worker.commands.executor import log_path
 from tests.support.jobs import BOOM, put, take_one
@@ -85,7 +87,8 @@ def test_streams_are_limited_per_caller(site, viewer, tokens, monkeypatch):
     monkeypatch.setattr(live, "MAX_STREAMS_PER_CALLER", 2)
 
     async def status():
-        with site.live.subscribe("viewer"), site.live.subscribe("viewer"):
+        caller = Caller("viewer", Role.VIEWER)
+        with site.live.subscribe(caller), site.live.subscribe(caller):
             own = await asyncio.to_thread(viewer.get, "/live")
             site.live.close()
             return own.status_code

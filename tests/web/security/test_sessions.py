@@ -50,12 +50,12 @@ def test_who_signs_out_ends_the_session(site, make_site, tokens):
         each.post("/login", data={"token": tokens[Role.VIEWER]})
     cookie = client.cookies[COOKIE]
     caller = site.authenticator.by_cookie(site.store, cookie)
-    assert site.authenticator.is_current(site.store, caller)
+    assert site.authenticator.confirm(site.store, {caller}) == {caller}
     form = {"form_token": site.authenticator.form_token(site.store, caller)}
     assert client.post("/logout", data=form).status_code == 303
     for server in (site, make_site()):
         assert Client(server, cookies={COOKIE: cookie}).get("/api/v1/me").status_code == 401
-    assert not site.authenticator.is_current(site.store, caller)
+    assert not site.authenticator.confirm(site.store, {caller})
     assert other.get("/api/v1/me").status_code == 200
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +20,7 @@ from holdfast.cli.text import age, stamp, table
 from holdfast.domain.access.roles import AuditEntry, Role
 from holdfast.domain.access.tokens import Credential
 from holdfast.output.printer import Line
+from holdfast.settings import user_data
 from holdfast.worker.metrics import parse_address
 
 if TYPE_CHECKING:
@@ -108,7 +111,7 @@ def link(session: CliSession, *, role: str, opens: bool) -> None:
     base = f"{scheme}://{host if host == 'localhost' else '127.0.0.1'}:{port}"
     address = sign_in_link(store, base, Role(role))
     if opens:
-        webbrowser.open(address)
+        open_link(address)
     answer = LinkAnswer(address, Role(role), datetime.now(UTC) + LINK_LIFETIME)
     session.output.value(answer, lambda: [address])
 
@@ -116,6 +119,20 @@ def link(session: CliSession, *, role: str, opens: bool) -> None:
 def sign_in_link(store: Store, base: str, role: Role) -> str:
     """A new sign-in link for the server at *base*."""
     return f"{base}/sign-in?link={store.sessions.add_link(role, lifetime=LINK_LIFETIME)}"
+
+
+def open_link(link: str) -> None:
+    """Open a sign-in link in a browser.
+
+    Everybody on a machine can read the command lines of its processes, and use the link first. So the browser gets the
+    name of a private file, which leads to it.
+    """
+    file = user_data(os.environ) / "sign-in.html"
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    with open(file, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as page:
+        page.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={link}"><title>Holdfast</title>\n')
+    webbrowser.open(file.as_uri())
 
 
 @command("sign-out", group=token, answers=SignedOut, changes=True)

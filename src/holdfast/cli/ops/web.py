@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import webbrowser
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 
 from holdfast.cli.command import command, with_options
-from holdfast.cli.ops.access import sign_in_link
+from holdfast.cli.ops.access import open_link, sign_in_link
 from holdfast.cli.ops.worker import APP, LOG, logs_json, print_notice, start_log
 from holdfast.cli.session import CliSession, load_app
 from holdfast.domain.access.roles import Role
@@ -55,7 +54,7 @@ def web(session: CliSession, *, opens: bool, **flags: Any) -> None:
     print_notice(f"the dashboard of {server.site.location} is at {server.url}")
     link = print_link(session, server)
     if opens and link is not None:
-        webbrowser.open(link)
+        open_link(link)
     server.run()
     session.output.value(WebAnswer(server.url), lambda: ())
 

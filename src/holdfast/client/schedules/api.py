@@ -9,6 +9,7 @@ from typing import Unpack
 from msgspec import Struct, structs
 
 from holdfast.client.schedules.definition import ScheduleOptions, changed_definition, new_definition
+from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import check_payload, plan_parameter
 from holdfast.domain.names import checked_name
@@ -29,6 +30,7 @@ from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
 from holdfast.store.schedules.schedule_filter import ScheduleFilter
+from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.schedules.planner import plan_to_fire
 from holdfast.worker.schedules.scopes import Provider, read_scopes
 
@@ -64,6 +66,8 @@ class Schedules:
             InvalidInput: The expression, an option or the payload is invalid.
         """
         definition = new_definition(kind, expression, options)
+        if kind == COMMAND:  # no application registers it, and the first worker may start later
+            self._store().kinds.publish([command_kind().published()])
         definition = structs.replace(definition, kind_version=self._store().kinds.get(kind).version)
         self._check(definition)
         return self._store().schedules.create(name, definition, actor=self._actor)

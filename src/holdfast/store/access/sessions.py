@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from msgspec import Struct
@@ -28,7 +29,7 @@ class Sessions(Noun):
     def open(self, name: str, role: Role, *, lifetime: timedelta, prefix: str | None = None) -> str:
         """Open a session and return its cookie. The session of a token ends with the token, too."""
         cookie = draw_secret()
-        self._backend.run(_insertion(cookie, checked_actor(name), role, lifetime, prefix=prefix))
+        self._insert(_insertion(cookie, checked_actor(name), role, lifetime, prefix=prefix))
         return cookie
 
     def find(self, cookie: str) -> Session | None:
@@ -39,6 +40,10 @@ class Sessions(Noun):
         """The same, by the hash of the cookie."""
         rows: list[Session] = self._fetch("get_session", Session, hash=session_hash)
         return rows[0] if rows else None
+
+    def list_current(self, hashes: Sequence[str], prefixes: Sequence[str]) -> set[str]:
+        """Those of some sessions, by hash, and of some tokens, by prefix, that are valid now."""
+        return {row[0] for row in self._fetch("list_current_access", hashes=list(hashes), prefixes=list(prefixes))}
 
     def close(self, session_hash: str) -> None:
         """Sign out: from now on no server accepts the cookie."""
@@ -51,8 +56,14 @@ class Sessions(Noun):
     def add_link(self, role: Role, *, lifetime: timedelta) -> str:
         """Create a link: the first person who uses it gets a session with this role."""
         link = draw_secret()
-        self._backend.run(_insertion(link, "", role, lifetime, is_link=True))
+        self._insert(_insertion(link, "", role, lifetime, is_link=True))
         return link
+
+    @transaction()
+    def _insert(self, insertion: Query) -> Operation[list[tuple[str]]]:
+        """Insert a session or a link. Expired ones go: workers, which prune everything else, have no access to them."""
+        yield query("prune_sessions")
+        return (yield insertion)
 
     @transaction()
     def use_link(self, link: str, name: str, *, lifetime: timedelta) -> Operation[tuple[str, Role]]:

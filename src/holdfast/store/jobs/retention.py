@@ -30,7 +30,7 @@ class RetentionRule(Struct, frozen=True):
     operation: Callable[[timedelta, int], Operation[int]] | None = None
 
 
-#: What is pruned. Keys and sessions are as old as their own date says; units are those of deleted batches.
+#: What is pruned. Keys are as old as their own date says; units are those of deleted batches.
 RULES = (
     RetentionRule("done", "job", lambda retention: retention.done, state=State.DONE),
     RetentionRule("cancelled", "job", lambda retention: retention.cancelled, state=State.CANCELLED),
@@ -45,7 +45,6 @@ RULES = (
     RetentionRule("audit entries", "audit", lambda retention: retention.audit, "prune_audit_entries"),
     RetentionRule("batches", "batch", lambda retention: retention.batches, operation=prune_batches),
     RetentionRule("units", "unit", lambda _: timedelta(microseconds=1), operation=prune_units),
-    RetentionRule("sessions", "audit", lambda _: timedelta(microseconds=1), "prune_sessions"),
     RetentionRule("responses", "audit", lambda _: RESPONSE_RETENTION, "prune_idempotency_keys"),
 )
 

@@ -53,8 +53,7 @@ _WORKER = (
     Grant("SELECT", ("command_switch",)),
     # Workers prune old rows: FOR UPDATE needs the right to update a column.
     Grant("SELECT, UPDATE (target, count), DELETE", ("audit_entry",)),
-    Grant("SELECT, UPDATE (at), DELETE", ("idempotency_key",)),
-    Grant("SELECT (hash, expires_at), UPDATE (created_at), DELETE", ("session",)),
+    Grant("SELECT (ctid, key, at), UPDATE (at), DELETE", ("idempotency_key",)),
 )
 _OPERATOR = (*_WORKER, Grant("INSERT", ("audit_entry",)))
 #: What each role may do, besides reading ``meta`` and the views. docs/guides/operating.md has the matrix.
@@ -65,7 +64,7 @@ ROLES: dict[str, tuple[Grant, ...]] = {
     "producer": _PRODUCER,
     # The same, and commands: any program, which a worker runs.
     "command_producer": _PRODUCER,
-    # Runs jobs, batches, schedules and retention. It cannot read or create tokens, nor write audit entries.
+    # Runs jobs, batches, schedules and retention. Tokens and sessions are out of its reach; it writes no audit entries.
     "worker": _WORKER,
     # All actions of people at the command line, each with its audit entry; and all that a worker does.
     "operator": _OPERATOR,

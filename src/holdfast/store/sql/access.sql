@@ -66,14 +66,29 @@ RETURNING hash
 -- name: get_session
 -- Find a valid session by the hash of its cookie. The session of a token ends with the token.
 SELECT session.hash, session.name, session.role, session.prefix FROM holdfast.session AS session
-WHERE session.hash = :hash AND NOT session.is_link AND session.expires_at > (SELECT holdfast.now())
+WHERE session.hash = :hash AND {session_is_valid}
+
+-- fragment: session_is_valid
+NOT session.is_link AND session.expires_at > (SELECT holdfast.now())
     AND (session.prefix IS NULL OR EXISTS (SELECT FROM holdfast.credential AS credential
         WHERE credential.prefix = session.prefix AND credential.revoked_at IS NULL))
+
+-- name: list_current_access
+-- List those of the sessions and tokens of open pages that are valid.
+SELECT session.hash FROM holdfast.session AS session
+WHERE session.hash = ANY(:hashes::text[]) AND {session_is_valid}
+UNION ALL
+SELECT credential.prefix FROM holdfast.credential AS credential
+WHERE credential.prefix = ANY(:prefixes::text[]) AND credential.revoked_at IS NULL
 
 -- name: use_link
 -- Take a link that opens a session. Of several requests with one link, one gets its row.
 DELETE FROM holdfast.session WHERE hash = :hash AND is_link AND expires_at > (SELECT holdfast.now())
 RETURNING role
+
+-- name: prune_sessions
+-- Delete sessions and links that have expired.
+DELETE FROM holdfast.session WHERE expires_at < (SELECT holdfast.now()) RETURNING hash
 
 -- name: delete_session
 -- Sign out of one session.

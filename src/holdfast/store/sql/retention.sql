@@ -51,10 +51,3 @@ DELETE FROM holdfast.audit_entry WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.audit_entry WHERE at < (SELECT holdfast.now()) - :age::interval
     ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
 RETURNING id
-
--- name: prune_sessions
--- Delete sessions and links that have expired.
-DELETE FROM holdfast.session WHERE hash = ANY(ARRAY(
-    SELECT hash FROM holdfast.session WHERE expires_at < (SELECT holdfast.now()) - :age::interval
-    ORDER BY expires_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
-RETURNING hash

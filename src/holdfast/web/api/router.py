@@ -6,7 +6,6 @@ import hashlib
 import re
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,7 +47,7 @@ def routes(site: Site) -> list[BaseRoute]:
     threads = Threads()
     return [
         *(Route(f"{BASE}{each.path}", _handler(site, each, threads), methods=[each.method]) for each in ENDPOINTS),
-        Route(f"{BASE}/events", partial(site.live.answer, is_current=site.is_current), methods=["GET"]),
+        Route(f"{BASE}/events", site.live.answer, methods=["GET"]),
         Route(f"{BASE}/openapi.json", describe, methods=["GET"]),
     ]
 

@@ -15,7 +15,7 @@ from holdfast.domain.access.roles import Role
 from holdfast.errors import HoldfastError
 from holdfast.errors.http import title_of
 from holdfast.web.pages import batches, fleet, job, jobs, overview, schedules
-from holdfast.web.request import WEB_FOLDER, Request, Threads
+from holdfast.web.request import LIVE_HEADER, WEB_FOLDER, Request, Threads, caller_of
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site
@@ -60,13 +60,16 @@ def routes(site: Site) -> list[BaseRoute]:
     return [
         *(Route(path, _route(site, handler, threads), methods=["GET"]) for path, handler in PAGES.items()),
         *(Route(path, _route(site, handler, threads), methods=["POST"]) for path, handler in ACTIONS.items()),
-        Route("/live", partial(site.live.answer, is_current=site.is_current), methods=["GET"]),
+        Route("/live", site.live.answer, methods=["GET"]),
         Mount("/static", StaticFiles(directory=WEB_FOLDER / "static")),
     ]
 
 
 def _route(site: Site, handler: Handler, threads: Threads) -> Callable[[HttpRequest], Awaitable[Response]]:
     async def answer(http: HttpRequest) -> Response:
+        if http.method == "GET" and LIVE_HEADER in http.headers:
+            key = (caller_of(http.scope).role, http.scope.get("root_path", ""), http.url.path, http.url.query)
+            return await site.page_cache.answer(http, key, partial(_answer, site, handler, http, b""))
         body = await http.body() if http.method == "POST" else b""
         return await threads.answer(http, _answer, site, handler, http, body)
 

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from msgspec import Struct
@@ -19,13 +19,13 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.domain.access.roles import Role
-from holdfast.domain.access.tokens import is_secret_of, prefix_of
+from holdfast.domain.access.tokens import hash_secret, is_secret_of, prefix_of
 from holdfast.domain.names import checked_actor
 from holdfast.errors import HoldfastError
 from holdfast.errors.http import Forbidden, SlowDown, Unauthenticated, Unavailable
 from holdfast.store import Store
 from holdfast.web.options import WebOptions
-from holdfast.web.request import address_of, path_of
+from holdfast.web.request import LIVE_HEADER, address_of, path_of
 from holdfast.web.security import csrf
 from holdfast.web.security.limits import MAX_PUBLIC_REQUESTS, MAX_REQUESTS, RequestLimit
 from holdfast.web.security.sessions import LINK_PATH, cookie_name
@@ -37,6 +37,8 @@ log = logging.getLogger("holdfast.web")
 MAX_FAILURES_PER_S = 20
 #: The last use of a token is written to the store at most once in this time.
 USE_INTERVAL_S = 60.0
+#: The time for which a session that the poll of open pages has confirmed may fetch them again without a statement.
+CONFIRMED_S = 2.0
 #: Tokens whose last use is kept in memory.
 CACHE_SIZE = 10_000
 #: The header of every 401 answer.
@@ -113,12 +115,17 @@ class TokenUses:
 
 
 class Authenticator:
-    """Identifies callers. Each request reads the store, so that a revoked token or a closed session fails at once."""
+    """Identifies callers. Each request reads the store, so that a revoked token or a closed session fails at once.
+
+    An open page that fetches itself again is the exception: the poll reads the sessions of all open pages together.
+    """
 
     def __init__(self, options: WebOptions) -> None:
         self._options = options
         self._uses = TokenUses()
         self._forms = csrf.FormTokens()
+        self._confirmed: dict[str, Caller] = {}
+        self._confirmed_at = float("-inf")
         self.failed_tries = FailedTries()
 
     def identify(self, connection: HTTPConnection, store: Callable[[], Store]) -> Caller:
@@ -134,7 +141,9 @@ class Authenticator:
             raise Unauthenticated("only bearer tokens are accepted here", headers=CHALLENGE)
         if not scheme and not cookie:
             raise Unauthenticated("sign in first", headers=CHALLENGE)
-        return self.by_token(store(), token.strip()) if scheme else self.by_cookie(store(), cookie or "")
+        if scheme:
+            return self.by_token(store(), token.strip())
+        return self._of_open_page(connection, cookie or "") or self.by_cookie(store(), cookie or "")
 
     def by_token(self, store: Store, token: str) -> Caller:
         with self.failed_tries.counted(Unauthenticated):
@@ -163,11 +172,28 @@ class Authenticator:
     def form_token(self, store: Store, caller: Caller) -> str:
         return self._forms.token(store, caller.session or caller.prefix or caller.name)
 
-    def is_current(self, store: Store, caller: Caller) -> bool:
-        """Whether an identified caller still has access. Streams check this before each event."""
-        if caller.session:
-            return store.sessions.get(caller.session) is not None
-        return caller.prefix is None or store.credentials.find(caller.prefix) is not None
+    def confirm(self, store: Store, callers: Collection[Caller]) -> set[Caller]:
+        """Those of the viewers of open pages who still have access; one statement for all."""
+        hashes = [each.session for each in callers if each.session]
+        prefixes = [each.prefix for each in callers if each.prefix and not each.session]
+        current = store.sessions.list_current(hashes, prefixes) if hashes or prefixes else set()
+        # A person that a proxy names has neither: the proxy decides.
+        confirmed = {each for each in callers if (each.session or each.prefix) in {None, *current}}
+        self._confirmed = {each.session: each for each in confirmed if each.session}
+        self._confirmed_at = time.monotonic()
+        return confirmed
+
+    def sign_out(self, caller: Caller) -> None:
+        """End the reloads of open pages of a caller who signs out."""
+        self._confirmed.pop(caller.session, None)
+
+    def _of_open_page(self, connection: HTTPConnection, cookie: str) -> Caller | None:
+        """The viewer of an open page that fetches itself again, if the poll has just confirmed the session."""
+        if LIVE_HEADER not in connection.headers or connection.scope["method"] != "GET":
+            return None
+        if time.monotonic() - self._confirmed_at > CONFIRMED_S:
+            return None
+        return self._confirmed.get(hash_secret(cookie))
 
     def _by_proxy(self, headers: Headers, address: str | None) -> Caller | None:
         """The person that a trusted proxy names. The headers are ignored if they come from any other address."""

@@ -63,6 +63,7 @@ def routes(site: Site) -> list[BaseRoute]:
         caller = caller_of(request.scope)
         if caller.session:
             await run_in_threadpool(site.app.store.sessions.close, caller.session)
+            site.authenticator.sign_out(caller)
         answer = RedirectResponse(f"{_root(request)}/login", 303)
         secure = site.options.secure
         answer.delete_cookie(cookie_name(request, secure=secure), path=_cookie_path(request, secure), secure=secure)

@@ -45,6 +45,9 @@ const isLive = $$("[data-live]:not(#stop-switch)").length > 0;
 const changed = new Set();
 /** Ids of sections whose update waits until the reader has finished with them. */
 const postponed = new Set();
+/** The last answer to a refresh. Viewers share it: it does not hold the token that forms of this page need. */
+let received = { etag: "", text: "" };
+const formToken = $("[name=form_token]")?.value ?? "";
 let source = null;
 let polling = null;
 let fetching = false;
@@ -68,39 +71,56 @@ function showLiveState(state) {
   indicator.textContent = { on: "live", held: "held while you read", off: "not live", poll: "looks every 5 s" }[state];
 }
 
-function isAffected(section) {
-  return section.dataset.live.split(" ").some((name) => changed.has(name));
+function isAffected(section, names) {
+  return section.dataset.live.split(" ").some((name) => names.has(name));
+}
+
+/** The main part of this page as it is now. The server sends it only if it differs from the last one. */
+async function fetchMain() {
+  const headers = { "X-Holdfast-Live": "1", "If-None-Match": received.etag };
+  const answer = await fetch(root.dataset.self ?? location.href, { headers, credentials: "same-origin" });
+  if (answer.status !== 304) {
+    if (!answer.ok || answer.redirected) throw new Error(answer.status);
+    received = { etag: answer.headers.get("ETag") ?? "", text: await answer.text() };
+  }
+  return new DOMParser().parseFromString(received.text, "text/html");
 }
 
 async function refresh() {
   if (fetching || document.hidden || !changed.size) return;
-  const open = $$("[data-live]").filter(isAffected);
-  if (open.length && open.every((section) => blockedBy(section))) {
+  const open = $$("[data-live]").filter((section) => isAffected(section, changed));
+  if (!open.length) {
+    changed.clear();
+    return;
+  }
+  if (open.every((section) => blockedBy(section))) {
     for (const section of open) postponed.add(section.id);
     showLiveState("held");
     return;
   }
   fetching = true;
+  // Changes that arrive meanwhile may be missing in the answer: they stay in the set.
+  const names = new Set(changed);
+  changed.clear();
+  let complete = false;
   try {
-    const answer = await fetch(root.dataset.self ?? location.href, { headers: { "X-Holdfast-Live": "1" }, credentials: "same-origin" });
-    if (!answer.ok || answer.redirected) throw new Error(answer.status);
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const waiting = replace(fresh);
-    showLiveState(waiting ? "held" : polling ? "poll" : "on");
-    if (!waiting) changed.clear();
+    complete = replace(await fetchMain(), names);
+    showLiveState(!complete ? "held" : polling ? "poll" : "on");
   } catch {
     showLiveState("off");
   } finally {
     fetching = false;
   }
+  if (!complete) for (const name of names) changed.add(name);
+  else refresh();
 }
 
-/** Replace the sections that changed. Returns whether one of them is postponed. */
-function replace(fresh) {
+/** Replace the sections that these names affect. Returns whether all could be replaced; the others are postponed. */
+function replace(fresh, names) {
   let waiting = false;
   for (const section of $$("[data-live]")) {
     const next = section.id && fresh.getElementById(section.id);
-    if (!next || next.innerHTML === section.dataset.was || !isAffected(section)) continue;
+    if (!next || next.innerHTML === section.dataset.was || !isAffected(section, names)) continue;
     if (blockedBy(section)) {
       waiting = true;
       postponed.add(section.id);
@@ -109,6 +129,7 @@ function replace(fresh) {
     postponed.delete(section.id);
     const scrolled = $$("[data-keep]", section).map((each) => [each.dataset.keep, each.scrollTop, each.scrollLeft]);
     section.dataset.was = next.innerHTML;
+    for (const field of $$("[name=form_token]", next)) field.value = formToken;
     section.replaceChildren(...document.adoptNode(next).childNodes);
     for (const [name, top, left] of scrolled) {
       const place = $(`[data-keep="${CSS.escape(name)}"]`, section);
@@ -117,7 +138,7 @@ function replace(fresh) {
     prepare(section);
   }
   mark(current);
-  return waiting;
+  return !waiting;
 }
 
 function listen() {

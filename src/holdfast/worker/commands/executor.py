@@ -56,8 +56,9 @@ SWITCHED_OFF = "commands are switched off on this store (holdfast db commands)"
 
 
 def command_kind(*, lease: timedelta = LEASE) -> Kind:
-    """The kind that runs commands. A worker without contact to the store keeps them for the *lease*."""
-    return Kind(COMMAND, _command, KindOptions(timeout=None, lease=lease, executor=ExecutorName.COMMAND))
+    """The kind that runs commands, once each. A worker without contact to the store keeps them for the *lease*."""
+    options = KindOptions(max_attempts=1, timeout=None, lease=lease, executor=ExecutorName.COMMAND)
+    return Kind(COMMAND, _command, options)
 
 
 def _command(

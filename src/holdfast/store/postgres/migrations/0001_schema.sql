@@ -222,7 +222,8 @@ CREATE TRIGGER live_transitions BEFORE UPDATE OF state ON holdfast.live FOR EACH
 CREATE FUNCTION holdfast.may_run_commands() RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true';
 REVOKE ALL ON FUNCTION holdfast.may_run_commands() FROM PUBLIC;
 
-CREATE FUNCTION holdfast.check_command_right() RETURNS trigger LANGUAGE plpgsql AS $$
+-- The search path is fixed: a caller could put functions and operators of its own before those of PostgreSQL.
+CREATE FUNCTION holdfast.check_command_right() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
     IF has_function_privilege('holdfast.may_run_commands()', 'EXECUTE') THEN
         RETURN NEW;
@@ -237,11 +238,14 @@ CREATE TRIGGER job_changed_command BEFORE UPDATE OF kind ON holdfast.job FOR EAC
     WHEN (NEW.kind IN ('command', 'holdfast' || '.ping')) EXECUTE FUNCTION holdfast.check_command_right();
 CREATE TRIGGER live_inserted_command AFTER INSERT ON holdfast.live FOR EACH ROW
     WHEN (NEW.kind IN ('command', 'holdfast' || '.ping')) EXECUTE FUNCTION holdfast.check_command_right();
+-- A retry turns a finished job into a live one of the same kind.
+CREATE TRIGGER finished_inserted_command AFTER INSERT ON holdfast.finished FOR EACH ROW
+    WHEN (NEW.kind IN ('command', 'holdfast' || '.ping')) EXECUTE FUNCTION holdfast.check_command_right();
 CREATE TRIGGER live_changed_command BEFORE UPDATE OF kind, state, due_at ON holdfast.live FOR EACH ROW
     WHEN (NEW.kind IN ('command', 'holdfast' || '.ping')) EXECUTE FUNCTION holdfast.check_command_right();
 
 -- Without that right a payload changes only as a new enqueue with the same key replaces it.
-CREATE FUNCTION holdfast.check_payload_right() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION holdfast.check_payload_right() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
     IF has_function_privilege('holdfast.may_run_commands()', 'EXECUTE')
         OR OLD.kind <> ALL (ARRAY['command', 'holdfast' || '.ping']) AND OLD.key IS NOT NULL
