@@ -38,6 +38,7 @@
     │   ├── StoreFull
     │   └── StoreLocked
     ├── Conflict                9
+    │   ├── NothingChanged          an action matched, and could change nothing
     │   ├── DuplicateJob
     │   ├── DuplicateSchedule
     │   ├── JobInUse
@@ -109,6 +110,7 @@ from holdfast.errors.tree import NoSuchBatch as NoSuchBatch
 from holdfast.errors.tree import NoSuchJob as NoSuchJob
 from holdfast.errors.tree import NoSuchSchedule as NoSuchSchedule
 from holdfast.errors.tree import NotFound as NotFound
+from holdfast.errors.tree import NothingChanged as NothingChanged
 from holdfast.errors.tree import NoTransaction as NoTransaction
 from holdfast.errors.tree import NotStarted as NotStarted
 from holdfast.errors.tree import PayloadTooLarge as PayloadTooLarge
