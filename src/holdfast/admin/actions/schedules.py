@@ -16,7 +16,7 @@ from holdfast.client.schedules.api import Schedules
 from holdfast.client.schedules.definition import ScheduleOptions
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.definition import Schedule
-from holdfast.domain.schedules.plan import Plan
+from holdfast.domain.schedules.plan import GLOBAL, Plan
 from holdfast.errors import InvalidInput
 from holdfast.store.access.audit import Changes, changes_of
 from holdfast.store.schedules.fired_plans import FiredPlan
@@ -129,4 +129,5 @@ def _fired_jobs(plans: Sequence[FiredPlan]) -> list[JobId]:
 
 
 def _describe_plan(plan: Plan) -> str:
-    return f"{plan.time.astimezone(UTC).isoformat().replace('+00:00', 'Z')} {plan.scope}".rstrip()
+    time = plan.time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return time if plan.scope == GLOBAL else f"{time} {plan.scope}"

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from holdfast.admin.actions.action import Action, Confirm, Target
 from holdfast.admin.actions.actions import TargetActions
-from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.changed import Changed, count_objects
 from holdfast.admin.actions.table import actions_on, find_action
 from holdfast.web.request import Request
 
@@ -35,12 +35,12 @@ class ActionForm:
     def lacks_confirmation(self) -> bool:
         return self.action.confirm is Confirm.ALWAYS and not self._request.field("sure")
 
-    def confirm(self, screen: str, *, title: str, hidden: dict[str, Any], back: str, **values: Any) -> Response:
-        """Render the page that asks for confirmation; it says what a dry run would change, and what not."""
+    def confirm(self, screen: str, *, hidden: dict[str, Any], back: str, title: str = "", **values: Any) -> Response:
+        """Render the page that asks for confirmation; it has the answer of a dry run."""
         preview, note = self.perform(dry_run=True), self._request.field("note")
         return self._request.confirm(
             screen,
-            title=f"{self.action.label.lower()} {title}?",
+            title=f"{self.action.label.lower()} {title or count_objects(preview.matched, self.action.target)}?",
             text=self.action.confirmation,
             preview=notice(preview),
             hidden={**hidden, **({"note": note} if note else {})},

@@ -166,5 +166,5 @@ def change_units(request: Request) -> Response:
     form = ActionForm(request, request.actions.units, request.field("action"), cluster)
     if form.lacks_confirmation:
         hidden = {"action": form.action.name, "cluster": cluster.key}
-        return form.confirm("batches", title="these units", hidden=hidden, back=request.url(path))
+        return form.confirm("batches", hidden=hidden, back=request.url(path))
     return request.done(notice(form.perform()), path)
