@@ -59,6 +59,11 @@ class Action(Struct, frozen=True, kw_only=True):
     counts: str = ""
 
     @property
+    def summary(self) -> str:
+        """The first sentence of the help."""
+        return f"{self.help.partition('.')[0]}."
+
+    @property
     def audit_name(self) -> str:
         """The name in the audit log."""
         return self.name if self.target in (Target.JOB, Target.STORE) else f"{self.target} {self.name}"

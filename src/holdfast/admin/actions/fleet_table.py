@@ -105,7 +105,7 @@ STORE_ACTIONS = (
         name="emergency-stop",
         label="Emergency stop",
         past="stopped",
-        help="""Start no more jobs in the whole store, and stop running ones: they are released and held.
+        help="""Start no more jobs in the whole store, and stop running ones. These are released and held.
 
         Nothing is lost: holdfast resume --all lets the store and the stopped jobs continue.
         """,

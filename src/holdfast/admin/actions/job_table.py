@@ -33,7 +33,7 @@ JOB_ACTIONS = (
         "restart",
         "Restart",
         "restarted",
-        help="""Run commands again that have failed or were cancelled: the same jobs, each with a new attempt and log.
+        help="""Run commands again that have failed or were cancelled. They are the same jobs, with a new attempt and log.
 
         Done commands run again if you name them by id, with --state done, or with --done. Give a command that was
         killed for its memory (oom) more: holdfast restart 17 --memory 4G.
