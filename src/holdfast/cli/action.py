@@ -65,7 +65,9 @@ def perform_confirmed(
 
 
 def _describe(action: Action, preview: Changed) -> str:
-    names = "" if action.target is Target.STORE else " ".join(["", action.target, *map(str, preview.ids)])
+    names = (
+        " the whole store" if action.target is Target.STORE else " ".join(["", action.target, *map(str, preview.ids)])
+    )
     units = "" if preview.units is None else f" ({count_objects(preview.units, 'unit')})"
     return f"{action.label.lower()}{names}{units}"
 

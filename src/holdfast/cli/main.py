@@ -39,7 +39,10 @@ COMMANDS = {
     "retry": ("jobs.actions:retry", "Run dead and cancelled jobs again with all their attempts."),
     "hold": ("jobs.actions:hold", "Keep idle jobs from starting until they are released."),
     "unhold": ("jobs.actions:unhold", "Release held jobs."),
-    "set": ("jobs.actions:edit", "Change priority, queue or time of jobs that are not finished, and commands until they run."),
+    "set": (
+        "jobs.actions:edit",
+        "Change priority, queue or time of jobs that are not finished, and commands until they run.",
+    ),
     "rm": ("jobs.actions:rm", "Delete jobs with their whole history."),
     "batch": ("batches.batch:batch", "Run a function over many units; look at batches and steer them."),
     "schedule": (

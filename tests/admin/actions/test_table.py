@@ -67,7 +67,8 @@ def test_a_row_is_complete(action):
     for text in (action.label, action.past, action.help, action.confirmation):
         assert text
         assert not REFUSED.search(text), text
-    assert not REFUSED.search(action.exception)
+    assert not REFUSED.search(" ".join([action.exception, *action.exceptions.values()]))
+    assert set(action.exceptions) <= set(action.states)
     assert action.states
     assert set(action.states) <= set(STATES[action.target])
     assert action.role in (Role.OPERATOR, Role.ADMIN)

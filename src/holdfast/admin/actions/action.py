@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -36,7 +37,8 @@ class Action(Struct, frozen=True, kw_only=True):
     """One action.
 
     - *past* follows an object: "3 jobs cancelled", "3 jobs would be cancelled".
-    - Objects in other *states* stay unchanged. *exception* says why an object in one of them may stay unchanged, too.
+    - Objects in other *states* stay unchanged. *exception* says why an object in one of them may stay unchanged, too,
+      and *exceptions* why one in a certain state may.
     - *repeatable*: it sets something, so that a repetition, which changes nothing, is a success.
     - *on_page*: pages offer it. They leave out actions that do the same as another one there.
     - *counts* names the objects that it counts, if these are others than its target.
@@ -50,6 +52,7 @@ class Action(Struct, frozen=True, kw_only=True):
     confirmation: str
     states: tuple[str, ...]
     exception: str = ""
+    exceptions: Mapping[str, str] = {}
     role: Role = Role.OPERATOR
     destructive: bool = False
     confirm: Confirm = Confirm.NEVER
@@ -70,8 +73,9 @@ class Action(Struct, frozen=True, kw_only=True):
 
     def explain(self, state: str) -> str:
         """Why an object in this state was not changed."""
-        if state in self.states and self.exception:
-            return f"{state}: {self.exception}"
+        exception = self.exceptions.get(state, self.exception)
+        if state in self.states and exception:
+            return f"{state}: {exception}"
         return f"{state}: {self.name} changes only {join_words(self.states)} {plural(self.target)}"
 
 

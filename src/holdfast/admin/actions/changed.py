@@ -102,7 +102,11 @@ def group_unchanged(pairs: Iterable[tuple[int | str, str]]) -> list[Unchanged]:
     groups: dict[str, list[int | str]] = {}
     for name, why in pairs:
         groups.setdefault(why, []).append(name)
-    return [Unchanged(why, len(ids), ids[:MAX_UNCHANGED]) for why, ids in groups.items()]
+    return [Unchanged(why, len(ids), sorted(ids, key=_order)[:MAX_UNCHANGED]) for why, ids in groups.items()]
+
+
+def _order(name: int | str) -> tuple[int, str]:
+    return (name, "") if isinstance(name, int) else (0, name)
 
 
 def count_objects(count: int, noun: str) -> str:

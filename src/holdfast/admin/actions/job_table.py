@@ -14,7 +14,8 @@ def _job(name: str, label: str, past: str, **fields: Any) -> Action:
 
 
 _LIVE = tuple(state for state in State if state in LIVE)
-_REVIVED = "another job has its unique key, a job that it depends on has failed, or it does not wait for a retry"
+_REVIVED = "another job has its unique key, or a job that it depends on has failed"
+_NO_RETRY = "it does not wait for a retry"
 JOB_ACTIONS = (
     _job(
         "retry",
@@ -27,20 +28,25 @@ JOB_ACTIONS = (
         confirmation="Dead and cancelled jobs run again with all their attempts. Jobs that wait for a retry run now.",
         states=(State.DEAD, State.CANCELLED, State.SCHEDULED),
         exception=_REVIVED,
+        exceptions={State.SCHEDULED: _NO_RETRY},
         options=("with_dependents",),
     ),
     _job(
         "restart",
         "Restart",
         "restarted",
-        help="""Run commands again that have failed or were cancelled. They are the same jobs, with a new attempt and log.
+        help="""Run commands again that have failed or were cancelled. The same jobs get a new attempt and log.
 
         Done commands run again if you name them by id, with --state done, or with --done. Give a command that was
         killed for its memory (oom) more: holdfast restart 17 --memory 4G.
         """,
         confirmation="They run again: the same jobs, each with a new attempt.",
         states=(State.DONE, State.DEAD, State.CANCELLED, State.SCHEDULED),
-        exception=f"{_REVIVED}; of done jobs only commands are restarted",
+        exception=_REVIVED,
+        exceptions={
+            State.SCHEDULED: _NO_RETRY,
+            State.DONE: "only commands restart when they are done, unless another job has their unique key",
+        },
         options=("memory", "done", "with_dependents"),
         on_page=False,
     ),

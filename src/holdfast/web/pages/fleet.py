@@ -66,5 +66,5 @@ def change_stop_switch(request: Request) -> Response:
     form = ActionForm(request, request.actions.stop_switch, request.field("action"), None)
     if form.lacks_confirmation:
         hidden, cli = {"action": form.action.name}, f"holdfast {form.action.name} --yes"
-        return form.confirm("queues", title="of the whole store", hidden=hidden, back=request.url("queues"), cli=cli)
+        return form.confirm("queues", title="the whole store", hidden=hidden, back=request.url("queues"), cli=cli)
     return request.done(notice(form.perform()), "")
