@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.admin.actions.action import Action, Target, plural
-from holdfast.admin.actions.table import actions_on
+from holdfast.admin.actions.table import Action, Target, actions_on, plural
 from holdfast.cli import schemas
 from holdfast.cli.command import HoldfastCommand, shared_options
 from holdfast.cli.main import cli

@@ -8,8 +8,8 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from holdfast.admin.actions.action import Action, Confirm, Target
 from holdfast.admin.actions.changed import Changed, count_objects
+from holdfast.admin.actions.table import Action, Confirm, Target
 from holdfast.cli.command import HoldfastCommand, command, with_options
 from holdfast.cli.flags import flags_of, read_flags
 from holdfast.cli.session import CliSession

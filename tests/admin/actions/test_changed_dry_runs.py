@@ -10,10 +10,9 @@ from datetime import timedelta
 import pytest
 from msgspec import structs
 
-from holdfast.admin.actions.action import Target
 from holdfast.admin.actions.actions import Actions
 from holdfast.admin.actions.batches import UnitCluster
-from holdfast.admin.actions.table import all_actions
+from holdfast.admin.actions.table import Target, all_actions
 from holdfast.admin.views.batches import unit_clusters
 from holdfast.domain.access.roles import Via
 from holdfast.domain.batches.batch import AbortedBy

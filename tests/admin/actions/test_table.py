@@ -8,10 +8,9 @@ import click
 import pytest
 from msgspec import structs
 
-from holdfast.admin.actions.action import Confirm, Target, options_of, plural
 from holdfast.admin.actions.jobs import _CHANGES
 from holdfast.admin.actions.options import JobActionOptions, NoteOptions, QueueActionOptions, ScheduleActionOptions
-from holdfast.admin.actions.table import actions_on, all_actions, find_action
+from holdfast.admin.actions.table import Confirm, Target, actions_on, all_actions, find_action, options_of, plural
 from holdfast.cli.main import COMMANDS
 from holdfast.domain.access.roles import Role
 from holdfast.domain.batches.batch import BatchState

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
-from holdfast.admin.actions.action import Target
 from holdfast.admin.actions.changed import Changed
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Target, find_action
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.access.roles import Via
 from holdfast.domain.jobs.job import JobId

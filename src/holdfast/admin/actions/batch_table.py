@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.admin.actions.action import Action, Confirm, Target
+from holdfast.admin.actions.table import Action, Confirm, Target
 from holdfast.domain.access.roles import Role
 from holdfast.domain.batches.batch import BatchState
 from holdfast.domain.batches.unit import UnitState

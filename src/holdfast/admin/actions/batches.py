@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from holdfast.admin.actions.action import Action, Target
 from holdfast.admin.actions.actions import TargetActions
 from holdfast.admin.actions.changed import MAX_UNCHANGED, Changed, Unchanged, answer_for_one
+from holdfast.admin.actions.table import Action, Target
 from holdfast.admin.views.batches import batch_secrets
 from holdfast.domain.access.masking import mask_cut, mask_text
 from holdfast.domain.batches.batch import DRIVER, BatchId, BatchState, batch_label, sharding_of

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from holdfast.admin.actions.action import Action, Target, plural
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Action, Target, find_action, plural
 from holdfast.domain.jobs.job import JobId
 
 #: Ids of unchanged objects in an answer, and ids in a sentence.

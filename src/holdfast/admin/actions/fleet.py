@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.admin.actions.action import Action, Target
 from holdfast.admin.actions.actions import TargetActions
 from holdfast.admin.actions.changed import Changed, answer_for_one
 from holdfast.admin.actions.fleet_table import DRAINED, OPEN, PAUSED, RUNNING, STOPPED
+from holdfast.admin.actions.table import Action, Target
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.fleet.queue import parse_bounds
 from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch

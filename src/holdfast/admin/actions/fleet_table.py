@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.admin.actions.action import Action, Confirm, Target
+from holdfast.admin.actions.table import Action, Confirm, Target
 from holdfast.domain.jobs.job import WorkerRequest
 
 #: States of queues, workers and the store.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.admin.actions.action import Action, Confirm, Target
+from holdfast.admin.actions.table import Action, Confirm, Target
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.job import LIVE, State
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from holdfast.admin.actions.action import Action, Target
 from holdfast.admin.actions.actions import EnqueuedJob, TargetActions
 from holdfast.admin.actions.changed import Changed, Unchanged, group_unchanged
+from holdfast.admin.actions.table import Action, Target
 from holdfast.domain.commands.command import COMMAND, Command, Edit
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.job import JobId, State

@@ -8,10 +8,9 @@ from typing import Any, Unpack
 
 from msgspec import structs
 
-from holdfast.admin.actions.action import Action, Target
 from holdfast.admin.actions.actions import Actions, TargetActions
 from holdfast.admin.actions.changed import Changed, Unchanged, answer_for_one
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Action, Target, find_action
 from holdfast.client.schedules.api import Schedules
 from holdfast.client.schedules.definition import ScheduleOptions
 from holdfast.domain.jobs.job import JobId

@@ -14,10 +14,9 @@ import click
 import msgspec
 from msgspec import Struct
 
-from holdfast.admin.actions.action import Target
 from holdfast.admin.actions.actions import Actions
 from holdfast.admin.actions.changed import Changed
-from holdfast.admin.actions.table import actions_on
+from holdfast.admin.actions.table import Target, actions_on
 from holdfast.admin.views.batches import BatchView, batch_view
 from holdfast.cli.action import action_command
 from holdfast.cli.command import CommandGroup, Items, command

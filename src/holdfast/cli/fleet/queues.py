@@ -9,10 +9,9 @@ from typing import Any
 import click
 from msgspec import structs
 
-from holdfast.admin.actions.action import Target
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import QueueActionOptions
-from holdfast.admin.actions.table import actions_on
+from holdfast.admin.actions.table import Target, actions_on
 from holdfast.cli.action import action_command
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession

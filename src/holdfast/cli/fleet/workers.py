@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 import click
 from msgspec import Struct
 
-from holdfast.admin.actions.action import Target
 from holdfast.admin.actions.changed import Changed
-from holdfast.admin.actions.table import actions_on, find_action
+from holdfast.admin.actions.table import Target, actions_on, find_action
 from holdfast.cli.action import action_flags, perform_confirmed
 from holdfast.cli.command import CommandGroup, Items, command, with_options
 from holdfast.cli.session import CliSession

@@ -10,11 +10,10 @@ from typing import Any
 import click
 from msgspec import UNSET
 
-from holdfast.admin.actions.action import Action, Target
 from holdfast.admin.actions.changed import Changed, count_objects
 from holdfast.admin.actions.jobs import restartable
 from holdfast.admin.actions.options import JobActionOptions
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Action, Target, find_action
 from holdfast.cli.action import action_flags, print_changed, read_action_flags
 from holdfast.cli.command import HoldfastCommand, command, with_options
 from holdfast.cli.commands.options import parse_variables

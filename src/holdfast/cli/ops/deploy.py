@@ -12,10 +12,9 @@ from collections.abc import Iterator
 import click
 from msgspec import Struct, structs
 
-from holdfast.admin.actions.action import Target
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import NoteOptions
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Target, find_action
 from holdfast.cli.action import action_command, action_flags, print_changed
 from holdfast.cli.command import command, with_options
 from holdfast.cli.session import CliSession

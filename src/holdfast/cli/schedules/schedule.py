@@ -12,11 +12,10 @@ from typing import Any
 import click
 from msgspec import Struct, structs
 
-from holdfast.admin.actions.action import Target
 from holdfast.admin.actions.actions import Actions
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import ScheduleActionOptions
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Target, find_action
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, instants, plan_view, schedule_view
 from holdfast.cli.action import action_command, action_flags, print_changed

@@ -6,10 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from holdfast.admin.actions.action import Target
 from holdfast.admin.actions.batches import UnitCluster
 from holdfast.admin.actions.changed import Changed
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Target, find_action
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.client.batches.report import UnitLine
 from holdfast.domain.access.roles import ERROR_SEARCH, Role

@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.action import Target, options_of
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import NoteOptions, QueueActionOptions
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Target, find_action, options_of
 from holdfast.admin.views.masking import schema_of
 from holdfast.admin.views.overview import QueueSummary, queue_summaries, stop_view
 from holdfast.domain.access.roles import AuditEntry, Role

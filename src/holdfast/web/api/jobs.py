@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.action import Target, options_of
 from holdfast.admin.actions.actions import EnqueuedJob
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import JobActionOptions
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Target, find_action, options_of
 from holdfast.admin.views.jobs import JobView, LogPart, find_log, job_detail, list_views, read_log, search_log
 from holdfast.admin.views.overview import DashboardView, dashboard_view, error_clusters
 from holdfast.domain.access.roles import ERROR_SEARCH, Role

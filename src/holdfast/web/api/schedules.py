@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from holdfast.admin.actions.action import Target, options_of
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import ScheduleActionOptions
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Target, find_action, options_of
 from holdfast.admin.views.schedules import PlanView, ScheduleView, plan_view, schedule_view
 from holdfast.domain.schedules.definition import Condition
 from holdfast.errors import InvalidInput

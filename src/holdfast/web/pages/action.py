@@ -7,10 +7,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.admin.actions.action import Action, Confirm, Target
 from holdfast.admin.actions.actions import TargetActions
 from holdfast.admin.actions.changed import Changed, count_objects
-from holdfast.admin.actions.table import actions_on, find_action
+from holdfast.admin.actions.table import Action, Confirm, Target, actions_on, find_action
 from holdfast.web.request import Request
 
 

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.admin.actions.action import Target
 from holdfast.admin.actions.batches import UnitCluster
+from holdfast.admin.actions.table import Target
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.domain.access.masking import MASK, mask_json
 from holdfast.domain.access.roles import ERROR_SEARCH, Role

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.admin.actions.action import Action, Target
+from holdfast.admin.actions.table import Action, Target
 from holdfast.admin.views.jobs import find_log, job_detail, job_view, read_log, search_log
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import FINISHED, ControlRequest, Job, JobId, State

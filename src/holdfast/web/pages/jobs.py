@@ -8,9 +8,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.admin.actions.action import Target
 from holdfast.admin.actions.changed import count_objects
-from holdfast.admin.actions.table import find_action
+from holdfast.admin.actions.table import Target, find_action
 from holdfast.admin.views.jobs import list_views
 from holdfast.admin.views.overview import counts_of, error_clusters
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
