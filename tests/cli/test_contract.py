@@ -31,14 +31,14 @@ GOOD = {
     ("add",): ["true"],
     ("sweep",): ["--param", "a=1,2", "echo", "{a}"],
     ("kill",): ["1"],
-    ("restart",): ["1"],
+    ("restart",): ["3"],
     ("wait",): ["3"],
     ("cancel",): ["1"],
     ("pause",): ["1"],
-    ("resume",): ["1"],
-    ("retry",): ["1"],
+    ("resume",): ["2"],
+    ("retry",): ["3"],
     ("hold",): ["1"],
-    ("unhold",): ["1"],
+    ("unhold",): ["2"],
     ("set",): ["1", "--priority", "5"],
     ("rm",): ["1"],
     ("batch", "run"): ["tests.support.programs.batch_units:greet", "--all"],
@@ -48,9 +48,9 @@ GOOD = {
     ("batch", "attach"): ["1"],
     ("batch", "pause"): ["1"],
     ("batch", "resume"): ["1"],
-    ("batch", "cancel"): ["1"],
+    ("batch", "cancel"): ["1", "--yes"],
     ("batch", "retry-failed"): ["1"],
-    ("batch", "rm"): ["1"],
+    ("batch", "rm"): ["1", "--yes"],
     ("schedule", "ls"): [],
     ("schedule", "show"): ["nightly"],
     ("schedule", "add"): ["other", "mail", "every 5m", "-p", '{"to": 2}'],
@@ -92,6 +92,11 @@ GOOD = {
     ("exit-codes",): [],
     ("completion",): ["fish"],
     ("explain",): ["E_LEASE_LOST"],
+}
+#: Their exit codes, if not 0: a cancelled job, and actions that can change nothing.
+CODES = {
+    ("wait",): 12,
+    **dict.fromkeys([("kill",), *(("batch", name) for name in ("pause", "resume", "cancel", "retry-failed"))], 9),
 }
 #: Commands that run until a signal, or need more than a store; they have their own tests.
 ELSEWHERE = {
@@ -147,8 +152,8 @@ def test_every_command_has_arguments_here():
 def test_success_is_one_document(run, populated, path):
     """It matches the schema; in NDJSON each item is a line, and the last line is the summary."""
     answer = run("-o", "json", *path, *GOOD[path])
-    assert answer.code == (12 if path == ("wait",) else 0), answer.err
-    assert answer.document["status"] == "success"
+    assert answer.code == CODES.get(path, 0), answer.err
+    assert answer.document["status"] == ("error" if answer.code == 9 else "success")
     checker(path).validate(answer.document)
     lines = run(*path, "-o", "ndjson", *GOOD[path]).lines
     for line in lines if path != ("batch", "run") else lines[-1:]:
@@ -196,7 +201,7 @@ def test_a_change_requires_the_configured_key(run, populated, monkeypatch, path)
         assert (answer.code, answer.document["error"]["code"]) == (4, "E_REFUSED")
     assert run("show", "1", "-o", "json").data == before
     monkeypatch.setenv("HOLDFAST_API_KEY", "sesame")
-    assert run(*path, *GOOD[path]).code == 0
+    assert run(*path, *GOOD[path]).code == CODES.get(path, 0)
 
 
 @pytest.mark.one_backend

@@ -104,7 +104,7 @@ def test_pause_cancel_and_retry(importer, start, batch, site):
     assert batch("retry-failed")["data"]["units"] == COUNT
     urllib.request.urlopen(f"{site}/mend").read()
     assert importer("fetch", "list.txt")[0] == 0
-    assert batch("cancel")["data"]["units"] == 3 * COUNT
+    assert batch("cancel", "--yes")["data"]["units"] == 3 * COUNT
     shown = batch("show")["data"]
     assert (shown["state"], shown["summary"]["cancelled"], shown["summary"]["pending"]) == ("cancelled", 3 * COUNT, 0)
     assert importer("save", "--wait", "0")[1] == "0 pages are saved\n"

@@ -6,8 +6,10 @@ Each line runs on a fresh copy of the store. ``<<<`` gives the rest of the line 
 from __future__ import annotations
 
 #: Lines of the verbs that change jobs: one job, several, some that cannot, none, and without doing it.
-VERBS = ("18", "18 19 15", "--kind invoice --yes", "--label fetch --dry-run", "15", "999", "", "--state nowhere")
-VERBS_ALONE = ("18", "18 19 15", "--kind invoice", "--label fetch --dry-run", "15", "999", "")
+VERBS = (
+    *("18", "18 19 15 --yes", "18 19 15", "18 19 15 --dry-run", "--kind invoice --yes"),
+    *("--label fetch --dry-run", "15", "15 --dry-run", "999", "", "--state nowhere"),
+)
 
 LINES: dict[str, tuple[str, ...]] = {
     "": ("--version", "", "lss", "ls --nonsense", "-o yaml ls", "--url nowhere://x ls", "--url sqlite:///none.db ls"),
@@ -28,19 +30,27 @@ LINES: dict[str, tuple[str, ...]] = {
         "--memory much -- make",
         "",
     ),
-    "ask": ("worker-1 quiet", "worker-1 stop", "worker-1 go-on", "nobody quiet", "worker-1 sing"),
+    "ask": (
+        "worker-1 quiet",
+        "worker-1 quiet --dry-run",
+        "worker-1 stop",
+        "worker-1 stop --yes",
+        "worker-1 go-on",
+        "nobody quiet",
+        "worker-1 sing",
+    ),
     "audit": ("", "--expect 1.0", "--expect 2026.11", "--url sqlite:///empty.db"),
     "autoscaler": ("",),
     "autoscaler status": ("",),
     "batch": ("", "runn"),
     "batch attach": ("3", "1", "5", "99"),
-    "batch cancel": ("2", "6", "3", "99", "0"),
+    "batch cancel": ("2 --yes", "2", "2 --dry-run", "6 --yes", "3 --yes", "3 --dry-run", "99", "0"),
     "batch export": ("1 units.csv", "6 units.ndjson --state failed", "1 units.txt", "1 none/units.csv", "99 units.csv"),
     "batch ls": ("", "-n 2"),
-    "batch pause": ("6", "2", "3", "99"),
+    "batch pause": ("6", "6 --dry-run", "2", "3", "99"),
     "batch resume": ("2", "6", "3", "99"),
-    "batch retry-failed": ("1", "6", "3", "99"),
-    "batch rm": ("3", "6", "99"),
+    "batch retry-failed": ("1", "1 --dry-run", "6", "3", "99"),
+    "batch rm": ("3 --yes", "3", "3 --dry-run", "6 --yes", "99"),
     "batch run": (
         "units:load --range 1-5",
         "units:load --range 1-2",
@@ -95,7 +105,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "files": ("",),
     "files append": ("notes.txt 'a line'", "no/where.txt x", ""),
     "files write": ("out.txt", "out.txt --allow-empty", ""),
-    "hold": VERBS_ALONE,
+    "hold": VERBS,
     "kill": ("52 --yes", "52 51 --yes", "52 51", "--label report --dry-run", "15", "999", ""),
     "log": (
         "29",
@@ -132,14 +142,15 @@ LINES: dict[str, tuple[str, ...]] = {
         "--quiet -n 2",
         "--url sqlite:///empty.db",
     ),
-    "pause": ("52", "52 18 30", "30 --note 'not now'", "--label fetch --dry-run", "15", "999", ""),
+    "pause": ("52", "52 18 30 --yes", "30 --note 'not now'", "--label fetch --dry-run", "15", "999", ""),
     "queue": ("",),
     "queue ls": ("",),
-    "queue pause": ("default --note 'the moon'", "imports", "new", "new --create", "import"),
+    "queue pause": ("default --note 'the moon'", "default --dry-run", "imports", "new", "new --create", "import"),
     "queue resume": ("imports", "default", "new"),
-    "queue rm": ("reports", "imports", "default", "nowhere"),
+    "queue rm": ("reports", "reports --dry-run", "imports", "default", "nowhere"),
     "queue set": (
         "default --limit 3",
+        "default --limit 3 --dry-run",
         "default --worker-limit 2 --autoscaler 1-4",
         "reports --limit 0",
         "builds --autoscaler off",
@@ -149,8 +160,8 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "queue show": ("builds", "imports", "reports", "nowhere"),
     "restart": ("29", "29 --memory 4G", "30", "15", "--kind command --state dead --dry-run", "999", ""),
-    "resume": ("37", "37 18 30", "--state held --dry-run", "15", "999", ""),
-    "retry": VERBS_ALONE,
+    "resume": ("37", "37 18 30 --yes", "--all", "--all --dry-run", "--state held --dry-run", "15", "999", ""),
+    "retry": VERBS,
     "rm": VERBS,
     "run": ("", "--memory much -- make"),
     "schedule": ("",),
@@ -179,7 +190,7 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "schedule history": ("rollup", "poll", "regions", "nightly", "rollup -n 1", "nowhere"),
     "schedule ls": ("",),
-    "schedule pause": ("rollup --note 'the moon'", "nightly", "nowhere"),
+    "schedule pause": ("rollup --note 'the moon'", "rollup --dry-run", "nightly", "nowhere"),
     "schedule preview": (
         "'30 2 * * *' --tz Europe/Berlin",
         "'every 90m' -n 3",
@@ -188,9 +199,9 @@ LINES: dict[str, tuple[str, ...]] = {
         "'@daily' --tz Nowhere/Town",
     ),
     "schedule resume": ("nightly", "rollup", "nowhere"),
-    "schedule rm": ("nightly --yes", "nightly", "nowhere --yes"),
+    "schedule rm": ("nightly --yes", "nightly", "nightly --dry-run", "nowhere --yes"),
     "schedule show": ("rollup", "nightly", "regions", "poll", "hourly", "nowhere"),
-    "schedule trigger": ("rollup", "nightly --quiet", "regions --scope eu", "nowhere"),
+    "schedule trigger": ("rollup", "rollup --dry-run", "nightly --quiet", "regions --scope eu", "nowhere"),
     "schedule why": (
         "rollup 2030-01-01T06:10:00Z",
         "rollup 2030-01-01T06:20:00Z",
@@ -262,7 +273,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "token sign-out": ("ada", "nobody"),
     "token rm": ("viewer", "old", "nowhere"),
     "top": ("", "-n 1 --url sqlite:///empty.db"),
-    "unhold": ("37", "37 18", "--state held --dry-run", "15", "999", ""),
+    "unhold": ("37", "37 18 --yes", "--state held --dry-run", "15", "999", ""),
     "up": ("--app nowhere:app", "--app 'a b'"),
     "wait": ("15", "15 16", "18", "27", "15 18", "52 --timeout 0s", "999", "--label nothing", ""),
     "why": ("15", "18", "24", "30", "31", "34", "35", "37", "38", "39", "50", "51", "52", "53", "999"),

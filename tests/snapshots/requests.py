@@ -162,15 +162,18 @@ API: dict[str, tuple[Ask, ...]] = {
     "POST /queues/action": (
         *_act(
             "/queues/action",
-            {"queue": "default", "limit": 3, "worker_limit": 2},
-            {"queue": "default", "paused": True, "note": "the moon"},
-            {"queue": "imports", "paused": False},
+            {"queue": "default", "action": "set", "limit": 3, "worker_limit": 2},
+            {"queue": "default", "action": "pause", "note": "the moon"},
+            {"queue": "imports", "action": "resume"},
         ),
-        Ask("/queues/action", {"queue": "new", "paused": True}),
-        Ask("/queues/action", {"queue": "new", "paused": True, "create": True}),
-        Ask("/queues/action", {"queue": "imports", "delete": True}),
-        Ask("/queues/action", {"queue": "default"}),
-        Ask("/queues/action", {"queue": "default", "limit": -1}),
+        Ask("/queues/action", {"queue": "new", "action": "pause"}),
+        Ask("/queues/action", {"queue": "new", "action": "pause", "create": True}),
+        Ask("/queues/action", {"queue": "imports", "action": "rm"}),
+        Ask("/queues/action", {"queue": "default", "action": "resume"}),
+        Ask("/queues/action", {"queue": "default", "action": "set"}),
+        Ask("/queues/action", {"queue": "default", "action": "set", "limit": -1}),
+        Ask("/queues/action", {"queue": "default", "action": "pause", "limit": 1}),
+        Ask("/queues/action", {"queue": "default", "action": "sing"}),
     ),
     "POST /schedules/action": (
         *_act("/schedules/action", {"name": "rollup", "action": "pause", "note": "the moon"}),
@@ -189,11 +192,9 @@ API: dict[str, tuple[Ask, ...]] = {
         Ask("/stop-switch/action", {"action": "sing"}),
     ),
     "POST /workers/action": (
-        *_act(
-            "/workers/action", {"worker": "worker-1", "request": "quiet"}, {"worker": "worker-1", "request": "go-on"}
-        ),
-        Ask("/workers/action", {"worker": "nobody", "request": "stop"}),
-        Ask("/workers/action", {"worker": "worker-1", "request": "sing"}),
+        *_act("/workers/action", {"worker": "worker-1", "action": "quiet"}, {"worker": "worker-1", "action": "go-on"}),
+        Ask("/workers/action", {"worker": "nobody", "action": "stop"}),
+        Ask("/workers/action", {"worker": "worker-1", "action": "sing"}),
     ),
 }
 
@@ -278,6 +279,7 @@ PAGES: dict[str, tuple[Ask, ...]] = {
         Ask("/jobs/action", {"action": "retry", "which": "all", "filter": ""}),
         Ask("/jobs/action", {"action": "retry"}),
         Ask("/jobs/action", {"action": "sing", "id": "18"}),
+        Ask("/jobs/action", {"action": "hold", "id": "15"}),
         Ask("/jobs/action", {"action": "hold", "id": "34"}, "viewer"),
         Ask("/jobs/action", {"action": "hold", "id": "34", "form_token": "wrong"}),
     ),
@@ -328,9 +330,9 @@ PAGES: dict[str, tuple[Ask, ...]] = {
         Ask("/stop-switch/action", {"action": "sing"}),
     ),
     "POST /workers/action": (
-        Ask("/workers/action?id=worker-1", {"request": "quiet"}),
-        Ask("/workers/action?id=worker-1", {"request": "stop"}),
-        Ask("/workers/action?id=worker-1", {"request": "stop", "sure": "1"}),
-        Ask("/workers/action?id=nobody", {"request": "quiet"}),
+        Ask("/workers/action?id=worker-1", {"action": "quiet"}),
+        Ask("/workers/action?id=worker-1", {"action": "stop"}),
+        Ask("/workers/action?id=worker-1", {"action": "stop", "sure": "1"}),
+        Ask("/workers/action?id=nobody", {"action": "quiet"}),
     ),
 }

@@ -63,7 +63,7 @@ class Scene:
         schedules = self.app.schedules
         schedules.create("nightly", "mail", "30 2 * * *", tz="Europe/Berlin", payload={"to": "ada"})
         schedules.create(f"hourly{_seen(self.text)}"[:100], "mail", "every 1h", payload={"to": f"grace{self.text}"})
-        self.actions.schedules.trigger("nightly")
+        self.actions.schedules.perform("trigger", "nightly")
         self.actions.schedules.perform("pause", "nightly", note=f"the index is rebuilt{self.text}")
 
     def _done(self) -> None:
@@ -127,8 +127,8 @@ class Scene:
             )
 
     def _switches(self) -> None:
-        self.actions.fleet.set_queue("reports", limit=4)
-        self.actions.fleet.set_queue("imports", paused=True, note=f"the source is down{self.text}")
+        self.actions.queues.perform("set", "reports", limit=4)
+        self.actions.queues.perform("pause", "imports", note=f"the source is down{self.text}")
         self.app.store.autoscaler.record_decisions(
             WorkerId("builder-1"),
             "host-1",

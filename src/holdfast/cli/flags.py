@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import click
@@ -12,9 +12,12 @@ from holdfast.cli.text import parse_when
 from holdfast.errors import InvalidInput
 
 
-def flags_of(options: type[Struct], *, short: Mapping[str, str] | None = None) -> tuple[Callable[..., Any], ...]:
-    """The flags of all fields, in their order; *short* has the letters of some."""
-    return tuple(_flag(field, (short or {}).get(field.name)) for field in _fields(options))
+def flags_of(
+    options: type[Struct], *, short: Mapping[str, str] | None = None, only: Collection[str] | None = None
+) -> tuple[Callable[..., Any], ...]:
+    """The flags of all fields, or *only* of some, in their order; *short* has the letters of some."""
+    fields = [field for field in _fields(options) if only is None or field.name in only]
+    return tuple(_flag(field, (short or {}).get(field.name)) for field in fields)
 
 
 def read_flags(options: type[Struct], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,6 +48,12 @@ def _shape(field: inspect.Field) -> tuple[inspect.Type, str, bool]:
     return main, description, any(isinstance(each, inspect.FloatType) for each in pieces)
 
 
+def _title(field: inspect.Field) -> str | None:
+    """The word for the value in the help, if the field declares one."""
+    extra = field.type.extra_json_schema if isinstance(field.type, inspect.Metadata) else None
+    return None if extra is None else extra.get("title")
+
+
 def _flag(field: inspect.Field, letter: str | None) -> Callable[..., Any]:
     main, description, is_time = _shape(field)
     names = [*([f"-{letter}"] if letter else []), f"--{field.name.replace('_', '-')}", field.name]
@@ -65,7 +74,7 @@ def _flag(field: inspect.Field, letter: str | None) -> Callable[..., Any]:
         case inspect.DateTimeType():
             return click.option(*names, metavar="WHEN", help=description)
         case _:
-            return click.option(*names, metavar="TIME" if is_time else "TEXT", help=description)
+            return click.option(*names, metavar=_title(field) or ("TIME" if is_time else "TEXT"), help=description)
 
 
 def _read(name: str, main: inspect.Type, value: Any) -> Any:

@@ -39,6 +39,7 @@
     │   ├── StoreFull
     │   └── StoreLocked
     ├── Conflict                9
+    │   ├── NothingChanged          an action matched, and could change nothing
     │   ├── DuplicateJob
     │   ├── DuplicateSchedule
     │   ├── JobInUse
@@ -111,6 +112,7 @@ from holdfast.errors.tree import NoSuchBatch as NoSuchBatch
 from holdfast.errors.tree import NoSuchJob as NoSuchJob
 from holdfast.errors.tree import NoSuchSchedule as NoSuchSchedule
 from holdfast.errors.tree import NotFound as NotFound
+from holdfast.errors.tree import NothingChanged as NothingChanged
 from holdfast.errors.tree import NoTransaction as NoTransaction
 from holdfast.errors.tree import NotStarted as NotStarted
 from holdfast.errors.tree import PayloadTooLarge as PayloadTooLarge

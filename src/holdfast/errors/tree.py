@@ -144,6 +144,13 @@ class Conflict(HoldfastError):
     code, exit_code, http_status = "E_CONFLICT", 9, 409
 
 
+class NothingChanged(Conflict):
+    """The action matched something, and could change nothing of it."""
+
+    code = "E_NOTHING_CHANGED"
+    hint = "The message says why; holdfast show and holdfast why say more about a job."
+
+
 class DuplicateJob(Conflict):
     """A job with this unique key exists, and the caller asked for an error."""
 

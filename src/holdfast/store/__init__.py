@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -67,6 +67,10 @@ class _LazyNoun:
 noun: Any = _LazyNoun  # so that each noun below has its own type
 
 
+class _RolledBack(Exception):
+    """Ends the transaction of a dry run."""
+
+
 class Store:
     """All nouns of one database."""
 
@@ -99,12 +103,6 @@ class Store:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
-    def dry_run_store(self) -> Store:
-        """The same store for dry runs: transactions answer and refuse as usual, and are rolled back."""
-        from holdfast.store.engine.dry_run import DryRunBackend
-
-        return Store(cast("Backend", DryRunBackend(self.backend)))
-
     def audited(self, action: AuditedAction) -> Store:
         """The same store for one action of a person: its changes and its audit entry are one transaction."""
         from holdfast.store.access.audit import AuditedBackend
@@ -125,6 +123,19 @@ class Store:
             yield Store(cast("Backend", backend))
         if backend.wakes:
             self.backend.notify(backend.wakes)
+
+    @contextmanager
+    def dry_run(self) -> Iterator[Store]:
+        """The same store in one transaction that is rolled back at the end: it answers and refuses as usual.
+
+        Each call sees the changes before it, and no worker is woken. It holds the locks of the real changes until its
+        end, at most 15 s. The ids that it draws belong to no job.
+        """
+        from holdfast.store.engine.single_transaction import MAX_TRANSACTION, SingleTransactionBackend
+
+        with suppress(_RolledBack), self.backend.transaction(limit=MAX_TRANSACTION) as connection:
+            yield Store(cast("Backend", SingleTransactionBackend(self.backend, connection)))
+            raise _RolledBack
 
     def reserved_store(self) -> Store:
         """The same store on connections that no handler can use up, for the services that keep leases."""

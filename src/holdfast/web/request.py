@@ -24,6 +24,7 @@ from starlette.types import Scope
 
 from holdfast import __version__
 from holdfast.admin.actions.actions import Actions
+from holdfast.admin.actions.table import actions_on
 from holdfast.admin.views.fleet import stop_view
 from holdfast.domain.access.roles import Role, Via
 from holdfast.domain.jobs.selector import format_values
@@ -83,7 +84,9 @@ def environment() -> Environment:
     drawings = ("bar", "spark", "strip", "stretch_bar")
     loaded.filters.update({name: getattr(formats, name) for name in (*texts, *values)})
     loaded.globals.update({name: getattr(charts, name) for name in drawings})
-    loaded.globals.update(screens=SCREENS, quoted=format_values, argument=quote_argument, version=__version__)
+    loaded.globals.update(
+        actions_on=actions_on, screens=SCREENS, quoted=format_values, argument=quote_argument, version=__version__
+    )
     return loaded
 
 
@@ -245,7 +248,13 @@ class Request:
     def confirm(self, screen: str, **values: Any) -> Response:
         """Render the page that asks for confirmation: its form sends the *hidden* fields to the same address again."""
         action = self.url(path_of(self.http.scope), **self.http.query_params)
-        defaults = {"ids": [], "note": False, "button": values["title"].removesuffix("?"), "action": action}
+        defaults = {
+            "ids": [],
+            "note": False,
+            "preview": "",
+            "button": values["title"].removesuffix("?"),
+            "action": action,
+        }
         return self.page("confirm.html", screen, **{**defaults, **values})
 
     def token_field(self) -> Markup:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.admin.actions.actions import Actions
+from holdfast.admin.actions.batches import UnitCluster
 from holdfast.admin.actions.enqueue import build_job
 from holdfast.admin.views.batches import unit_clusters
 from holdfast.admin.views.masking import Masks
@@ -47,11 +48,11 @@ def dead(store, error, kind="mail"):
 
 
 def test_an_empty_selector_is_refused(actions):
-    with pytest.raises(InvalidInput, match="which jobs should cancel take"):
+    with pytest.raises(InvalidInput, match="no jobs selected"):
         actions.jobs.perform("cancel", Selector())
     with pytest.raises(NoSuchJob, match="there is no job 7"):
         actions.jobs.perform("cancel", Selector(ids=(7,)))
-    with pytest.raises(InvalidInput, match="cannot be told to 'cancl'") as caught:
+    with pytest.raises(InvalidInput, match="unknown action 'cancl' for a job") as caught:
         actions.jobs.perform("cancl", Selector(ids=(7,)))
     assert caught.value.hint == "Did you mean 'cancel'?"
 
@@ -63,7 +64,7 @@ def test_a_retry_says_which_dependents_stay_behind(actions, store, action):
     second = put(store, "later", after=After(ids=(first,)))
     store.leases.settle(take_one(store), Failed(error="x", permanent=True))
     refused = actions.jobs.perform(action, Selector(ids=(second,)))
-    assert (refused.changed, "before the one that it depends on" in refused.why) == (0, True)
+    assert (refused.changed, "a job that it depends on has failed" in refused.text) == (0, True)
     assert actions.jobs.perform(action, Selector(ids=(first,))).left_behind == [second]
     store.leases.settle(take_one(store), Failed(error="x", permanent=True))
     both = actions.jobs.perform(action, Selector(ids=(first,)), with_dependents=True)
@@ -73,7 +74,8 @@ def test_a_retry_says_which_dependents_stay_behind(actions, store, action):
 def test_a_dry_run_counts_and_changes_nothing(actions, store):
     job_id = put(store)
     done = actions.jobs.perform("cancel", Selector(ids=(job_id,)), dry_run=True)
-    assert (done.matched, done.changed, done.dry_run) == (1, 0, True)
+    assert (done.matched, done.changed, done.ids, done.dry_run) == (1, 1, [job_id], True)
+    assert done.text == f"1 job would be cancelled: {job_id}"
     assert state(store, job_id) is State.READY
     assert records(store) == []
 
@@ -113,7 +115,7 @@ def test_the_filter_is_masked_in_the_audit_log(actions, store):
 
 @pytest.mark.one_backend
 def test_the_note_is_masked_in_the_audit_log(actions, store):
-    actions.fleet.set_queue("default", paused=True, note="until password=hunter22 is new")
+    actions.queues.perform("pause", "default", note="until password=hunter22 is new")
     assert [record.note for record in store.audit_log.page()] == ["until password=*** is new"]
 
 
@@ -125,17 +127,17 @@ def test_an_action_that_changes_nothing_is_not_recorded(actions, store):
     actions.schedules.create("hourly", "mail", "@hourly", payload={"to": 1})
     for _ in range(2):
         actions.jobs.perform("hold", Selector(ids=(job_id,)), note="why")
-        actions.fleet.set_queue("q", limit=3, worker_limit=1)
-        actions.fleet.set_queue("q", autoscaler="1-2")
-        actions.fleet.set_queue("q", paused=True, note="why")
+        actions.queues.perform("set", "q", limit=3, worker_limit=1)
+        actions.queues.perform("set", "q", autoscaler="1-2")
+        actions.queues.perform("pause", "q", note="why")
         actions.schedules.perform("pause", "hourly", note="why")
         actions.jobs.save_filter("mine", "state=dead")
         actions.jobs.enqueue("mail", {"to": 1}, key="k")
     for _ in range(2):
-        actions.fleet.set_queue("q", paused=False)
+        actions.queues.perform("resume", "q")
         actions.schedules.perform("resume", "hourly")
         actions.batches.perform("cancel", run.batch.id)
-    actions.fleet.set_queue("new", paused=False)
+    actions.queues.perform("resume", "new")
     assert [action for action, *_ in reversed(records(store))] == [
         *("schedule add", "hold", "queue set", "queue set", "queue pause", "schedule pause", "filter save", "enqueue"),
         *("queue resume", "schedule resume"),
@@ -210,24 +212,25 @@ def test_units_by_cluster(actions, store):
         finish(store, run, n, state=UnitState.FAILED, error=f"row {n} is bad" if n else "no network")
     leave(store, run, total=4)
     rows, network = unit_clusters(run.batch, store.ledger.errors(run.batch.id))
-    assert actions.batches.perform_on_units("retry", run.batch.id, rows.key, dry_run=True).units == 2
-    assert actions.batches.perform_on_units("skip", run.batch.id, network.key).units == 1
-    assert actions.batches.perform_on_units("retry", run.batch.id, rows.key).units == 2
+    assert actions.units.perform("retry", UnitCluster(run.batch.id, rows.key), dry_run=True).units == 2
+    assert actions.units.perform("skip", UnitCluster(run.batch.id, network.key)).units == 1
+    assert actions.units.perform("retry", UnitCluster(run.batch.id, rows.key)).units == 2
     counted = store.batches.recount(run.batch.id)
     assert (counted["skipped"], counted["pending"]) == (1, 2)
     with pytest.raises(NotFound):
-        actions.batches.perform_on_units("retry", run.batch.id, rows.key)
+        actions.units.perform("retry", UnitCluster(run.batch.id, rows.key))
 
 
 def test_a_backfill_can_be_tried(actions, store, clock):
     """A dry run fires nothing and records nothing."""
     actions.schedules.api.create("hourly", "mail", "@hourly", payload={"to": 1})
     end = clock.now()
-    tried = actions.schedules.backfill("hourly", end - timedelta(hours=3), end, dry_run=True)
-    assert (tried.plans, tried.jobs, tried.dry_run) == (4, [], True)
+    span = {"first": end - timedelta(hours=3), "last": end}
+    dry = actions.schedules.perform("backfill", "hourly", dry_run=True, **span)
+    assert (dry.changed, dry.jobs, dry.dry_run) == (4, [], True)
     assert records(store) == []
-    done = actions.schedules.backfill("hourly", end - timedelta(hours=3), end)
-    assert (done.plans, len(done.jobs)) == (4, 4)
+    done = actions.schedules.perform("backfill", "hourly", **span)
+    assert (done.changed, len(done.jobs), done.ids) == (4, 4, dry.ids)
     assert records(store)[0][:2] == ("schedule backfill", "schedule=hourly")
 
 

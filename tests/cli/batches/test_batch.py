@@ -95,7 +95,8 @@ def test_resume_of_a_foreground_batch_names_the_command(batch):
     """U9: it does nothing by itself, and says which command does."""
     batch("run", PLAIN[2], "--range", "1-9", "--limit", "1")
     answer = batch("resume", "1")
-    assert (answer.data["changed"], "when its command is run again" in answer.data["note"]) == (False, True)
+    assert (answer.code, answer.data["changed"]) == (9, 0)
+    assert "run its command again" in answer.data["note"]
 
 
 def test_holders_and_owners_are_objects(batch, store):
@@ -145,24 +146,23 @@ def test_only_and_limit_and_resume_from(batch):
 
 
 def test_actions_on_a_batch(batch):
-    """Pause, resume, cancel, retry-failed and rm report their changes."""
+    """E2, E4: pause, resume, cancel, retry-failed and rm report their changes; cancel and rm need --yes."""
     batch("run", PLAIN[2], "--range", "1-5")
-    assert batch("retry-failed", "1").data == {
-        "batch": 1,
-        "action": "retry-failed",
-        "changed": True,
-        "units": 1,
-        "dry_run": False,
-        "note": None,
-    }
+    dry = batch("retry-failed", "1", "--dry-run").data
+    assert (dry["ids"], dry["changed"], dry["units"], dry["dry_run"]) == ([1], 1, 1, True)
+    assert batch("retry-failed", "1").data == dry | {"dry_run": False}
+    assert batch("retry-failed", "1").code == 9
     assert batch("pause", "1").data["changed"]
     assert batch("run", PLAIN[2], "--range", "1-5").code == 11
     assert batch("resume", "1").data["changed"]
-    assert batch("cancel", "1").data["units"] == 1
+    assert batch("cancel", "1").code == 2
+    assert batch("cancel", "1", "--yes").data["units"] == 1
     shown = batch("show", "1").data
     assert (shown["state"], shown["summary"]["cancelled"], shown["holders"]) == ("cancelled", 1, [])
     assert batch("attach", "1").code == 12
-    assert batch("rm", "1").data["changed"]
+    assert batch("cancel", "1", "--yes").code == 9
+    assert batch("rm", "1").code == 2
+    assert batch("rm", "1", "--yes").data["changed"]
     assert batch("show", "1").code == 3
 
 
@@ -227,7 +227,7 @@ def test_cancel_ends_every_unit(batch, run, stand):
         rest = 3
     if stand == "not begun":
         assert batch("pause", "1").data["changed"]
-    assert batch("cancel", "1").data["units"] == rest
+    assert batch("cancel", "1", "--yes").data["units"] == rest
     shown = batch("show", "1").data
     assert (shown["state"], shown["summary"]["pending"], shown["summary"]["cancelled"]) == ("cancelled", 0, rest)
 
@@ -248,9 +248,9 @@ def test_attaching_to_a_paused_batch_is_exit_11(batch):
     batch_units.app.submit(batch_units.greet, ["a", "b"])
     assert batch("pause", "1").data["changed"]
     assert batch("attach", "1").code == 11
-    cancelled = batch("cancel", "1").data
-    assert (cancelled["changed"], cancelled["units"], cancelled["note"]) == (True, 2, None)
-    assert not batch("cancel", "1").data["changed"]
+    cancelled = batch("cancel", "1", "--yes").data
+    assert (cancelled["changed"], cancelled["units"], cancelled["note"]) == (1, 2, None)
+    assert not batch("cancel", "1", "--yes").data["changed"]
 
 
 def test_a_function_of_an_application_runs_on_its_store(run, app, tmp_path, monkeypatch):

@@ -22,8 +22,13 @@ def test_queues_and_workers(run, app):
         "autoscaler": None,
         "hosts": [],
     }
-    assert run("queue", "set", "default", "--limit", "0", "-o", "json").data["limit"] is None
-    assert run("queue", "resume", "default", "-o", "json").data["paused"] is False
+    assert run("queue", "set", "default", "--limit", "0", "--dry-run").out == "queue default would be changed\n"
+    assert run("queue", "set", "default", "--limit", "0", "-o", "json").data["changed"] == 1
+    for changed in (1, 0):  # it sets something: a repetition is a success
+        answer = run("queue", "resume", "default", "-o", "json")
+        assert (answer.code, answer.data["changed"]) == (0, changed)
+    (listed,) = [queue for queue in run("queue", "ls", "-o", "json").data["queues"] if queue["name"] == "default"]
+    assert (listed["limit"], listed["paused"]) == (None, False)
     with app.worker():
         (worker,) = wait_until(lambda: run("workers", "-o", "json").data["workers"])
     assert worker["kinds"] == ["broken", "holdfast.ping", "mail"]

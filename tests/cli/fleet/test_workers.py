@@ -10,9 +10,11 @@ def test_a_worker_gets_a_request(run, app, fitting):
     """The request names the worker by id; an unknown worker is exit 3."""
     worker = WorkerId("w-1")
     app.store.workers.announce(worker, host="h", pid=1, queues=["default"], kinds=["mail"], slots=4)
-    assert fitting(("ask",), worker, "quiet").data == {"worker": "w-1", "request": "quiet"}
+    assert fitting(("ask",), worker, "quiet").data["ids"] == ["w-1"]
     assert app.store.workers.heartbeat(worker).requested == "quiet"
     assert "quiet" in run("workers").out
     assert run("ask", worker, "go-on").code == 0
     assert app.store.workers.heartbeat(worker).requested is None
     assert run("ask", "nobody", "stop").code == NotFound.exit_code
+    assert run("ask", worker, "stop").code == 2
+    assert run("ask", worker, "stop", "--yes").out == "worker w-1 requested to stop\n"

@@ -53,10 +53,12 @@ def scaled(app):
 
 def test_a_queue_is_scaled_and_is_not(run, fitting):
     """Bounds are shown, an invalid range is refused, other settings stay."""
-    assert fitting(("queue", "set"), "default", "--autoscaler", "1-8", "--limit", "5").data["autoscaler"] == "1-8"
+    assert fitting(("queue", "set"), "default", "--autoscaler", "1-8", "--limit", "5").data["changed"] == 1
+    assert fitting(("queue", "show"), "default").data["autoscaler"] == "1-8"
     assert run("queue", "set", "default", "--autoscaler", "8-1").code == 2
     assert run("queue", "set", "default").code == 2
-    answer = fitting(("queue", "set"), "default", "--autoscaler", "off").data
+    assert fitting(("queue", "set"), "default", "--autoscaler", "off").data["changed"] == 1
+    answer = fitting(("queue", "show"), "default").data
     assert (answer["autoscaler"], answer["limit"]) == (None, 5)
 
 

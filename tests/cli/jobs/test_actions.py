@@ -32,18 +32,42 @@ def test_each_action_changes_the_state(run, app):
 def test_a_dry_run_changes_nothing(run, app):
     refs = [app.enqueue("mail", {"to": n}) for n in range(3)]
     data = run("cancel", "--kind", "mail", "--dry-run", "-o", "json").data
-    assert (data["matched"], data["changed"], data["dry_run"]) == (3, 0, True)
+    assert (data["matched"], data["changed"], data["ids"], data["dry_run"]) == (3, 3, [ref.id for ref in refs], True)
     assert {ref.state for ref in refs} == {State.READY}
 
 
-@pytest.mark.parametrize("action", ["cancel", "rm"])
-def test_destructive_actions_on_many_jobs_require_yes(run, app, action):
-    """Without a terminal there is no question: the command needs --yes."""
+def test_actions_on_many_jobs_require_yes(run, app):
+    """E8: without a terminal there is no question. Every action on more than one job needs --yes."""
     for n in range(2):
         app.enqueue("mail", {"to": n})
-    answer = run(action, "--kind", "mail")
-    assert (answer.code, "--yes" in answer.err) == (2, True)
-    assert run(action, "--kind", "mail", "--yes", "-o", "json").data["changed"] == 2
+    for action, *options in (["hold"], ["unhold"], ["set", "--priority", "7"], ["cancel"], ["retry"], ["rm"]):
+        answer = run(action, "--kind", "mail", *options)
+        assert (answer.code, "--yes" in answer.err) == (2, True)
+        assert run(action, "--kind", "mail", *options, "--yes", "-o", "json").data["changed"] == 2
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_an_action_that_can_change_nothing_is_exit_9(run, app, dry_run):
+    """E1.3, E2: the action and its dry run exited 0, and the dry run promised a change."""
+    job = app.enqueue("mail", {"to": 1})
+    app.worker(drain=True, poll=0.02).run()
+    answer = run("cancel", job.id, *dry_run, "-o", "json")
+    assert (answer.code, answer.document["error"]["code"]) == (9, "E_NOTHING_CHANGED")
+    (unchanged,) = answer.data["unchanged"]
+    assert (answer.data["matched"], answer.data["changed"], unchanged["ids"]) == (1, 0, [job.id])
+    assert unchanged["why"].startswith("done: cancel changes only held, waiting, scheduled, ready and running jobs")
+    assert (
+        "would be" in answer.document["error"]["message"] if dry_run else "was" in answer.document["error"]["message"]
+    )
+
+
+def test_a_dry_run_says_which_jobs_would_change(run, app):
+    """E1.3: with the words of the action itself."""
+    held, ready = app.enqueue("mail", {"to": 1}, hold=True), app.enqueue("mail", {"to": 2})
+    dry = run("hold", held.id, ready.id, "--dry-run").out
+    done = run("hold", held.id, ready.id, "--yes").out
+    assert dry.replace("would be held", "held", 1) == done
+    assert done.startswith(f"1 of 2 jobs held: {ready.id}; unchanged: job {held.id}, held: hold changes only waiting")
 
 
 def test_a_restart_makes_no_new_job(app, here, call, run):
@@ -60,7 +84,8 @@ def test_a_restart_makes_no_new_job(app, here, call, run):
 
 def test_kill_leaves_waiting_jobs_alone(app, here, call):
     waits = call("add", "--hold", "--", "true").data["id"]
-    assert call("kill", str(waits)).data["changed"] == 0
+    answer = call("kill", str(waits))
+    assert (answer.code, answer.data["changed"]) == (9, 0)
     assert app.views.get(waits).state is State.HELD
 
 
@@ -113,8 +138,8 @@ def test_a_restart_of_what_is_done_says_how(app, here, run, add):
 
 def test_an_action_reports_why_it_skipped_jobs(app, here, run, add):
     job = add("--hold", "--", "true")
-    assert "1 held; only what runs is ended" in run("kill", str(job)).out
-    assert "1 held; only what has ended begins anew" in run("restart", str(job)).out
+    assert f"unchanged: job {job}, held: kill changes only running jobs" in run("kill", str(job)).err
+    assert f"job {job}, held: restart changes only done, dead, cancelled and scheduled" in run("restart", str(job)).err
 
 
 def test_a_kill_arrives_at_once(app, here, run, add):

@@ -32,9 +32,9 @@ def test_a_command_can_be_edited_until_it_runs(app, call, run, add):
 
 def test_an_edit_without_effect_is_reported(call, run, add):
     job = add("--env", "A=1", "--memory", "1G", "--", "true")
-    same = call("set", str(job), "--env", "A=1", "--memory", "1G").data
-    assert (same["changed"], "already" in same["why"]) == (0, True)
-    assert "set: 0 of 1 job (left: 1 ready; " in run("set", str(job), "--env", "A=1").out
+    same = call("set", str(job), "--env", "A=1", "--memory", "1G")
+    assert (same.code, same.data["changed"], "already" in same.data["unchanged"][0]["why"]) == (9, 0, True)
+    assert f"nothing was changed; unchanged: job {job}, ready: it has these" in run("set", str(job), "--env", "A=1").err
 
 
 def test_none_clears_a_cap(app, call, add):

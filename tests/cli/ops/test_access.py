@@ -52,7 +52,7 @@ def test_queues_schedules_and_batches_too(run, app, entries):
         ["schedule", "backfill", "nightly", "--from", "2d", "--dry-run"],
         ["schedule", "backfill", "nightly", "--from", "2d"],
         ["schedule", "rm", "other", "--yes"],
-        ["batch", "rm", "1"],
+        ["batch", "rm", "1", "--yes"],
         ["drain"],
         ["drain", "--end"],
         ["emergency-stop", "--yes"],

@@ -92,11 +92,14 @@ def test_a_drain_waits_for_running_jobs_and_starts_none(app, call):
         begun.wait(60)
         threading.Timer(0.3, go.set).start()
         answer = call("drain", "--note", "deploy").data
-        assert (answer["running"], answer["stopped"]["mode"], answer["stopped"]["note"]) == (0, "drain", "deploy")
+        assert (answer["action"], answer["changed"]) == ("drain", 1)
+        switch = app.store.stop_switch.get()
+        assert (switch.mode, switch.note) == ("drain", "deploy")
         waits = [long.enqueue(), long.options(queue="later").enqueue()]
         assert call("audit").data["stopped"]["note"] == "deploy"
         assert {app.views.get(each.id).state for each in waits} == {State.READY}
-        assert call("drain", "--end").data["stopped"] is None
+        assert call("drain", "--end").data["changed"] == 1
+        assert app.store.stop_switch.get() is None
         wait_until(lambda: all(app.views.get(each.id).state is State.DONE for each in waits))
 
 
@@ -124,14 +127,14 @@ def test_an_emergency_stop_ends_commands_and_loses_no_job(app, call, run, tmp_pa
         wait_until((tmp_path / "begun").exists)
         assert run("emergency-stop", "-o", "json").code == 2
         answer = call("emergency-stop", "--yes", "--note", "fire").data
-        assert (answer["stop_requested"], answer["stopped"]["mode"]) == (1, "stop")
+        assert (len(answer["jobs"]), app.store.stop_switch.get().mode) == (1, "stop")
         commands = Selector(kinds=("command",))
         wait_until(lambda: app.views.page(commands).jobs[0].state is State.HELD)
         (job,) = app.views.page(commands).jobs
         assert (job.attempts, job.note.startswith("emergency stop by "), ": fire" in job.note) == (0, True, True)
         (tmp_path / "go").touch()
         answer = run("resume", "--all", "-o", "json").data
-        assert (answer["action"], answer["ids"]) == ("resume --all", [job.id])
+        assert (answer["action"], answer["jobs"]) == ("resume", [job.id])
         wait_until(lambda: app.views.get(job.id).state is State.DONE)
     assert app.views.get(held.id).state is State.HELD
     actions = [entry.action for entry in app.store.audit_log.page()]

@@ -156,10 +156,13 @@ def test_an_edit_keeps_the_other_options(schedule, run, nightly):
 
 
 def test_a_pause_has_its_note(schedule, run, nightly):
-    assert schedule("pause", "nightly", "--note", "the moon").data["condition"] == "paused"
+    assert schedule("pause", "nightly", "--note", "the moon").data["ids"] == ["nightly"]
+    again = schedule("pause", "nightly", "--note", "the moon")
+    assert (again.code, again.data["changed"]) == (0, 0)  # it sets something: a repetition is a success
     assert "the moon" in run("schedule", "ls").out
     assert schedule("why", "nightly", "2035-01-01T01:30:00Z").data["why"] == "the schedule is paused: the moon"
-    assert schedule("resume", "nightly").data["condition"] == "active"
+    assert schedule("resume", "nightly").data["changed"] == 1
+    assert schedule("show", "nightly").data["condition"] == "active"
 
 
 def test_a_trigger_answers_its_jobs(schedule, run, app, nightly):
@@ -179,10 +182,11 @@ def test_a_dry_backfill_lists_plans_and_fires_nothing(schedule, nightly):
     words = ["backfill", "nightly", "--from", "2030-01-01T00:00:00Z", "--to", "2030-01-01T00:00:00Z"]
     assert schedule(*words).code == 2
     looked = schedule("backfill", "nightly", "--from", "72h", "--dry-run").data
-    assert (looked["plans"], looked["jobs"], looked["dry_run"]) == (3, [], True)
+    assert (looked["changed"], looked["jobs"], looked["dry_run"]) == (3, [], True)
     done = schedule("backfill", "nightly", "--from", "72h").data
-    assert (done["plans"], len(done["jobs"]), done["known"]) == (3, 3, 0)
-    assert (schedule("backfill", "nightly", "--from", "72h").data["known"]) == 3
+    assert (done["ids"], len(done["jobs"]), done["unchanged"]) == (looked["ids"], 3, [])
+    (before,) = schedule("backfill", "nightly", "--from", "72h").data["unchanged"]
+    assert (before["why"], before["count"]) == ("fired before", 3)
 
 
 def test_the_history_lists_fired_and_skipped_plans(schedule, run, app, real_database, nightly):
@@ -314,7 +318,7 @@ def test_a_count_that_is_not_exact_says_so(schedule, run, app):
 
 def test_a_deleted_schedule_is_gone(schedule, run, nightly):
     assert run("schedule", "rm", "nightly").code == 2  # no terminal to confirm on
-    assert schedule("rm", "nightly", "--yes").data == {"schedule": "nightly"}
+    assert schedule("rm", "nightly", "--yes").data["ids"] == ["nightly"]
     assert code_of(run("schedule", "show", "nightly", "-o", "json")) == (3, "E_NO_SUCH_SCHEDULE")
 
 

@@ -109,6 +109,7 @@ def test_a_target_names_what_has_changed(store):
 def test_a_dry_run_writes_no_entry(store):
     job_id = put(store)
     action = AuditedAction(actor="ada", via=Via.CLI, action="cancel", target="id=1")
-    assert store.dry_run_store().audited(action).control.cancel(only(job_id), actor="ada") == [job_id]
+    with store.dry_run() as dry:
+        assert dry.audited(action).control.cancel(only(job_id), actor="ada") == [job_id]
     assert store.audit_log.page() == []
     assert state(store, job_id) is State.READY

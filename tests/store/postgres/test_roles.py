@@ -75,7 +75,7 @@ def add_token(store):
 def act(store):
     actions = Actions(store, actor="ada", via=Via.CLI)
     actions.jobs.perform("hold", Selector(ids=(put(store),)))
-    actions.fleet.set_queue("q", limit=secrets.randbelow(10**6) + 1)
+    actions.queues.perform("set", "q", limit=secrets.randbelow(10**6) + 1)
 
 
 def serve(store):

@@ -279,14 +279,14 @@ def test_retry_one(place):
     """A dead job is retried from its page. The next page shows that once, and the audit log has an entry."""
     job = place.scene.jobs["charge"]
     page = place.post(f"/jobs/{job}/action", action="retry")
-    assert "1 job retried." in page
+    assert f"1 job retried: {job}." in page
     assert state_of(place, "charge") is State.READY
-    assert "1 job retried." not in place.get(f"/jobs/{job}")
+    assert "1 job retried" not in place.get(f"/jobs/{job}")
     record = place.app.store.audit_log.page(limit=1)[0]
     assert (record.action, record.actor, record.via) == ("retry", "ada", "web")
     place.client.post(f"/jobs/{job}/action", data={"action": "hold"})
-    assert "1 job held." not in place.client.get("/", headers={"x-holdfast-live": "1"}).text
-    assert "1 job held." in place.get(f"/jobs/{job}")
+    assert "1 job held" not in place.client.get("/", headers={"x-holdfast-live": "1"}).text
+    assert f"1 job held: {job}." in place.get(f"/jobs/{job}")
 
 
 def test_change_one(place):
@@ -302,10 +302,11 @@ def test_change_one(place):
 
 @pytest.mark.one_backend
 def test_chosen_jobs(place):
-    """Selected jobs are held at once. A destructive action asks first, with the count and the command."""
+    """Many jobs, and destructive actions, ask first: with the answer of a dry run, and the command."""
     ids = [place.scene.jobs[f"ready {number}"] for number in range(3)]
-    page = place.client.post("/jobs/action", data={"action": "hold", "which": "chosen", "id": ids[:2]})
-    assert page.status_code == 303
+    form = {"action": "hold", "which": "chosen", "id": ids[:2]}
+    assert "2 jobs would be held" in place.client.post("/jobs/action", data=form).text
+    assert place.client.post("/jobs/action", data={**form, "sure": "1"}).status_code == 303
     assert [state_of(place, f"ready {number}") for number in range(3)] == [State.HELD, State.HELD, State.READY]
 
     answer = place.client.post("/jobs/action", data={"action": "cancel", "which": "chosen", "id": ids})
@@ -324,12 +325,12 @@ def test_all_that_match(place):
     answer = place.client.post("/jobs/action", data=form)
     assert "Retry 5 jobs?" in answer.text
     assert "--filter" in answer.text
-    assert "5 jobs retried." in place.post("/jobs/action", **form, sure="1", back="state=dead")
+    assert "5 jobs retried: " in place.post("/jobs/action", **form, sure="1", back="state=dead")
     assert place.app.store.views.count(Selector(states=(State.DEAD,), kinds=("invoice",))).count == 0
     refused = place.client.post("/jobs/action", data={"action": "cancel", "which": "all", "filter": "", "sure": "1"})
     assert refused.status_code == 400
     nothing = place.client.post("/jobs/action", data={"action": "cancel", "which": "chosen"})
-    assert "no job was chosen" in nothing.text
+    assert "no job is selected" in nothing.text
 
 
 @pytest.mark.one_backend
@@ -338,7 +339,7 @@ def test_clusters(place):
     page = place.get("/errors")
     key = re.search(r'name="cluster" value="([0-9a-f]+)"', page)[1]
     assert "Retry 5 dead jobs?" in place.client.post("/errors/action", data={"action": "retry", "cluster": key}).text
-    assert "5 jobs retried." in place.post("/errors/action", action="retry", cluster=key, sure="1")
+    assert "5 jobs retried: " in place.post("/errors/action", action="retry", cluster=key, sure="1")
     gone = place.client.post("/errors/action", data={"action": "retry", "cluster": key, "sure": "1"})
     assert gone.status_code == 404
 
@@ -356,7 +357,7 @@ def test_saved_filters(place):
 def test_batches(place):
     """A batch is resumed and paused, and its failed units are retried or skipped. Cancelling asks first."""
     paused, partial = place.scene.batches["paused"], place.scene.batches["partial"]
-    assert "goes on" in place.post(f"/batches/{paused}/action", action="resume")
+    assert f"Batch {paused} resumed." in place.post(f"/batches/{paused}/action", action="resume")
     assert place.app.store.batches.get(paused).state == "running"
     place.post(f"/batches/{paused}/action", action="pause")
     assert "Cancel batch" in place.client.post(f"/batches/{paused}/action", data={"action": "cancel"}).text
@@ -365,7 +366,7 @@ def test_batches(place):
     key = re.search(r'name="cluster" value="([0-9a-f]+)"', place.get(f"/batches/{partial}"))[1]
     form = {"action": "skip", "cluster": key}
     assert "Skip 4 units?" in place.client.post(f"/batches/{partial}/units", data=form).text
-    assert "4 units are skipped." in place.post(f"/batches/{partial}/units", **form, sure="1")
+    assert "4 units skipped: " in place.post(f"/batches/{partial}/units", **form, sure="1")
     assert place.app.store.batches.get(partial).state == "done"
 
 
@@ -384,11 +385,13 @@ def test_how_to_resume(place):
 
 def test_queues(place):
     """Limits are set and removed; a queue is paused with a note and resumed."""
-    assert "at most 2 over all hosts and 1 per worker" in place.post(
-        "/queues/action?name=imports", action="set", limit="2", worker_limit="1"
+    limits = {"limit": "2", "worker_limit": "1"}
+    assert "Queue imports changed." in place.post("/queues/action?name=imports", action="set", **limits)
+    assert "Nothing was changed; unchanged: queue imports, paused: it has these limits already." in place.post(
+        "/queues/action?name=imports", action="set", **limits
     )
     assert place.app.store.queues.get("imports").limit == 2
-    assert "no limit" in place.post("/queues/action?name=imports", action="set", limit="", worker_limit="")
+    place.post("/queues/action?name=imports", action="set", limit="", worker_limit="")
     assert place.app.store.queues.get("imports").limit is None
     place.post("/queues/action?name=imports", action="resume")
     assert "why not" in place.post("/queues/action?name=imports", action="pause", note="why not")
@@ -400,26 +403,26 @@ def test_queues(place):
 @pytest.mark.one_backend
 def test_workers(place):
     """A worker is requested to be quiet and to go on; a stop asks first."""
-    place.post("/workers/action?id=worker-1", request="quiet")
-    assert "Go on" in place.get("/workers")
-    place.post("/workers/action?id=worker-1", request="go-on")
-    assert "Stop worker worker-1?" in place.client.post("/workers/action?id=worker-1", data={"request": "stop"}).text
-    place.post("/workers/action?id=worker-1", request="stop", sure="1")
+    place.post("/workers/action?id=worker-1", action="quiet")
+    assert 'value="go-on"' in place.get("/workers")
+    place.post("/workers/action?id=worker-1", action="go-on")
+    assert "Stop worker worker-1?" in place.client.post("/workers/action?id=worker-1", data={"action": "stop"}).text
+    place.post("/workers/action?id=worker-1", action="stop", sure="1")
     assert "stopping" in place.get("/workers")
 
 
 def test_schedules(place):
     """A schedule is resumed, paused with a note and triggered; a backfill shows its plans first."""
-    assert "goes on from now" in place.post("/schedule/action?name=nightly", action="resume")
+    assert "Schedule nightly resumed." in place.post("/schedule/action?name=nightly", action="resume")
     assert "for the weekend" in place.post("/schedule/action?name=nightly", action="pause", note="for the weekend")
-    assert "was fired as job" in place.post("/schedule/action?name=nightly", action="trigger")
+    assert "Schedule nightly triggered. Jobs: " in place.post("/schedule/action?name=nightly", action="trigger")
     form = {"action": "backfill", "first": "2020-01-01T00:00", "last": "2020-01-03T00:00"}
     dry = place.client.post("/schedule/action?name=nightly", data={**form, "sure": "0"})
     assert dry.status_code == 200
-    assert "2 plans from 2020-01-01 01:30 UTC to 2020-01-02 01:30 UTC would be fired" in dry.text
+    assert "2 plans would be fired: 2020-01-01T01:30:00Z, 2020-01-02T01:30:00Z." in dry.text
     assert "2 plans" in place.post("/schedule/action?name=nightly", **form, sure="1")
-    assert "Remove schedule nightly?" in place.client.post("/schedule/action?name=nightly", data={"action": "rm"}).text
-    assert "nightly is removed" in place.post("/schedule/action?name=nightly", action="rm", sure="1")
+    assert "Delete schedule nightly?" in place.client.post("/schedule/action?name=nightly", data={"action": "rm"}).text
+    assert "Schedule nightly deleted." in place.post("/schedule/action?name=nightly", action="rm", sure="1")
 
 
 @pytest.mark.one_backend

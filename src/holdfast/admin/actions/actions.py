@@ -1,56 +1,29 @@
-"""The actions service: every change that people make, its audit entry and its answer."""
+"""The actions service: every change that people make, its audit entry, its dry run and its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.table import Target, find_action
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.access.roles import Via
-from holdfast.domain.fleet.stop_switch import StopSwitch
-from holdfast.domain.jobs.job import JobId, WorkerId
+from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import EnqueueOutcome
 from holdfast.store import Store
 from holdfast.store.access.audit import AuditedAction, Changes, changes_of
 
 if TYPE_CHECKING:
-    from holdfast.admin.actions.batches import BatchActions
-    from holdfast.admin.actions.fleet import FleetActions
+    from holdfast.admin.actions.batches import BatchActions, UnitActions
+    from holdfast.admin.actions.fleet import QueueActions, StoreActions, WorkerActions
     from holdfast.admin.actions.jobs import JobActions
     from holdfast.admin.actions.schedules import ScheduleActions
     from holdfast.worker.schedules.scopes import Provider
-
-
-class Changed(Struct, frozen=True):
-    """What a verb did: how many jobs matched, and which of them were changed."""
-
-    action: str
-    matched: int
-    changed: int
-    dry_run: bool
-    ids: list[JobId]
-    #: The states of jobs that matched and were not changed, if there are any.
-    why: str | None = None
-    #: Jobs that stay cancelled because one of the changed ones had failed.
-    left_behind: list[JobId] = []
-
-
-class BatchChanged(Struct, frozen=True):
-    """What a verb did to a batch, or with a *dry_run* would do; *units* counts those that it changed.
-
-    *note* says what is left for a person to do.
-    """
-
-    batch: int
-    action: str
-    changed: bool
-    units: int | None = None
-    dry_run: bool = False
-    note: str | None = None
 
 
 class EnqueuedJob(Struct, frozen=True):
@@ -64,43 +37,6 @@ class EnqueuedJob(Struct, frozen=True):
     dry_run: bool = False
 
 
-class Triggered(Struct, frozen=True):
-    """The jobs that were enqueued."""
-
-    schedule: str
-    jobs: list[JobId]
-
-
-class BackfilledPlans(Struct, frozen=True):
-    """What a backfill did, or with a *dry_run* would do; *known* plans had been fired before."""
-
-    schedule: str
-    plans: int
-    known: int
-    first: datetime | None
-    last: datetime | None
-    jobs: list[JobId]
-    dry_run: bool
-
-
-class StopChanged(Struct, frozen=True):
-    """The stop switch after a change, or in a *dry_run* as it would be; None: the store is not stopped.
-
-    *jobs* were requested to stop, or go on.
-    """
-
-    stopped: StopSwitch | None
-    jobs: list[JobId]
-    dry_run: bool = False
-
-
-class WorkerRequestSent(Struct, frozen=True):
-    """What a worker was asked; it obeys with its next heartbeat."""
-
-    worker: WorkerId
-    request: str
-
-
 class Actions:
     """The actions of one person, grouped by what they change: ``actions.jobs.perform("cancel", selector)``.
 
@@ -111,9 +47,9 @@ class Actions:
     def __init__(self, store: Store, *, actor: str, via: Via, providers: Mapping[str, Provider] | None = None) -> None:
         self.store = store
         self.actor = actor
-        self._via = via
-        self._providers = providers or {}
+        self.providers = providers or {}
         self.is_dry_run = False
+        self._via = via
 
     def audited(
         self,
@@ -149,13 +85,19 @@ class Actions:
         masked = None if note is None else mask_text(note)
         self.store.audit_log.write(action, _mask_target(target), actor=self.actor, via=self._via, note=masked)
 
-    def dry_run(self, enabled: bool = True) -> Actions:  # noqa: FBT001, FBT002 - callers pass a request's dry_run
-        """The same actions on a store that rolls back: they answer and refuse as usual, and change nothing."""
-        if not enabled:
-            return self
-        actions = Actions(self.store.dry_run_store(), actor=self.actor, via=self._via, providers=self._providers)
-        actions.is_dry_run = True
-        return actions
+    @contextmanager
+    def on_trial(self, dry_run: bool) -> Iterator[Actions]:  # noqa: FBT001 - callers pass a request's dry_run
+        """The same actions; in a dry run on a store that rolls back: they answer and refuse as usual.
+
+        They have no providers, because functions of an application must not run inside a transaction.
+        """
+        if not dry_run:
+            yield self
+            return
+        with self.store.dry_run() as store:
+            actions = Actions(store, actor=self.actor, via=self._via)
+            actions.is_dry_run = True
+            yield actions
 
     # Most commands use one group only, so each group is imported on first use.
 
@@ -172,16 +114,52 @@ class Actions:
         return BatchActions(self)
 
     @cached_property
+    def units(self) -> UnitActions:
+        from holdfast.admin.actions.batches import UnitActions
+
+        return UnitActions(self)
+
+    @cached_property
     def schedules(self) -> ScheduleActions:
         from holdfast.admin.actions.schedules import ScheduleActions
 
-        return ScheduleActions(self, self._providers)
+        return ScheduleActions(self)
 
     @cached_property
-    def fleet(self) -> FleetActions:
-        from holdfast.admin.actions.fleet import FleetActions
+    def queues(self) -> QueueActions:
+        from holdfast.admin.actions.fleet import QueueActions
 
-        return FleetActions(self)
+        return QueueActions(self)
+
+    @cached_property
+    def workers(self) -> WorkerActions:
+        from holdfast.admin.actions.fleet import WorkerActions
+
+        return WorkerActions(self)
+
+    @cached_property
+    def stop_switch(self) -> StoreActions:
+        from holdfast.admin.actions.fleet import StoreActions
+
+        return StoreActions(self)
+
+
+class TargetActions:
+    """The actions on one sort of object. A subclass defines ``run``."""
+
+    target: ClassVar[Target]
+    #: Takes an action, its subject and its options, and changes the subject.
+    run: Callable[..., Changed]
+
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+        self._store = actions.store
+
+    def perform(self, name: str, subject: Any, *, dry_run: bool = False, **options: Any) -> Changed:
+        """Perform an action of the table on *subject*. A dry run is the action on a store that rolls back."""
+        action = find_action(self.target, name)
+        with self._actions.on_trial(dry_run) as actions:
+            return type(self)(actions).run(action, subject, **options)
 
 
 def _mask_target(target: str) -> str:

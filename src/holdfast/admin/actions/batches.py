@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.admin.actions.actions import Actions, BatchChanged
+from msgspec import structs
+
+from holdfast.admin.actions.actions import TargetActions
+from holdfast.admin.actions.changed import MAX_UNCHANGED, Changed, Unchanged, answer_for_one
+from holdfast.admin.actions.table import Action, Target
 from holdfast.admin.views.batches import batch_secrets
 from holdfast.domain.access.masking import mask_cut, mask_text
-from holdfast.domain.access.roles import Role
 from holdfast.domain.batches.batch import DRIVER, BatchId, BatchState, batch_label, sharding_of
-from holdfast.domain.batches.unit import UnitKey
+from holdfast.domain.batches.unit import UnitKey, UnitState
 from holdfast.domain.jobs.error_clusters import cluster_key
+from holdfast.domain.jobs.job import ControlRequest
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import InvalidInput, NotFound
+from holdfast.errors import NotFound
 from holdfast.store import Store
 from holdfast.store.access.audit import Changes, changes_of
 from holdfast.store.batches.control import OnStep, ignore_step
 from holdfast.store.batches.state import UnitStep
 from holdfast.worker.batches.conflicts import command_of
 
-#: The actions on batches, and the role that each of them requires.
-BATCH_ACTIONS: Mapping[str, Role] = {
-    **dict.fromkeys(("pause", "resume", "cancel", "retry-failed"), Role.OPERATOR),
-    "rm": Role.ADMIN,
-}
 #: Number of failed units that are searched for a cluster.
 MAX_SCANNED_UNITS = 100_000
 
 
-class BatchActions:
+class BatchActions(TargetActions):
     """Changes batches and records each change."""
 
-    def __init__(self, actions: Actions) -> None:
-        self._actions = actions
-        self._store = actions.store
+    target = Target.BATCH
 
-    def perform(self, action: str, batch_id: BatchId, *, on_step: OnStep = ignore_step) -> BatchChanged:
-        """Perform one of :data:`BATCH_ACTIONS`; *on_step* is called with the number of units so far."""
-        was_open = action == "cancel" and not self._store.batches.get(batch_id).state.finished
-        batches = self._audited(action, batch_id, was_open=was_open).batches
+    def run(self, action: Action, batch_id: BatchId, *, on_step: OnStep = ignore_step) -> Changed:
+        """Change a batch; *on_step* is called with the number of units so far."""
+        before = self._store.batches.get(batch_id)
+        is_first_cancel = not before.state.finished and before.requested is not ControlRequest.CANCEL
+        batches = self._audited(action, batch_id, is_first_cancel=is_first_cancel).batches
         units: int | None = None
         note: str | None = None
-        match action:
+        match action.name:
             case "pause":
                 changed = batches.pause(batch_id)
             case "resume":
@@ -50,7 +47,7 @@ class BatchActions:
                 note = self._how_to_continue(batch_id)
             case "cancel":
                 units = batches.cancel(batch_id, on_step=on_step)
-                changed = was_open or units > 0
+                changed = is_first_cancel or units > 0
             case "retry-failed":
                 units = batches.retry_failed(batch_id, on_step=on_step)
                 changed = units > 0
@@ -58,9 +55,10 @@ class BatchActions:
                 batches.delete(batch_id, on_step=on_step)
                 changed = True
             case _:
-                hint = f"Verbs: {', '.join(BATCH_ACTIONS)}."
-                raise InvalidInput(f"a batch cannot be told to {action[:40]!r}", hint=hint)
-        return BatchChanged(batch_id, action, changed, units, note=note)
+                raise AssertionError(action.name)
+        dry_run = self._actions.is_dry_run
+        answer = answer_for_one(action, batch_id, before.state, changed=changed, dry_run=dry_run)
+        return structs.replace(answer, units=units, note=note)
 
     def _how_to_continue(self, batch_id: BatchId) -> str | None:
         """The command that continues a batch, if no worker does."""
@@ -70,38 +68,63 @@ class BatchActions:
         jobs = self._store.views.page(Selector(labels=(batch_label(batch),), kinds=(DRIVER,)), limit=1).jobs
         command = command_of(jobs[0].payload) if jobs else None
         which = f": {mask_text(command)}" if command else ""
-        return f"it runs in the foreground, and goes on when its command is run again{which}"
+        return f"it runs in the foreground: run its command again to continue it{which}"
 
-    def _audited(self, action: str, batch_id: BatchId, *, was_open: bool) -> Store:
+    def _audited(self, action: Action, batch_id: BatchId, *, is_first_cancel: bool) -> Store:
         """The store for one action. Several transactions may do it, each a step."""
 
         def changes(answer: Any) -> Changes:
             if isinstance(answer, UnitStep):
-                # A batch that was open changes when it is cancelled, even if it has no unit left.
-                return answer.changed or was_open
-            return answer is None if action == "rm" else changes_of(answer)
+                # The first cancel of a batch changes it, even if it has no unit left.
+                return answer.changed or (action.name == "cancel" and is_first_cancel)
+            return answer is None if action.name == "rm" else changes_of(answer)
 
-        return self._actions.audited(f"batch {action}", f"batch={batch_id}", changes=changes)
+        return self._actions.audited(action.audit_name, f"batch={batch_id}", changes=changes)
 
-    def perform_on_units(self, action: str, batch_id: BatchId, cluster: str, *, dry_run: bool = False) -> BatchChanged:
-        """``retry`` or ``skip`` the failed units of one cluster of errors."""
-        if action not in ("retry", "skip"):
-            raise InvalidInput(f"units cannot be told to {action[:40]!r}", hint="Verbs: retry, skip.")
-        keys = self._keys_of(batch_id, cluster)
-        actions = self._actions.dry_run(dry_run)
-        ledger = actions.audited(f"batch {action}", f"batch={batch_id} cluster={cluster}").ledger
-        count = ledger.retry(batch_id, keys) if action == "retry" else ledger.skip(batch_id, keys)
-        return BatchChanged(batch_id, action, count > 0, count, dry_run)
 
-    def _keys_of(self, batch_id: BatchId, cluster: str) -> list[UnitKey]:
-        batch = self._store.batches.get(batch_id)
+class UnitCluster(NamedTuple):
+    """The failed units of a batch whose errors look alike."""
+
+    batch_id: BatchId
+    key: str
+
+
+class UnitActions(TargetActions):
+    """Changes the failed units of one cluster of errors."""
+
+    target = Target.UNIT
+
+    def run(self, action: Action, cluster: UnitCluster) -> Changed:
+        """Retry or skip the units of a cluster."""
+        keys, target = self._keys_of(cluster), f"batch={cluster.batch_id} cluster={cluster.key}"
+        ledger = self._actions.audited(action.audit_name, target).ledger
+        change = ledger.retry if action.name == "retry" else ledger.skip
+        count, ids = change(cluster.batch_id, keys), list[int | str](keys)
+        left = len(keys) - count
+        return Changed(
+            action=action.name,
+            target=action.target,
+            matched=len(keys),
+            changed=count,
+            ids=ids if not left else [],
+            unchanged=[Unchanged(action.explain(UnitState.FAILED), left, [] if count else ids[:MAX_UNCHANGED])]
+            if left
+            else [],
+            dry_run=self._actions.is_dry_run,
+            units=count,
+        )
+
+    def _keys_of(self, cluster: UnitCluster) -> list[UnitKey]:
+        batch = self._store.batches.get(cluster.batch_id)
         secrets = batch_secrets(batch)
         keys = []
-        for scanned, unit in enumerate(self._store.ledger.all_errors(batch_id)):
-            if cluster_key(batch.kind, mask_cut(unit.error, secrets)) == cluster:
+        for scanned, unit in enumerate(self._store.ledger.all_errors(cluster.batch_id)):
+            if cluster_key(batch.kind, mask_cut(unit.error, secrets)) == cluster.key:
                 keys.append(unit.key)
             if scanned >= MAX_SCANNED_UNITS or len(keys) >= MAX_SCANNED_UNITS:
                 break
         if not keys:
-            raise NotFound(f"no failed unit belongs to the cluster {cluster[:40]!r}", hint="It may run again already.")
+            raise NotFound(
+                f"no failed unit belongs to the cluster {cluster.key[:40]!r}", hint="They may run again already."
+            )
         return keys

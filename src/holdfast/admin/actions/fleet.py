@@ -4,103 +4,135 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.admin.actions.actions import Actions, StopChanged, WorkerRequestSent
-from holdfast.admin.views.fleet import QueueView, queue_view
+from msgspec import structs
+
+from holdfast.admin.actions.actions import TargetActions
+from holdfast.admin.actions.changed import Changed, answer_for_one
+from holdfast.admin.actions.fleet_table import DRAINED, OPEN, PAUSED, RUNNING, STOPPED
+from holdfast.admin.actions.table import Action, Target
+from holdfast.admin.views.fleet import queue_view
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.fleet.queue import parse_bounds
-from holdfast.domain.fleet.stop_switch import StopMode
+from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch
 from holdfast.domain.jobs.job import JobId, State, WorkerId, WorkerRequest
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import Conflict, InvalidInput, NotFound
+from holdfast.errors import InvalidInput, NotFound
 from holdfast.store import Store
 
 
-class FleetActions:
-    """Changes queues and the stop switch, sends requests to workers, and records all of it."""
+class QueueActions(TargetActions):
+    """Changes queues: their limits (0: no limit), their autoscaler (``1-8``, ``off``), and whether they are paused."""
 
-    def __init__(self, actions: Actions) -> None:
-        self._actions = actions
-        self._store = actions.store
+    target = Target.QUEUE
 
-    def set_queue(
+    def run(
+        self, action: Action, name: str, *, note: str | None = None, create: bool = False, **limits: Any
+    ) -> Changed:
+        """Change a queue. A queue that has no settings yet gets some.
+
+        Raises:
+            NotFound: The queue is unknown, and neither *create* nor a limit makes it one.
+        """
+        if action.name != "set" and not create:
+            queue_view(self._store, name)
+        before = self._store.queues.get(name)
+        changed: bool | None = None
+        match action.name:
+            case "rm":
+                changed = self._audited(action, name).queues.delete(name)
+            case "pause":
+                self._audited(action, name, note).queues.pause(name, note=note)
+            case "resume":
+                self._audited(action, name).queues.resume(name)
+            case _:
+                self._set(action, name, **limits)
+        changed = self._store.queues.get(name) != before if changed is None else changed
+        state = PAUSED if before.paused else OPEN
+        return answer_for_one(action, name, state, changed=changed, dry_run=self._actions.is_dry_run)
+
+    def _set(
         self,
+        action: Action,
         name: str,
         *,
         limit: int | None = None,
         worker_limit: int | None = None,
         autoscaler: str | None = None,
-        paused: bool | None = None,
-        note: str | None = None,
-        create: bool = False,
-    ) -> QueueView:
-        """Change a queue: its limits (0: no limit), its autoscaler (``1-8``, ``off``), or whether it is paused.
-
-        Raises:
-            NotFound: The queue to pause or resume is unknown. With *create* a queue is paused before it has jobs.
-        """
-        if limit is None and worker_limit is None and autoscaler is None and paused is None:
-            raise InvalidInput("nothing to change", hint="Give --limit, --worker-limit or --autoscaler.")
+    ) -> None:
+        if limit is None and worker_limit is None and autoscaler is None:
+            raise InvalidInput("nothing to change", hint="Give a limit, a worker limit or an autoscaler.")
         if autoscaler is not None:
             bounds = parse_bounds(autoscaler)
-            self._audited("queue set", name, f"autoscaler={autoscaler}").autoscaler.set_bounds(name, bounds)
+            self._audited(action, name, f"autoscaler={autoscaler}").autoscaler.set_bounds(name, bounds)
         if limit is not None or worker_limit is not None:
             limits = {"limit": limit, "worker_limit": worker_limit}
             changes = " ".join(f"{field}={value}" for field, value in limits.items() if value is not None)
-            self._audited("queue set", name, changes).queues.set_limits(name, limit=limit, worker_limit=worker_limit)
-        if paused is not None and not create:
-            queue_view(self._store, name)
-        if paused is True:
-            self._audited("queue pause", name, note).queues.pause(name, note=note)
-        elif paused is False:
-            self._audited("queue resume", name).queues.resume(name)
-        return queue_view(self._store, name)
+            self._audited(action, name, changes).queues.set_limits(name, limit=limit, worker_limit=worker_limit)
 
-    def delete_queue(self, name: str) -> QueueView:
-        """Delete the settings of a queue without jobs.
+    def _audited(self, action: Action, queue: str, note: str | None = None) -> Store:
+        return self._actions.audited(action.audit_name, f"queue={queue}", note=note, changes=bool)
 
-        Raises:
-            NotFound: The queue has no settings.
-            Conflict: It has jobs.
+
+class WorkerActions(TargetActions):
+    """Sends requests to workers. They receive them with their next heartbeat."""
+
+    target = Target.WORKER
+
+    def run(self, action: Action, worker: str) -> Changed:
+        """Send a live worker a request, or withdraw it."""
+        request = None if action.name == "go-on" else WorkerRequest(action.name)
+        before = next((row for row in self._store.workers.list() if row.id == worker), None)
+        if before is None:
+            raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
+        changed = before.requested is not request
+        if changed:
+            audited = self._actions.audited(action.audit_name, f"worker={worker}", changes=bool)
+            audited.workers.request(WorkerId(worker), request)
+        state = before.requested or RUNNING
+        return answer_for_one(action, worker, state, changed=changed, dry_run=self._actions.is_dry_run)
+
+
+class StoreActions(TargetActions):
+    """Stops the whole store and lets it continue."""
+
+    target = Target.STORE
+
+    def run(self, action: Action, subject: None = None, *, note: str | None = None) -> Changed:  # noqa: ARG002 - there is one store
+        """Drain or stop the store, or let it continue, with the jobs that an emergency stop holds.
+
+        Paused queues stay paused.
         """
-        view = queue_view(self._store, name)
-        if not self._audited("queue rm", name).queues.delete(name):
-            if view.jobs:
-                hint = "Cancel them or move them with holdfast set --to-queue, or let them run."
-                raise Conflict(f"queue {name!r} has {view.jobs:,} jobs", hint=hint)
-            raise NotFound(f"queue {name!r} has no settings", hint="holdfast queue ls lists the queues.")
-        return view
+        before = self._store.stop_switch.get()
+        jobs = self._resume(action) if action.name == "resume" else self._stop(action, note)
+        changed = bool(jobs) or not _is_same(before, self._store.stop_switch.get())
+        state = OPEN if before is None else DRAINED if before.mode is StopMode.DRAIN else STOPPED
+        dry_run = self._actions.is_dry_run
+        return structs.replace(answer_for_one(action, "store", state, changed=changed, dry_run=dry_run), jobs=jobs)
 
-    def stop(self, mode: StopMode, *, note: str | None = None) -> StopChanged:
-        """Stop the whole store; an emergency stop also requests that running jobs stop, and holds them."""
+    def _stop(self, action: Action, note: str | None) -> list[JobId]:
+        """Set the switch; an emergency stop also requests that running jobs stop, and holds them."""
         actor, masked = self._actions.actor, None if note is None else mask_text(note)
-        store = self._audited_stop("drain" if mode is StopMode.DRAIN else "emergency-stop", note=masked)
-        switch = store.stop_switch.set(mode, actor=actor, note=masked)
-        jobs: list[JobId] = []
-        if mode is StopMode.STOP:
-            jobs = store.control.pause(Selector(states=(State.RUNNING,)), actor=actor, note=switch.reason)
-        return StopChanged(switch, jobs, self._actions.is_dry_run)
+        store, drains = self._audited(action, masked), action.name == "drain"
+        switch = store.stop_switch.set(StopMode.DRAIN if drains else StopMode.STOP, actor=actor, note=masked)
+        running = Selector(states=(State.RUNNING,))
+        return [] if drains else store.control.pause(running, actor=actor, note=switch.reason)
 
-    def resume_all(self) -> StopChanged:
-        """Let a stopped store go on, with the jobs that an emergency stop holds. Paused queues stay paused."""
-        store = self._audited_stop("resume --all")
+    def _resume(self, action: Action) -> list[JobId]:
+        store = self._audited(action)
         store.stop_switch.clear()
         stopped = Selector(ids=tuple(store.stop_switch.stopped_jobs()))
-        jobs = [] if stopped.empty else store.control.resume(stopped, actor=self._actions.actor)
-        return StopChanged(None, jobs, self._actions.is_dry_run)
+        return [] if stopped.empty else store.control.resume(stopped, actor=self._actions.actor)
 
-    def send_request(self, worker: str, request: str) -> WorkerRequestSent:
-        """Send a live worker one of the requests ``quiet``, ``stop`` and ``go-on``."""
-        if request not in (*WorkerRequest, "go-on"):
-            raise InvalidInput(f"a worker cannot be asked to {request[:40]!r}", hint="Ask it: quiet, stop, go-on.")
-        audited = self._actions.audited("ask", f"worker={worker}", note=request, changes=bool)
-        audited.workers.request(WorkerId(worker), None if request == "go-on" else WorkerRequest(request))
-        return WorkerRequestSent(WorkerId(worker), request)
+    def _audited(self, action: Action, note: str | None = None) -> Store:
+        name = "resume --all" if action.name == "resume" else action.audit_name
+        return self._actions.audited(name, "store", note=note, changes=_changed_jobs)
 
-    def _audited(self, action: str, queue: str, note: str | None = None) -> Store:
-        return self._actions.audited(action, f"queue={queue}", note=note, changes=bool)
 
-    def _audited_stop(self, action: str, note: str | None = None) -> Store:
-        return self._actions.audited(action, "store", note=note, changes=_changed_jobs)
+def _is_same(before: StopSwitch | None, after: StopSwitch | None) -> bool:
+    """Whether the switch is in the same position, for the same reason."""
+    if before is None or after is None:
+        return before is after
+    return (before.mode, before.reason) == (after.mode, after.reason)
 
 
 def _changed_jobs(answer: Any) -> bool | list[JobId]:

@@ -1,8 +1,7 @@
-"""Actions on jobs: the table of actions, and the service that performs them."""
+"""Actions on jobs."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -10,47 +9,29 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
-from holdfast.admin.actions.actions import Actions, Changed, EnqueuedJob
-from holdfast.domain.access.roles import Role
+from holdfast.admin.actions.actions import EnqueuedJob, TargetActions
+from holdfast.admin.actions.changed import Changed, Unchanged, group_unchanged
+from holdfast.admin.actions.table import Action, Target
 from holdfast.domain.commands.command import COMMAND, Command, Edit
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.selector import Selector, format_filter, parse_timestamp
-from holdfast.domain.names import checked_name, nearest_name
+from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_bytes, checked_number, checked_timestamp
 from holdfast.errors import InvalidInput, NoSuchJob, NotFound
-from holdfast.store import Store
 from holdfast.store.jobs.control import JobControl
 
 #: Number of jobs that are read to explain why an action left some of them unchanged.
 MAX_EXPLAINED_JOBS = 10_000
 #: Counts of matching jobs stop here.
 MAX_COUNT = 1_000_000
+#: The actions on the jobs of a cluster of errors.
+CLUSTER_ACTIONS = ("retry", "rm")
 #: Number of dead jobs that are searched for a cluster, and of its jobs that one action changes.
 MAX_SCANNED_JOBS, MAX_CLUSTER_JOBS = 100_000, 10_000
-
-
-class JobAction(Struct, frozen=True):
-    """One action on jobs.
-
-    *run* changes the selected jobs and returns their ids. *applies* explains which jobs it leaves unchanged. *check*
-    refuses invalid options before anything changes. An action that *refuses* some jobs must run in a dry run to find
-    out; the others skip such jobs. An action that *revives* jobs may leave their dependents behind. More than one job
-    needs a confirmation if the action is *destructive* or *confirms*.
-    """
-
-    run: Callable[..., list[JobId]]
-    applies: str
-    check: Callable[..., None] | None = None
-    role: Role = Role.OPERATOR
-    destructive: bool = False
-    note: bool = False
-    refuses: bool = False
-    revives: bool = False
-    confirms: bool = False
 
 
 def _kill(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:
@@ -126,50 +107,28 @@ def _change(
     return sorted(changed)
 
 
-#: The actions on jobs, by the name that they have on every edge.
-JOB_ACTIONS: Mapping[str, JobAction] = {
-    "cancel": JobAction(JobControl.cancel, "what has ended stays as it is", destructive=True),
-    "pause": JobAction(JobControl.pause, "what has ended or is held stays as it is", note=True),
-    "resume": JobAction(JobControl.resume, "only what is held or told to pause goes on"),
-    "retry": JobAction(
-        JobControl.retry,
-        "only what is dead, cancelled or waits for a retry runs again, no second job with one key, and no job before"
-        " the one that it depends on; holdfast restart takes what is done",
-        revives=True,
-    ),
-    "kill": JobAction(_kill, "only what runs is ended; holdfast cancel takes what waits, too", destructive=True),
-    "restart": JobAction(
-        _restart,
-        "only what has ended begins anew, what is done only if it is a program and --done or its id asks for it, no"
-        " second job with one key, and no job before the one that it depends on",
-        check=_check_restart,
-        revives=True,
-        confirms=True,
-    ),
-    "hold": JobAction(JobControl.hold, "only what waits can be held", note=True),
-    "unhold": JobAction(JobControl.unhold, "only what is held can be let go"),
-    "rm": JobAction(_delete, "it was gone already", role=Role.ADMIN, destructive=True, refuses=True),
-    "set": JobAction(
-        _change, "the others have these values already, or cannot take them any more", check=_check_change
-    ),
+#: Changes the selected jobs and returns their ids.
+JobChange = Callable[..., list[JobId]]
+_CHANGES: Mapping[str, JobChange] = {
+    "retry": JobControl.retry,
+    "restart": _restart,
+    "resume": JobControl.resume,
+    "pause": JobControl.pause,
+    "hold": JobControl.hold,
+    "unhold": JobControl.unhold,
+    "set": _change,
+    "cancel": JobControl.cancel,
+    "kill": _kill,
+    "rm": _delete,
 }
+#: Refuses invalid options before anything changes.
+_CHECKS: Mapping[str, Callable[..., None]] = {"restart": _check_restart, "set": _check_change}
 
 
-def job_action(name: str) -> JobAction:
-    """The action of this name; an unknown name is an InvalidInput with a suggestion."""
-    if name not in JOB_ACTIONS:
-        near = nearest_name(name, JOB_ACTIONS)
-        hint = f"Did you mean {near!r}?" if near else f"Verbs: {', '.join(JOB_ACTIONS)}."
-        raise InvalidInput(f"jobs cannot be told to {name[:40]!r}", hint=hint)
-    return JOB_ACTIONS[name]
-
-
-class JobActions:
+class JobActions(TargetActions):
     """Changes jobs and saved filters, and records each change."""
 
-    def __init__(self, actions: Actions) -> None:
-        self._actions = actions
-        self._store = actions.store
+    target = Target.JOB
 
     def count_matches(self, action: str, selector: Selector) -> int:
         """Count the jobs that an action would take. An empty selector never means all jobs.
@@ -178,32 +137,48 @@ class JobActions:
         """
         if all(value is None for value in structs.asdict(selector).values()):
             hint = "Give ids, or --label, --queue, --state … or --filter."
-            raise InvalidInput(f"which jobs should {action} take?", hint=hint)
+            raise InvalidInput(f"{action}: no jobs selected", hint=hint)
         self._store.views.refuse_missing(selector)
         matched = self._store.views.count(selector, cap=MAX_COUNT).count
         if not matched:
-            raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
+            raise NoSuchJob("no job matches", hint="holdfast ls with the same options lists the jobs that match.")
         return matched
 
-    def perform(
-        self, action: str, selector: Selector, *, dry_run: bool = False, matched: int | None = None, **options: Any
+    def run(
+        self,
+        action: Action,
+        selector: Selector,
+        *,
+        matched: int | None = None,
+        cluster: str | None = None,
+        **options: Any,
     ) -> Changed:
-        """Perform one of :data:`JOB_ACTIONS` on the jobs that match.
+        """Change the jobs that match. *matched* is their count if the caller has it.
 
-        *matched* is their count if the caller has it. Invalid *options* change nothing; a dry run checks them too.
+        *cluster*: the jobs were selected by this cluster of errors. Invalid *options* change nothing.
         """
-        if (check := job_action(action).check) is not None:
+        if (check := _CHECKS.get(action.name)) is not None:
             check(**options)
-        count = self.count_matches(action, selector) if matched is None else matched
+        count = self.count_matches(action.name, selector) if matched is None else matched
         if options.get("memory") is not None:
             self._refuse_handlers(selector, count)
-        if dry_run:
-            return self._try(action, selector, count, **options)
-        audited = self._actions.audited(action, format_filter(selector), note=_describe_options(options))
-        ids = job_action(action).run(audited.control, selector, actor=self._actions.actor, **options)
-        why = _explain_unchanged(self._store, action, selector, set(ids)) if len(ids) < count else None
-        behind = self._store.control.left_behind(ids) if job_action(action).revives else []
-        return Changed(action, max(count, len(ids)), len(ids), False, ids, why, behind)
+        target = format_filter(selector) if cluster is None else f"cluster={cluster}"
+        audited = self._actions.audited(action.audit_name, target, note=_describe_options(options))
+        ids = _CHANGES[action.name](audited.control, selector, actor=self._actions.actor, **options)
+        return Changed(
+            action=action.name,
+            target=action.target,
+            matched=max(count, len(ids)),
+            changed=len(ids),
+            ids=list(ids),
+            unchanged=self._unchanged(action, selector, set(ids)) if len(ids) < count else [],
+            dry_run=self._actions.is_dry_run,
+            left_behind=self._store.control.left_behind(ids) if "with_dependents" in action.options else [],
+        )
+
+    def _unchanged(self, action: Action, selector: Selector, changed: Container[JobId]) -> list[Unchanged]:
+        jobs = (job for job in islice(self._store.views.all(selector), MAX_EXPLAINED_JOBS) if job.id not in changed)
+        return group_unchanged((job.id, action.explain(job.state)) for job in jobs)
 
     def _refuse_handlers(self, selector: Selector, matched: int) -> None:
         """Refuse a memory cap for jobs of handlers: only commands have one of their own."""
@@ -213,21 +188,14 @@ class JobActions:
         hint = "Change memory= of @app.job and deploy it, or add --kind command to restart the commands alone."
         raise InvalidInput("a job of a handler has the memory cap of its kind: --memory is for commands", hint=hint)
 
-    def perform_on_cluster(self, action: str, key: str, *, dry_run: bool = False) -> Changed:
+    def perform_on_cluster(self, name: str, key: str, *, dry_run: bool = False) -> Changed:
         """``retry`` or ``rm`` the dead jobs of one cluster of errors, at most 10,000 of them."""
-        known, ids = job_action(action), self._ids_of(key)
+        if name not in CLUSTER_ACTIONS:
+            hint = f"Actions: {', '.join(CLUSTER_ACTIONS)}."
+            raise InvalidInput(f"unknown action {name[:40]!r} for a cluster", hint=hint)
+        ids = self._ids_of(key)
         selector = Selector(ids=tuple(ids), states=(State.DEAD,))
-        if dry_run:
-            return self._try(action, selector, len(ids))
-        audited = self._actions.audited(action, f"cluster={key}")
-        changed = known.run(audited.control, selector, actor=self._actions.actor)
-        return Changed(action, len(ids), len(changed), False, changed)
-
-    def _try(self, action: str, selector: Selector, matched: int, **options: Any) -> Changed:
-        if job_action(action).refuses:
-            control = self._store.dry_run_store().control
-            job_action(action).run(control, selector, actor=self._actions.actor, **options)
-        return Changed(action, matched, 0, True, [])
+        return self.perform(name, selector, dry_run=dry_run, matched=len(ids), cluster=key)
 
     def _ids_of(self, key: str) -> list[JobId]:
         from holdfast.admin.views.masking import Masks
@@ -241,7 +209,7 @@ class JobActions:
             if scanned >= MAX_SCANNED_JOBS or len(ids) >= MAX_CLUSTER_JOBS:
                 break
         if not ids:
-            raise NotFound(f"no dead job belongs to the cluster {key[:40]!r}", hint="It may have been dealt with.")
+            raise NotFound(f"no dead job belongs to the cluster {key[:40]!r}", hint="They may run again already.")
         return ids
 
     def enqueue(self, kind: str, payload: Mapping[str, Any], *, dry_run: bool = False, **options: Any) -> EnqueuedJob:
@@ -249,12 +217,10 @@ class JobActions:
         from holdfast.admin.actions.enqueue import build_job
 
         job = build_job(self._store, kind, payload, EnqueueOptions(**options), actor=self._actions.actor)
-        if dry_run:
-            tried = self._store.dry_run_store().jobs.enqueue(job)
-            job_id = None if tried.created else tried.id
-            return EnqueuedJob(job_id, tried.created, tried.outcome, kind, job.queue, dry_run=True)
-        (answer,) = self.enqueue_all("enqueue", [job], note=kind)
-        return EnqueuedJob(answer.id, answer.created, answer.outcome, kind, job.queue)
+        with self._actions.on_trial(dry_run) as actions:
+            (answer,) = actions.jobs.enqueue_all("enqueue", [job], note=kind)
+        job_id = None if dry_run and answer.created else answer.id
+        return EnqueuedJob(job_id, answer.created, answer.outcome, kind, job.queue, dry_run)
 
     def enqueue_all(self, action: str, requests: Sequence[NewJob], *, note: str | None = None) -> list[Enqueued]:
         """Enqueue jobs under the name of an action: ``enqueue``, ``add``, ``run``."""
@@ -286,12 +252,3 @@ def _created_ids(jobs: Sequence[Enqueued]) -> list[JobId]:
 
 def _format_ids(ids: Sequence[JobId]) -> str:
     return f"id={ids[0]}" if len(ids) == 1 else f"id={min(ids)} to {max(ids)}"
-
-
-def _explain_unchanged(store: Store, action: str, selector: Selector, changed: Container[JobId]) -> str:
-    """The states of the jobs that an action did not change, and the jobs that it applies to."""
-    left = (job for job in islice(store.views.all(selector), MAX_EXPLAINED_JOBS) if job.id not in changed)
-    states = Counter(f"{job.state}, and told already" if job.requested is not None else str(job.state) for job in left)
-    counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
-    applies = JOB_ACTIONS[action].applies
-    return f"{counts}; {applies}" if counts else applies

@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Unpack
 
-from holdfast.admin.actions.actions import Actions, BackfilledPlans, Triggered
+from msgspec import structs
+
+from holdfast.admin.actions.actions import Actions, TargetActions
+from holdfast.admin.actions.changed import Changed, Unchanged, answer_for_one
+from holdfast.admin.actions.table import Action, Target, find_action
 from holdfast.client.schedules.api import Schedules
 from holdfast.client.schedules.definition import ScheduleOptions
-from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.definition import Schedule
+from holdfast.domain.schedules.plan import GLOBAL, Plan
 from holdfast.errors import InvalidInput
 from holdfast.store.access.audit import Changes, changes_of
 from holdfast.store.schedules.fired_plans import FiredPlan
 
-if TYPE_CHECKING:
-    from holdfast.worker.schedules.scopes import Provider
 
-#: The actions on schedules, and the role that each of them requires.
-SCHEDULE_ACTIONS: Mapping[str, Role] = {
-    **dict.fromkeys(("pause", "resume", "trigger", "backfill"), Role.OPERATOR),
-    "rm": Role.ADMIN,
-}
-
-
-class ScheduleActions:
+class ScheduleActions(TargetActions):
     """Changes schedules and records each change.
 
     ``api`` reads schedules; what it changes has no audit entry.
     """
 
-    def __init__(self, actions: Actions, providers: Mapping[str, Provider]) -> None:
-        self._actions = actions
-        self._providers = providers
-        self.api = Schedules(lambda: actions.store, providers, actor=actions.actor)
+    target = Target.SCHEDULE
+
+    def __init__(self, actions: Actions) -> None:
+        super().__init__(actions)
+        self.api = Schedules(lambda: actions.store, actions.providers, actor=actions.actor)
 
     def create(self, name: str, kind: str, expression: str, **options: Unpack[ScheduleOptions]) -> Schedule:
         """Create a schedule."""
@@ -51,42 +47,86 @@ class ScheduleActions:
         audited = self._audited("edit", name, note=", ".join(fields))
         return audited.update(name, kind=kind, expression=expression, **options)
 
-    def perform(self, action: str, name: str, *, note: str | None = None) -> None:
-        """``pause``, ``resume`` or ``rm`` a schedule."""
-        before = self.api.get(name).token
-        audited = self._audited(action, name, note=note, changes=lambda after: after is None or after.token != before)
-        match action:
+    def perform(self, name: str, subject: str, *, dry_run: bool = False, **options: Any) -> Changed:
+        """Perform an action of the table on a schedule. The scopes of a provider are read before the transaction."""
+        takes_scopes = "scopes" in find_action(self.target, name).options
+        if takes_scopes and self.api.get(subject).defined.provider in self._actions.providers:
+            options["scopes"] = self.api.scopes(subject, options.get("scopes") or None)
+        return super().perform(name, subject, dry_run=dry_run, **options)
+
+    def run(self, action: Action, name: str, **options: Any) -> Changed:
+        """Change one schedule."""
+        match action.name:
+            case "trigger":
+                return self._trigger(action, name, **options)
+            case "backfill":
+                return self._backfill(action, name, **options)
+            case _:
+                return self._change(action, name, **options)
+
+    def _change(self, action: Action, name: str, *, note: str | None = None) -> Changed:
+        before = self.api.get(name)
+        audited = self._audited(
+            action.name, name, note=note, changes=lambda after: after is None or after.token != before.token
+        )
+        after: Schedule | None = None
+        match action.name:
             case "pause":
-                audited.pause(name, note=note)
+                after = audited.pause(name, note=note)
             case "resume":
-                audited.resume(name)
+                after = audited.resume(name)
             case "rm":
                 audited.delete(name)
             case _:
-                raise InvalidInput(f"a schedule cannot be told to {action[:40]!r}", hint="Verbs: pause, resume, rm.")
+                raise AssertionError(action.name)
+        changed, dry_run = after is None or after.token != before.token, self._actions.is_dry_run
+        return answer_for_one(action, name, before.condition, changed=changed, dry_run=dry_run)
 
-    def trigger(self, name: str, *, scopes: Sequence[str] | None = None) -> Triggered:
-        """Fire a schedule now, in addition to its plans."""
-        return Triggered(name, self._audited("trigger", name, changes=_fired_jobs).trigger(name, scopes=scopes))
+    def _trigger(self, action: Action, name: str, *, scopes: Sequence[str] | None = None) -> Changed:
+        jobs = self._audited(action.name, name, changes=_fired_jobs).trigger(name, scopes=scopes or None)
+        condition, dry_run = self.api.get(name).condition, self._actions.is_dry_run
+        answer = answer_for_one(action, name, condition, changed=bool(jobs), dry_run=dry_run)
+        return structs.replace(answer, jobs=[] if dry_run else jobs)
 
-    def backfill(
-        self, name: str, first: datetime, last: datetime, *, scopes: Sequence[str] | None = None, dry_run: bool = False
-    ) -> BackfilledPlans:
-        """Fire the plans between *first* and *last* that were not fired before."""
-        audited = self._audited(
-            "backfill", name, note=f"{first.isoformat()} to {last.isoformat()}", changes=_fired_jobs
+    def _backfill(
+        self,
+        action: Action,
+        name: str,
+        *,
+        first: datetime | None = None,
+        last: datetime | None = None,
+        scopes: Sequence[str] | None = None,
+    ) -> Changed:
+        if first is None:
+            raise InvalidInput(
+                "a backfill has no beginning", hint="Give its first plan, and its last unless it is now."
+            )
+        end = last or self.api.now()
+        note = f"{first.isoformat()} to {end.isoformat()}"
+        audited = self._audited(action.name, name, note=note, changes=_fired_jobs)
+        done = audited.backfill(name, first, end, scopes=scopes or None)
+        return Changed(
+            action=action.name,
+            target=action.target,
+            matched=len(done.plans) + done.known,
+            changed=len(done.plans),
+            ids=[_describe_plan(plan) for plan in done.plans],
+            unchanged=[Unchanged("fired before", done.known, [])] if done.known else [],
+            dry_run=self._actions.is_dry_run,
+            jobs=[] if self._actions.is_dry_run else done.jobs,
         )
-        done = audited.backfill(name, first, last, scopes=scopes, dry_run=dry_run)
-        times = [plan.time for plan in done.plans]
-        begin, end = (min(times), max(times)) if times else (None, None)
-        return BackfilledPlans(done.schedule, len(times), done.known, begin, end, done.jobs, dry_run)
 
     def _audited(
         self, action: str, name: str, *, note: str | None = None, changes: Callable[[Any], Changes] = changes_of
     ) -> Schedules:
         store = self._actions.audited(f"schedule {action}", f"schedule={name}", note=note, changes=changes)
-        return Schedules(lambda: store, self._providers, actor=self._actions.actor)
+        return Schedules(lambda: store, self._actions.providers, actor=self._actions.actor)
 
 
 def _fired_jobs(plans: Sequence[FiredPlan]) -> list[JobId]:
     return [plan.job_id for plan in plans]
+
+
+def _describe_plan(plan: Plan) -> str:
+    time = plan.time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return time if plan.scope == GLOBAL else f"{time} {plan.scope}"

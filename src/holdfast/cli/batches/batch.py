@@ -14,8 +14,11 @@ import click
 import msgspec
 from msgspec import Struct
 
-from holdfast.admin.actions.actions import Actions, BatchChanged
+from holdfast.admin.actions.actions import Actions
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.table import Target, actions_on
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_view
+from holdfast.cli.action import action_command
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession, load_object
 from holdfast.cli.text import age, table
@@ -193,25 +196,17 @@ def _write_ndjson(out: IO[str], units: Iterable[UnitLine]) -> int:
     return count
 
 
-def _add_action(name: str, text: str) -> None:
-    @command(name, group=batch, answers=BatchChanged, changes=True)
-    @click.argument("batch_id", type=click.IntRange(1))
-    def action(session: CliSession, *, batch_id: int) -> None:
-        with progress(session.output, f"{name} {batch_id}", None) as update:
-            answer = session.actions.batches.perform(name, BatchId(batch_id), on_step=lambda count: update(count, 0))
-        units = "" if answer.units is None else f", {answer.units:,} units"
-        text = f"{name} {batch_id}{units}" if answer.changed else f"{name} {batch_id}: nothing to do"
-        text += "" if answer.note is None else f"; {answer.note}"
-        session.output.value(answer, lambda: [text])
-
-    action.help = text
+def _perform(name: str, session: CliSession, *, batch_id: int, dry_run: bool) -> Changed:
+    with progress(session.output, f"{name} {batch_id}", None) as update:
+        return session.actions.batches.perform(
+            name, BatchId(batch_id), dry_run=dry_run, on_step=lambda count: update(count, 0)
+        )
 
 
-_add_action("pause", "Start no more units; what runs may end.")
-_add_action("resume", "Let a paused or stopped batch go on: the workers do, a run here when it is started again.")
-_add_action("cancel", "Cancel every unit that has not ended.")
-_add_action("retry-failed", "Let failed units run again: on workers at once, here in the next run.")
-_add_action("rm", "Forget a batch with its ledger, if nobody runs it.")
+for _action in actions_on(Target.BATCH).values():
+    action_command(
+        _action, partial(_perform, _action.name), click.argument("batch_id", type=click.IntRange(1)), group=batch
+    )
 
 
 def _views(store: Store, *batches: Batch) -> list[BatchView]:

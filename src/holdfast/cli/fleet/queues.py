@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import click
 from msgspec import structs
 
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.options import QueueActionOptions
+from holdfast.admin.actions.table import Target, actions_on
 from holdfast.admin.views.fleet import TERMINAL_CAP, QueueView, decision_views, queue_view, queue_views, stop_view
+from holdfast.cli.action import action_command
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
@@ -44,46 +49,13 @@ def show(session: CliSession, *, name: str) -> None:
     session.output.value(detail, lambda: _detail_lines(detail))
 
 
-@command("set", group=queue, answers=QueueView, changes=True)
-@click.argument("name")
-@click.option("--limit", type=click.IntRange(0), help="Running jobs over all hosts; 0 takes the limit away.")
-@click.option("--worker-limit", type=click.IntRange(0), help="Running jobs per worker; 0 takes the limit away.")
-@click.option("--autoscaler", metavar="MIN-MAX", help="Programs per worker, as many as its host bears: 1-8; or off.")
-def change(session: CliSession, *, name: str, **limits: Any) -> None:
-    """Limit how many jobs of a queue run at a time.
-
-    With --autoscaler each worker runs between MIN and MAX programs of the queue: it adds one by one while its host
-    bears it, and a program begins only when what it will take fits. See holdfast autoscaler status.
-    """
-    _print(session, session.actions.fleet.set_queue(name, **limits))
+def _perform(name: str, session: CliSession, *, queue: str, dry_run: bool, **options: Any) -> Changed:
+    return session.actions.queues.perform(name, queue, dry_run=dry_run, **options)
 
 
-@command("pause", group=queue, answers=QueueView, changes=True)
-@click.argument("name")
-@click.option("--note", metavar="TEXT", help="Why, for those who look later.")
-@click.option("--create", is_flag=True, help="Pause a queue that has no jobs, settings or workers yet.")
-def pause(session: CliSession, *, name: str, note: str | None, create: bool) -> None:
-    """Start nothing more of a queue; what runs goes on. An unknown queue is refused, unless with --create."""
-    _print(session, session.actions.fleet.set_queue(name, paused=True, note=note, create=create))
-
-
-@command("resume", group=queue, answers=QueueView, changes=True)
-@click.argument("name")
-def resume(session: CliSession, *, name: str) -> None:
-    """Let a queue start jobs again."""
-    _print(session, session.actions.fleet.set_queue(name, paused=False))
-
-
-@command("rm", group=queue, answers=QueueView, changes=True)
-@click.argument("name")
-def rm(session: CliSession, *, name: str) -> None:
-    """Delete the settings of a queue that has no jobs: its limits, its pause, its autoscaler."""
-    view = session.actions.fleet.delete_queue(name)
-    session.output.value(view, lambda: [f"the settings of queue {name} are deleted"])
-
-
-def _print(session: CliSession, view: QueueView) -> None:
-    session.output.value(view, lambda: queue_table([view]))
+for _action in actions_on(Target.QUEUE).values():
+    _argument = click.argument("queue", metavar="NAME")
+    action_command(_action, partial(_perform, _action.name), _argument, options=QueueActionOptions, group=queue)
 
 
 def stop_lines(switch: StopSwitch | None) -> Iterator[Line]:

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 import click
 from msgspec import Struct
 
-from holdfast.admin.actions.actions import WorkerRequestSent
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.table import Target, actions_on, find_action
 from holdfast.admin.views.fleet import HostAutoscaler, WorkerView, host_autoscalers, worker_views
-from holdfast.cli.command import CommandGroup, Items, command
+from holdfast.cli.action import action_flags, perform_confirmed
+from holdfast.cli.command import CommandGroup, Items, command, with_options
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
 from holdfast.domain.commands.command import host_capacity
-from holdfast.domain.jobs.job import WorkerRequest
 from holdfast.domain.quantities import as_bytes, format_size
 from holdfast.output.printer import Line
 
@@ -28,21 +29,30 @@ def workers(session: CliSession) -> None:
     session.output.items("workers", worker_views(session.store), _worker_table)
 
 
-@command("ask", answers=WorkerRequestSent, changes=True)
+def _perform(session: CliSession, *, worker: str, request: str, dry_run: bool) -> Changed:
+    return session.actions.workers.perform(request, worker, dry_run=dry_run)
+
+
+@command("ask", answers=Changed, changes=True)
 @click.argument("worker")
-@click.argument("request", type=click.Choice([*(str(request) for request in WorkerRequest), "go-on"]))
-def ask(session: CliSession, *, worker: str, request: str) -> None:
-    """Ask a worker, wherever it runs, to claim nothing more (quiet), to stop as after a signal, or to go on.
+@click.argument("request", type=click.Choice(list(actions_on(Target.WORKER))))
+@with_options(*action_flags(find_action(Target.WORKER, "stop"), None))
+def ask(session: CliSession, *, worker: str, request: str, dry_run: bool, yes: bool) -> int:
+    action, values = find_action(Target.WORKER, request), {"worker": worker, "request": request}
+    return perform_confirmed(session, action, _perform, dry_run=dry_run, yes=yes, **values)
 
-    It obeys with its next heartbeat, within ten seconds. What runs goes on; a worker that stops waits for it.
 
-    \b
-    Examples:
-      holdfast ask host-1a2b3c quiet
-      holdfast ask host-1a2b3c go-on
-    """
-    answer = session.actions.fleet.send_request(worker, request)
-    session.output.value(answer, lambda: [f"{worker} is asked: {request}"])
+_LINES = "\n".join(f"  {name:7}{action.help}" for name, action in actions_on(Target.WORKER).items())
+ask.help = f"""Send a request to a worker on any host. It receives the request with its next heartbeat, within 10 s.
+
+\b
+{_LINES}
+
+\b
+Examples:
+  holdfast ask host-1a2b3c quiet
+  holdfast ask host-1a2b3c go-on
+"""
 
 
 def _worker_table(views: Iterable[WorkerView]) -> Iterator[Line]:

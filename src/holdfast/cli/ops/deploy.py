@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import threading
 import time
@@ -11,10 +12,14 @@ from collections.abc import Iterator
 import click
 from msgspec import Struct, structs
 
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.options import NoteOptions
+from holdfast.admin.actions.table import Target, find_action
 from holdfast.admin.views.fleet import queue_views, stop_view, worker_views
-from holdfast.cli.command import command
+from holdfast.cli.action import action_command, action_flags, print_changed
+from holdfast.cli.command import command, with_options
 from holdfast.cli.session import CliSession
-from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch
+from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.job import LIVE, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import as_duration
@@ -50,20 +55,6 @@ class AuditAnswer(Struct, frozen=True):
     stopped: StopSwitch | None
     #: Exit codes of the configured checks, by command line.
     checks: dict[str, int] = {}
-
-
-class DrainAnswer(Struct, frozen=True):
-    """The stop switch, and the number of jobs that still ran at the end; no switch: the store goes on."""
-
-    stopped: StopSwitch | None
-    running: int
-
-
-class StopAnswer(Struct, frozen=True):
-    """The stop switch, and the number of running jobs that were requested to stop."""
-
-    stopped: StopSwitch | None
-    stop_requested: int
 
 
 @command("audit", answers=AuditAnswer)
@@ -152,27 +143,25 @@ def _audit_lines(answer: AuditAnswer) -> Iterator[str]:
     yield from (f"check passed: {line}" for line, code in answer.checks.items() if code == 0)
 
 
-@command("drain", answers=DrainAnswer, changes=True)
-@click.option(
-    "--timeout", default="10m", show_default=True, metavar="TIME", help="Give up after so long, with exit 10."
-)
-@click.option("--note", metavar="TEXT", help="Reason, shown wherever the store is shown as stopped.")
-@click.option("--end", is_flag=True, help="Let the store go on: the same as holdfast resume --all.")
-def drain(session: CliSession, *, timeout: str, note: str | None, end: bool) -> None:
-    """Start nothing more in the whole store, and wait until nothing runs.
+_drain = find_action(Target.STORE, "drain")
 
-    The stop covers all queues, also those to come; retried, delayed and new jobs wait. Planners fire no plan, batches
-    begin no unit, and holdfast run is refused (exit 11). Let the store go on with holdfast resume --all.
-    """
+
+@command("drain", answers=Changed, changes=True)
+@click.option("--timeout", default="10m", show_default=True, metavar="TIME", help="The longest wait; then exit 10.")
+@click.option("--end", is_flag=True, help="Let the store continue: the same as holdfast resume --all.")
+@with_options(*action_flags(_drain, NoteOptions))
+def drain(session: CliSession, *, timeout: str, note: str | None, end: bool, dry_run: bool) -> int:
     if end:
-        session.actions.fleet.resume_all()
-        answer = DrainAnswer(None, _count(session.store, State.RUNNING))
-        session.output.value(answer, lambda: ["the store goes on"])
-        return
-    switch = session.actions.fleet.stop(StopMode.DRAIN, note=note).stopped
-    _wait_until_idle(session, timeout)
-    text = "nothing runs and nothing starts; let the store go on with holdfast resume --all"
-    session.output.value(DrainAnswer(switch, 0), lambda: [text])
+        return print_changed(session, session.actions.stop_switch.perform("resume", None, dry_run=dry_run))
+    changed = session.actions.stop_switch.perform("drain", None, note=note, dry_run=dry_run)
+    if not dry_run:
+        _wait_until_idle(session, timeout)
+        text = "nothing runs and nothing starts; let the store continue with holdfast resume --all"
+        changed = structs.replace(changed, note=text)
+    return print_changed(session, changed)
+
+
+drain.help = inspect.cleandoc(_drain.help)
 
 
 def _wait_until_idle(session: CliSession, timeout: str) -> None:
@@ -187,17 +176,11 @@ def _wait_until_idle(session: CliSession, timeout: str) -> None:
             pause.wait(POLL_INTERVAL_S)
 
 
-@command("emergency-stop", answers=StopAnswer, changes=True)
-@click.option("--yes", is_flag=True, required=True, expose_value=False, help="Yes, stop everything.")
-@click.option("--note", metavar="TEXT", help="Reason, shown wherever the store is shown as stopped.")
-def emergency_stop(session: CliSession, *, note: str | None) -> None:
-    """Start nothing more in the whole store, and stop what runs: commands are ended, jobs are released and held.
+def _stop(session: CliSession, *, dry_run: bool, note: str | None = None) -> Changed:
+    return session.actions.stop_switch.perform("emergency-stop", None, note=note, dry_run=dry_run)
 
-    Nothing is lost: holdfast resume --all lets the store and the stopped jobs go on.
-    """
-    changed = session.actions.fleet.stop(StopMode.STOP, note=note)
-    text = f"nothing starts; {len(changed.jobs):,} running jobs were requested to stop"
-    session.output.value(StopAnswer(changed.stopped, len(changed.jobs)), lambda: [text])
+
+emergency_stop = action_command(find_action(Target.STORE, "emergency-stop"), _stop, options=NoteOptions)
 
 
 def _count(store: Store, state: State) -> int:

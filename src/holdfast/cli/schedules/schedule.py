@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from holdfast.admin.actions.actions import Actions, BackfilledPlans, Triggered
+from holdfast.admin.actions.actions import Actions
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.options import ScheduleActionOptions
+from holdfast.admin.actions.table import Target, find_action
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import (
     Instant,
@@ -20,8 +26,9 @@ from holdfast.admin.views.schedules import (
     plan_view,
     schedule_view,
 )
-from holdfast.cli.command import CommandGroup, Items, command
-from holdfast.cli.schedules.definition import add, edit, print_schedule, show
+from holdfast.cli.action import action_command, action_flags, print_changed
+from holdfast.cli.command import CommandGroup, Items, command, with_options
+from holdfast.cli.schedules.definition import add, edit, show
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, parse_when, stamp, table
 from holdfast.domain.access.roles import Via
@@ -56,12 +63,6 @@ class WhyAnswer(Struct, frozen=True):
     why: str
 
 
-class DeletedSchedule(Struct, frozen=True):
-    """The schedule that was deleted."""
-
-    schedule: str
-
-
 @click.group("schedule", cls=CommandGroup)
 def schedule() -> None:
     """Fire jobs by the clock: add schedules, look at their plans, pause, resume, trigger and backfill them."""
@@ -92,69 +93,45 @@ def ls(session: CliSession, *, after: str, limit: int, everything: bool, **chose
     session.output.items("schedules", views, lambda rows: table(SCHEDULE_COLUMNS, map(_schedule_row, rows)))
 
 
-@command("pause", answers=ScheduleView, changes=True)
-@click.argument("name")
-@click.option("--note", metavar="TEXT", help="Why, for those who look later.")
-def pause(session: CliSession, *, name: str, note: str | None) -> None:
-    """Plan nothing more; what was fired goes on."""
-    session.actions.schedules.perform("pause", name, note=note)
-    print_schedule(session, session.actions.schedules.api.get(name))
+def _perform(name: str, session: CliSession, *, schedule: str, dry_run: bool, **options: Any) -> Changed:
+    return session.actions.schedules.perform(name, schedule, dry_run=dry_run, **options)
 
 
-@command("resume", answers=ScheduleView, changes=True)
-@click.argument("name")
-def resume(session: CliSession, *, name: str) -> None:
-    """Let it go on from now. Plans that were due meanwhile are skipped: holdfast schedule backfill fires them."""
-    session.actions.schedules.perform("resume", name)
-    print_schedule(session, session.actions.schedules.api.get(name))
+_name = click.argument("schedule", metavar="NAME")
+pause, resume, rm = (
+    action_command(find_action(Target.SCHEDULE, name), partial(_perform, name), _name, options=ScheduleActionOptions)
+    for name in ("pause", "resume", "rm")
+)
 
 
-@command("rm", answers=DeletedSchedule, changes=True)
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def rm(session: CliSession, *, name: str, yes: bool) -> None:
-    """Delete a schedule. Its jobs stay, and so does the record of its plans: a new one of this name repeats none.
-
-    A schedule that code declares comes back with the next worker.
-    """
-    session.actions.schedules.api.get(name)
-    session.confirm(f"delete the schedule {name!r}", yes=yes)
-    session.actions.schedules.perform("rm", name)
-    session.output.value(DeletedSchedule(name), lambda: [f"rm {name}"])
-
-
-@command("trigger", answers=Triggered, changes=True)
-@click.argument("name")
-@scope_option
-@app_option
-def trigger(session: CliSession, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
-    """Fire it now, beside its plans; also while it is paused."""
-    done = _actions(session, app).schedules.trigger(name, scopes=scopes or None)
+@command("trigger", answers=Changed, changes=True)
+@with_options(_name, scope_option, app_option, *action_flags(find_action(Target.SCHEDULE, "trigger"), None))
+def trigger(session: CliSession, *, schedule: str, scopes: tuple[str, ...], app: str | None, dry_run: bool) -> int:
+    done = _actions(session, app).schedules.perform("trigger", schedule, scopes=scopes or None, dry_run=dry_run)
     jobs = ", ".join(str(job) for job in done.jobs)
-    session.output.value(done, lambda: [jobs if session.output.quiet else f"fired as job {jobs}"])
+    note = f"it was fired as {'job' if len(done.jobs) == 1 else 'jobs'} {jobs}" if jobs else None
+    return print_changed(session, structs.replace(done, note=note), quiet=jobs)
 
 
-@command("backfill", answers=BackfilledPlans, changes=True)
-@click.argument("name")
-@click.option("--from", "first", required=True, metavar="WHEN", help="The first plan: a moment (RFC 3339) or an age.")
-@click.option("--to", "last", default="now", show_default=True, metavar="WHEN", help="The last plan.")
-@scope_option
-@app_option
-@click.option("--dry-run", is_flag=True, help="Say which plans there are; fire nothing.")
+@command("backfill", answers=Changed, changes=True)
+@with_options(
+    _name,
+    click.option("--from", "first", required=True, metavar="WHEN", help="The first plan: a time (RFC 3339) or an age."),
+    click.option("--to", "last", default="now", show_default=True, metavar="WHEN", help="The last plan."),
+    scope_option,
+    app_option,
+    *action_flags(find_action(Target.SCHEDULE, "backfill"), None),
+)
 def backfill(
-    session: CliSession, *, name: str, first: str, last: str, scopes: tuple[str, ...], app: str | None, dry_run: bool
-) -> None:
-    """Fire the plans of a stretch of the past that were not fired before, one after the other.
+    session: CliSession, *, schedule: str, first: str, last: str, app: str | None, dry_run: bool, **options: Any
+) -> int:
+    span = {"first": parse_when(first), "last": None if last == "now" else parse_when(last)}
+    schedules = _actions(session, app).schedules
+    return print_changed(session, schedules.perform("backfill", schedule, dry_run=dry_run, **span, **options))
 
-    \b
-    Examples:
-      holdfast schedule backfill rollup --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --dry-run
-      holdfast schedule backfill rollup --from 6h
-    """
-    actions = _actions(session, app)
-    until = actions.schedules.api.now() if last == "now" else parse_when(last)
-    done = actions.schedules.backfill(name, parse_when(first), until, scopes=scopes or None, dry_run=dry_run)
-    session.output.value(done, lambda: [_backfill_line(done)])
+
+for _command in (trigger, backfill):
+    _command.help = inspect.cleandoc(find_action(Target.SCHEDULE, _command.name or "").help)
 
 
 @command("preview", answers=Preview)
@@ -224,12 +201,6 @@ def _schedule_row(view: ScheduleView) -> list[str]:
     zone = (view.definition or {"when": {}})["when"].get("tz", "")
     expression = f"{view.expression} {zone}".strip()
     return [view.name, view.condition, expression, view.kind, when, f"{view.fired:,}", note]
-
-
-def _backfill_line(done: BackfilledPlans) -> str:
-    action = "would be fired; nothing was" if done.dry_run else "fired"
-    span = f" from {stamp(done.first)} to {stamp(done.last)}" if done.plans else ""
-    return f"{done.plans:,} plans{span} {action}, {done.known:,} had been before"
 
 
 def _preview_lines(preview: Preview) -> Iterator[str]:

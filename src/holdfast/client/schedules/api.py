@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Unpack
 
@@ -139,7 +140,7 @@ class Schedules:
         while rule.next_after(now - MICROSECOND) == now or self._store().plans.known(plans):
             now += MICROSECOND
             plans = [Plan(name, now, scope) for scope in chosen]
-        return [fired.job_id for fired in self._fire(name, definition, plans, Origin.TRIGGER)]
+        return [fired.job_id for fired in self._fire(self._store(), name, definition, plans, Origin.TRIGGER)]
 
     def backfill(
         self, name: str, first: datetime, last: datetime, *, scopes: Sequence[str] | None = None, dry_run: bool = False
@@ -161,13 +162,10 @@ class Schedules:
         if len(plans) > MAX_BACKFILL:
             hint = f"At most {MAX_BACKFILL:,} at a time: do it in parts."
             raise InvalidInput(f"a backfill of {len(plans):,} plans", hint=hint)
-        if dry_run:
-            self._store().kinds.get(definition.kind)
-            known = self._store().plans.known(plans)
-            return Backfilled(name, [plan for plan in plans if plan not in known], len(known), [])
-        fired = self._fire(name, definition, plans, Origin.BACKFILL)
+        with self._store().dry_run() if dry_run else nullcontext(self._store()) as store:
+            fired = self._fire(store, name, definition, plans, Origin.BACKFILL)
         new = [Plan(each.schedule, each.time, each.scope) for each in fired]
-        return Backfilled(name, new, len(plans) - len(new), [each.job_id for each in fired])
+        return Backfilled(name, new, len(plans) - len(new), [] if dry_run else [each.job_id for each in fired])
 
     def history(self, name: str, *, limit: int = 50) -> list[FiredPlan | SkippedPlans]:
         """Return the fired and the skipped plans, newest first."""
@@ -200,6 +198,10 @@ class Schedules:
         if definition.kind_version == kind.version:
             check_payload(kind, definition.payload, later=plan)
 
+    def scopes(self, name: str, names: Sequence[str] | None = None) -> Sequence[str]:
+        """Return the scopes of a schedule, or those of *names*, if it has them."""
+        return self._scopes(self.get(name).defined, names)
+
     def _scopes(self, definition: Definition, names: Sequence[str] | None) -> Sequence[str]:
         """Return the named scopes without duplicates, if the schedule has them; None: all its scopes."""
         requested = None if names is None else [checked_name(scope, label="a scope") for scope in dict.fromkeys(names)]
@@ -216,10 +218,12 @@ class Schedules:
             raise InvalidInput(f"it has no scope {scope!r}", hint=f"It has: {', '.join(known[:10])}.")
         return known if requested is None else requested
 
-    def _fire(self, name: str, definition: Definition, plans: Sequence[Plan], origin: Origin) -> list[FiredPlan]:
-        kind = self._store().kinds.get(definition.kind)
+    def _fire(
+        self, store: Store, name: str, definition: Definition, plans: Sequence[Plan], origin: Origin
+    ) -> list[FiredPlan]:
+        kind = store.kinds.get(definition.kind)
         fires = [plan_to_fire(plan, definition, kind, actor=self._actor, at_once=True) for plan in plans]
-        return self._store().plans.fire(name, fires, origin=origin, actor=self._actor)
+        return store.plans.fire(name, fires, origin=origin, actor=self._actor)
 
 
 ORIGINS = {Origin.DUE: "", Origin.TRIGGER: ", triggered by hand", Origin.BACKFILL: ", backfilled"}

@@ -39,7 +39,7 @@ class SingleTransactionBackend(BackendWrapper):
         if time.monotonic() - self._began > MAX_TRANSACTION.total_seconds():
             raise StoreUnavailable(
                 f"the request took more than {MAX_TRANSACTION.total_seconds():g} s; nothing was changed",
-                hint="Select fewer jobs, or send it without an Idempotency-Key.",
+                hint="Select fewer jobs, or leave out the dry run or the Idempotency-Key.",
             )
         return self._backend.run_on(self._connection, operation(*args, **kwargs))
 

@@ -6,15 +6,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from holdfast.admin.actions.actions import BatchChanged
-from holdfast.admin.actions.batches import BATCH_ACTIONS
+from holdfast.admin.actions.batches import UnitCluster
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.table import Target, find_action
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.client.batches.report import UnitLine
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.error_clusters import Cluster
-from holdfast.errors import InvalidInput
 from holdfast.store.batches.batches import FIRST
 from holdfast.web.api.openapi import ClusterKey, Limit, Name, Number, get, post
 from holdfast.web.request import Request
@@ -59,7 +59,7 @@ class UnitsPage(Struct, frozen=True):
 
 
 class BatchActionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A verb of the command line on a batch; *dry_run* says what it would change, and does nothing."""
+    """An action of the command line on a batch."""
 
     action: Name
     dry_run: bool = False
@@ -102,16 +102,13 @@ def list_units(request: Request, batch_id: BatchId, query: UnitsQuery) -> UnitsP
 
 
 @post("/batches/{id:int}/action")
-def change_batch(request: Request, batch_id: BatchId, body: BatchActionBody) -> BatchChanged:
-    """Do a verb to a batch."""
-    if body.action not in BATCH_ACTIONS:
-        raise InvalidInput(f"a batch cannot be told to {body.action!r}", hint=f"Verbs: {', '.join(BATCH_ACTIONS)}.")
-    request.require(BATCH_ACTIONS[body.action], f"to {body.action} a batch")
-    changed = request.actions.dry_run(body.dry_run).batches.perform(body.action, batch_id)
-    return structs.replace(changed, dry_run=body.dry_run)
+def change_batch(request: Request, batch_id: BatchId, body: BatchActionBody) -> Changed:
+    """Perform an action on a batch."""
+    request.require(find_action(Target.BATCH, body.action).role, f"{body.action} on a batch")
+    return request.actions.batches.perform(body.action, batch_id, dry_run=body.dry_run)
 
 
 @post("/batches/{id:int}/units/action")
-def change_units(request: Request, batch_id: BatchId, body: UnitActionBody) -> BatchChanged:
+def change_units(request: Request, batch_id: BatchId, body: UnitActionBody) -> Changed:
     """Retry or skip the failed units of a cluster."""
-    return request.actions.batches.perform_on_units(body.action, batch_id, body.cluster, dry_run=body.dry_run)
+    return request.actions.units.perform(body.action, UnitCluster(batch_id, body.cluster), dry_run=body.dry_run)

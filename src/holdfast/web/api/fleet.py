@@ -6,19 +6,19 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.actions import StopChanged, WorkerRequestSent
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.options import NoteOptions, QueueActionOptions
+from holdfast.admin.actions.table import Target, find_action, options_of
 from holdfast.admin.views.access import audit_views, filter_views
 from holdfast.admin.views.fleet import QueueView, WorkerView, queue_views, stop_view, worker_views
 from holdfast.admin.views.masking import schema_of
 from holdfast.domain.access.roles import AuditEntry, Role
-from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch
-from holdfast.errors import InvalidInput
+from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.store.access.saved_filters import SavedFilter
 from holdfast.store.fleet.dashboard import RunningJob
 from holdfast.web.api.openapi import Limit, Name, Number, Text, get, post
 from holdfast.web.request import Request
 
-Slots = Annotated[int, Meta(ge=0, lt=2**31)]
 RequiredName = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
@@ -28,16 +28,11 @@ class QueueList(Struct, frozen=True):
     queues: list[QueueView]
 
 
-class QueueActionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes of a queue. A limit of 0 removes it; *create* pauses an unknown queue; *delete* removes all settings."""
+class QueueActionBody(QueueActionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An action of the command line on a queue, with its options. A limit of 0 removes the limit."""
 
     queue: RequiredName
-    limit: Slots | None = None
-    worker_limit: Slots | None = None
-    paused: bool | None = None
-    note: Text | None = None
-    create: bool = False
-    delete: bool = False
+    action: Name
     dry_run: bool = False
 
 
@@ -49,10 +44,10 @@ class WorkerList(Struct, frozen=True):
 
 
 class WorkerActionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a worker is asked; it obeys with its next heartbeat."""
+    """A request to a worker. It receives the request with its next heartbeat."""
 
     worker: Name
-    request: Literal["quiet", "stop", "go-on"]
+    action: Name
     dry_run: bool = False
 
 
@@ -62,11 +57,10 @@ class StopSwitchView(Struct, frozen=True):
     stopped: StopSwitch | None
 
 
-class StopSwitchBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Stop the whole store, or let it go on. An emergency stop also stops running jobs, and holds them."""
+class StopSwitchBody(NoteOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Stop the whole store, or let it continue. An emergency stop also stops running jobs, and holds them."""
 
-    action: Literal["drain", "emergency-stop", "resume"]
-    note: Text | None = None
+    action: Name
     dry_run: bool = False
 
 
@@ -135,21 +129,12 @@ def list_queues(request: Request) -> QueueList:
 
 
 @post("/queues/action")
-def change_queue(request: Request, body: QueueActionBody) -> QueueView:
+def change_queue(request: Request, body: QueueActionBody) -> Changed:
     """Limit, pause or resume a queue."""
-    fleet = request.actions.dry_run(body.dry_run).fleet
-    if body.delete:
-        return fleet.delete_queue(body.queue)
-    if body.limit is None and body.worker_limit is None and body.paused is None:
-        raise InvalidInput("nothing to change", hint="Give limit, worker_limit, paused or delete.")
-    return fleet.set_queue(
-        body.queue,
-        limit=body.limit,
-        worker_limit=body.worker_limit,
-        paused=body.paused,
-        note=body.note,
-        create=body.create,
-    )
+    action = find_action(Target.QUEUE, body.action)
+    request.require(action.role)
+    options = options_of(action, body, "action", "queue", "dry_run")
+    return request.actions.queues.perform(action.name, body.queue, dry_run=body.dry_run, **options)
 
 
 @get("/stop-switch")
@@ -159,12 +144,12 @@ def read_stop_switch(request: Request) -> StopSwitchView:
 
 
 @post("/stop-switch/action")
-def change_stop_switch(request: Request, body: StopSwitchBody) -> StopChanged:
-    """Drain or stop the whole store, or let it go on."""
-    fleet = request.actions.dry_run(body.dry_run).fleet
-    if body.action == "resume":
-        return fleet.resume_all()
-    return fleet.stop(StopMode.DRAIN if body.action == "drain" else StopMode.STOP, note=body.note)
+def change_stop_switch(request: Request, body: StopSwitchBody) -> Changed:
+    """Drain or stop the whole store, or let it continue."""
+    action = find_action(Target.STORE, body.action)
+    request.require(action.role)
+    options = options_of(action, body, "action", "dry_run")
+    return request.actions.stop_switch.perform(action.name, None, dry_run=body.dry_run, **options)
 
 
 @get("/workers")
@@ -174,9 +159,10 @@ def list_workers(request: Request) -> WorkerList:
 
 
 @post("/workers/action")
-def change_worker(request: Request, body: WorkerActionBody) -> WorkerRequestSent:
-    """Ask a worker to be quiet, to stop, or to go on."""
-    return request.actions.dry_run(body.dry_run).fleet.send_request(body.worker, body.request)
+def change_worker(request: Request, body: WorkerActionBody) -> Changed:
+    """Request that a worker claims no more jobs, stops, or claims jobs again."""
+    request.require(find_action(Target.WORKER, body.action).role)
+    return request.actions.workers.perform(body.action, body.worker, dry_run=body.dry_run)
 
 
 @get("/kinds")
@@ -203,9 +189,9 @@ def list_filters(request: Request) -> FilterList:
 @post("/filters/action")
 def change_filter(request: Request, body: FilterActionBody) -> FilterList:
     """Save a filter, or remove it."""
-    jobs = request.actions.dry_run(body.dry_run).jobs
-    if body.action == "save":
-        jobs.save_filter(body.name, body.filter)
-    else:
-        jobs.delete_filter(body.name)
-    return FilterList(filter_views(request.store))
+    with request.actions.on_trial(body.dry_run) as actions:
+        if body.action == "save":
+            actions.jobs.save_filter(body.name, body.filter)
+        else:
+            actions.jobs.delete_filter(body.name)
+        return FilterList(filter_views(actions.store))

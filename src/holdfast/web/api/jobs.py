@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.actions import Changed, EnqueuedJob
-from holdfast.admin.actions.jobs import job_action
+from holdfast.admin.actions.actions import EnqueuedJob
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.options import JobActionOptions
+from holdfast.admin.actions.table import Target, find_action, options_of
 from holdfast.admin.views.jobs import (
     JobView,
     LogPart,
@@ -27,10 +29,10 @@ from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.selector import Selector, parse_filter
 from holdfast.domain.jobs.why import WhyReason
-from holdfast.errors import InvalidInput, NotFound
+from holdfast.errors import NotFound
 from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.store.jobs.queries import Count
-from holdfast.web.api.openapi import ClusterKey, Limit, Name, Number, Priority, Text, get, post
+from holdfast.web.api.openapi import ClusterKey, Limit, Name, Number, Text, get, post
 from holdfast.web.request import Request
 
 #: Dead jobs whose errors are clustered.
@@ -101,16 +103,11 @@ class EnqueueBody(EnqueueOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     dry_run: bool = False
 
 
-class JobActionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A verb of the command line on the jobs that a filter matches; *dry_run* says how many, and does nothing."""
+class JobActionBody(JobActionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An action of the command line on the jobs that a filter matches, with its options."""
 
     action: Name
     filter: Text
-    note: Text | None = None
-    priority: Priority | None = None
-    to_queue: Name | None = None
-    run_at: Name | None = None
-    with_dependents: bool = False
     dry_run: bool = False
 
 
@@ -193,17 +190,11 @@ def enqueue_job(request: Request, body: EnqueueBody) -> EnqueuedJob:
 
 @post("/jobs/action")
 def change_jobs(request: Request, body: JobActionBody) -> Changed:
-    """Do a verb to the jobs that match."""
-    action = job_action(body.action)
-    request.require(action.role, f"to {body.action} jobs")
-    options: dict[str, Any] = {"note": body.note} if action.note else {}
-    if action.revives:
-        options["with_dependents"] = body.with_dependents
-    if body.action == "set":
-        options = {"priority": body.priority, "to_queue": body.to_queue, "run_at": body.run_at}
-        if all(value is None for value in options.values()):
-            raise InvalidInput("nothing to change", hint="Give priority, to_queue or run_at.")
-    return request.actions.jobs.perform(body.action, parse_filter(body.filter), dry_run=body.dry_run, **options)
+    """Perform an action on the jobs that match. If nothing could be changed, the answer says why."""
+    action = find_action(Target.JOB, body.action)
+    request.require(action.role, f"{action.name} on jobs")
+    options = options_of(action, body, "action", "filter", "dry_run")
+    return request.actions.jobs.perform(action.name, parse_filter(body.filter), dry_run=body.dry_run, **options)
 
 
 @get("/errors")
@@ -215,8 +206,6 @@ def list_errors(request: Request) -> ErrorClusters:
 
 @post("/errors/action")
 def change_cluster(request: Request, body: ClusterActionBody) -> Changed:
-    """Retry or remove the jobs of a cluster."""
-    if body.action not in ("retry", "rm"):
-        raise InvalidInput(f"a cluster cannot be told to {body.action!r}", hint="Verbs: retry, rm.")
-    request.require(job_action(body.action).role, f"to {body.action} jobs")
+    """Retry or delete the jobs of a cluster."""
+    request.require(find_action(Target.JOB, body.action).role, f"{body.action} on jobs")
     return request.actions.jobs.perform_on_cluster(body.action, body.cluster, dry_run=body.dry_run)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated
+from msgspec import Struct
 
-from msgspec import Meta, Struct
-
-from holdfast.admin.actions.actions import BackfilledPlans
-from holdfast.admin.actions.schedules import SCHEDULE_ACTIONS
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.options import ScheduleActionOptions
+from holdfast.admin.actions.table import Target, find_action, options_of
 from holdfast.admin.views.schedules import PlanView, ScheduleView, plan_view, schedule_view
-from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.definition import Condition
 from holdfast.errors import InvalidInput
 from holdfast.store.schedules.schedule_filter import ScheduleFilter
-from holdfast.web.api.openapi import Limit, Name, Text, get, post
+from holdfast.web.api.openapi import Limit, Name, get, post
 from holdfast.web.request import Request
 
 
@@ -49,27 +46,12 @@ class ScheduleAnswer(Struct, frozen=True):
     history: list[PlanView]
 
 
-class ScheduleActionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A verb of the command line on a schedule; *first* and *last* are for ``backfill``, *note* is for ``pause``."""
+class ScheduleActionBody(ScheduleActionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An action of the command line on a schedule, with its options."""
 
     name: Name
     action: Name
-    note: Text | None = None
-    scopes: Annotated[list[Name], Meta(max_length=1000)] | None = None
-    first: datetime | None = None
-    last: datetime | None = None
     dry_run: bool = False
-
-
-class ScheduleChanged(Struct, frozen=True):
-    """What was done: the schedule as it is now (none, if it was removed), and the jobs that were enqueued."""
-
-    name: str
-    action: str
-    dry_run: bool
-    schedule: ScheduleView | None
-    jobs: list[JobId] = []
-    backfill: BackfilledPlans | None = None
 
 
 @get("/schedules")
@@ -91,35 +73,15 @@ def read_schedule(request: Request, query: ScheduleQuery) -> ScheduleAnswer:
 
 
 @post("/schedules/action")
-def change_schedule(request: Request, body: ScheduleActionBody) -> ScheduleChanged:
-    """Pause, resume, trigger, backfill or remove a schedule."""
-    name, action = body.name, body.action
-    if action not in SCHEDULE_ACTIONS:
-        hint = f"Verbs: {', '.join(SCHEDULE_ACTIONS)}."
-        raise InvalidInput(f"a schedule cannot be told to {action!r}", hint=hint)
-    request.require(SCHEDULE_ACTIONS[action], f"to {action} a schedule")
-    request.store.schedules.get(name)
-    if action == "backfill":
-        return ScheduleChanged(name, action, body.dry_run, None, backfill=_backfill(request, body))
-    jobs: list[JobId] = []
-    actions = request.actions.dry_run(body.dry_run).schedules
-    if action == "trigger":
-        triggered = actions.trigger(name, scopes=body.scopes).jobs
-        jobs = [] if body.dry_run else triggered
-    else:
-        actions.perform(action, name, note=body.note)
-    deleted = action == "rm" and not body.dry_run
-    return ScheduleChanged(name, action, body.dry_run, None if deleted else _view(request, name), jobs)
-
-
-def _backfill(request: Request, body: ScheduleActionBody) -> BackfilledPlans:
-    if body.first is None:
-        raise InvalidInput("a backfill begins somewhere", hint="Give first, and last unless it is now.")
-    last = body.last or request.store.schedules.now()
-    for timestamp in (body.first, last):
-        if timestamp.tzinfo is None:
+def change_schedule(request: Request, body: ScheduleActionBody) -> Changed:
+    """Pause, resume, trigger, backfill or delete a schedule."""
+    action = find_action(Target.SCHEDULE, body.action)
+    request.require(action.role, f"{action.name} on a schedule")
+    options = options_of(action, body, "action", "name", "dry_run")
+    for timestamp in (body.first, body.last):
+        if timestamp is not None and timestamp.tzinfo is None:
             raise InvalidInput(f"{timestamp.isoformat()} has no time zone", hint="Write it with Z for UTC.")
-    return request.actions.schedules.backfill(body.name, body.first, last, scopes=body.scopes, dry_run=body.dry_run)
+    return request.actions.schedules.perform(action.name, body.name, dry_run=body.dry_run, **options)
 
 
 def _view(request: Request, name: str) -> ScheduleView:

@@ -8,13 +8,15 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.admin.actions.batches import BATCH_ACTIONS
+from holdfast.admin.actions.batches import UnitCluster
+from holdfast.admin.actions.table import Target
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.domain.access.masking import MASK, mask_json
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, sharding_of
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import ControlRequest
+from holdfast.web.pages.action import ActionForm, notice, offered
 from holdfast.web.pages.format import as_value
 from holdfast.web.request import Request
 from holdfast.worker.batches.conflicts import describe_owner
@@ -22,17 +24,6 @@ from holdfast.worker.batches.conflicts import describe_owner
 #: Batches on a page, units on a page, and failed units that are clustered.
 PAGE_SIZE, UNIT_PAGE_SIZE, MAX_CLUSTERED_UNITS = 30, 50, 1000
 
-#: The buttons of a batch in each state.
-BUTTONS = {
-    BatchState.READY: ("pause", "cancel"),
-    BatchState.RUNNING: ("pause", "cancel"),
-    BatchState.PAUSED: ("resume", "cancel"),
-    BatchState.STOPPED: ("resume", "pause", "cancel"),
-    BatchState.DONE: ("rm",),
-    BatchState.PARTIAL: ("retry-failed", "rm"),
-    BatchState.FAILED: ("retry-failed", "rm"),
-    BatchState.CANCELLED: ("rm",),
-}
 #: The reasons for which a run stopped.
 STOP_REASONS = {
     AbortedBy.SIGNAL: "Stopped by a signal.",
@@ -46,22 +37,6 @@ STOP_REASONS = {
     AbortedBy.LIMIT: "Stopped: as many units as it was to take are over.",
     AbortedBy.LEASE_LOST: "Stopped: another run took it over.",
     AbortedBy.STOP_SWITCH: "Stopped: the whole store was stopped.",
-}
-RESULTS = {
-    "pause": "asked to pause; what runs ends first",
-    "resume": "goes on",
-    "cancel": "cancelled",
-    "retry-failed": "its failed units run again",
-    "rm": "removed",
-}
-#: The effect of the actions that need a confirmation.
-CONFIRMATIONS = {
-    "cancel": "Every unit that has not ended becomes cancelled. One under way may finish, and its outcome counts.",
-    "rm": "The batch is forgotten with its whole ledger.",
-}
-UNIT_CONFIRMATIONS = {
-    "retry": "They run again with all their attempts: on workers at once, elsewhere with the next run.",
-    "skip": "They are given up: they count as skipped, and no longer as failed.",
 }
 
 
@@ -147,9 +122,17 @@ def show_batch(request: Request) -> Response:
         next=page.next,
         query={"state": state, "label": label, "text": text},
         states=list(UnitState),
-        actions=[action for action in BUTTONS[BatchState(view.state)] if request.may(BATCH_ACTIONS[action])],
+        actions=offered(request, Target.BATCH, view.state, without=_useless(view)),
         cli=f"holdfast batch show {batch_id}" if state is None else f"holdfast batch units {batch_id} --state {state}",
     )
+
+
+def _useless(view: BatchView) -> list[str]:
+    """Actions that would change nothing, although the state of the batch allows them."""
+    failures = view.summary.failed + view.summary.in_doubt
+    pausing = view.requested == ControlRequest.PAUSE
+    useless = {"resume": view.state == BatchState.RUNNING and not pausing, "pause": pausing}
+    return [name for name, is_useless in {**useless, "retry-failed": not failures}.items() if is_useless]
 
 
 def resume_command(batch: Batch) -> str:
@@ -166,37 +149,22 @@ def resume_command(batch: Batch) -> str:
 
 def change_batch(request: Request) -> Response:
     """Perform an action on a batch; cancelling and deleting ask for confirmation first."""
-    action, path = request.field("action"), f"batches/{request.id}"
-    request.require(BATCH_ACTIONS.get(action, Role.OPERATOR))
-    if action in CONFIRMATIONS and not request.field("sure"):
-        return request.confirm(
-            "batches",
-            title=f"{action} batch {request.id}?",
-            text=CONFIRMATIONS[action],
-            hidden={"action": action},
-            destructive=True,
-            back=request.url(path),
-            cli=f"holdfast batch {action} {request.id}",
-        )
-    done = request.actions.batches.perform(action, BatchId(request.id))
-    units = "" if done.units is None else f" {done.units:,} units."
-    result = f"Batch {request.id}: {RESULTS.get(action, action)}.{units}"
-    return request.done(result if done.changed else f"{action}: nothing to do.", "batches" if action == "rm" else path)
+    path, batch_id = f"batches/{request.id}", BatchId(request.id)
+    form = ActionForm(request, request.actions.batches, request.field("action"), batch_id)
+    name = form.action.name
+    if form.lacks_confirmation:
+        cli = f"holdfast batch {name} {batch_id} --yes"
+        hidden = {"action": name}
+        return form.confirm("batches", title=f"batch {batch_id}", hidden=hidden, back=request.url(path), cli=cli)
+    done = form.perform()
+    return request.done(notice(done), "batches" if name == "rm" and done.changed else path)
 
 
 def change_units(request: Request) -> Response:
-    """Retry or skip the failed units of one cluster, after a confirmation with their count."""
-    action, cluster, batch_id = request.field("action"), request.field("cluster"), BatchId(request.id)
-    path, batches = f"batches/{request.id}", request.actions.batches
-    if not request.field("sure"):
-        count = batches.perform_on_units(action, batch_id, cluster, dry_run=True).units or 0
-        return request.confirm(
-            "batches",
-            title=f"{action} {count:,} units?",
-            text=UNIT_CONFIRMATIONS.get(action, ""),
-            hidden={"action": action, "cluster": cluster},
-            destructive=action == "skip",
-            back=request.url(path),
-        )
-    done = batches.perform_on_units(action, batch_id, cluster)
-    return request.done(f"{done.units or 0:,} units {'run again' if action == 'retry' else 'are skipped'}.", path)
+    """Retry or skip the failed units of one cluster, after a confirmation with the answer of a dry run."""
+    cluster, path = UnitCluster(BatchId(request.id), request.field("cluster")), f"batches/{request.id}"
+    form = ActionForm(request, request.actions.units, request.field("action"), cluster)
+    if form.lacks_confirmation:
+        hidden = {"action": form.action.name, "cluster": cluster.key}
+        return form.confirm("batches", hidden=hidden, back=request.url(path))
+    return request.done(notice(form.perform()), path)

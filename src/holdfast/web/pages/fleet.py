@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from starlette.responses import Response
 
 from holdfast.admin.views.fleet import decision_views, queue_views, worker_views
-from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.names import quote_argument
-from holdfast.errors import InvalidInput
+from holdfast.web.pages.action import ActionForm, notice
 from holdfast.web.request import Request
 
 #: Autoscaler decisions on the page.
@@ -27,27 +27,12 @@ def show_queues(request: Request) -> Response:
 
 
 def change_queue(request: Request) -> Response:
-    name, action, fleet = request.query("name"), request.field("action"), request.actions.fleet
-    match action:
-        case "set":
-            # An empty field removes the limit.
-            limit, worker_limit = request.field_number("limit") or 0, request.field_number("worker_limit") or 0
-            queue = fleet.set_queue(name, limit=limit, worker_limit=worker_limit)
-            notice = f"Queue {name}: {_describe_limits(queue.limit, queue.worker_limit)}, from the next claim on."
-        case "pause":
-            fleet.set_queue(name, paused=True, note=request.field("note") or None)
-            notice = f"Queue {name} starts nothing more; what runs goes on."
-        case "resume":
-            fleet.set_queue(name, paused=False)
-            notice = f"Queue {name} goes on."
-        case _:
-            raise InvalidInput(f"a queue cannot be told to {action[:40]!r}", hint="Verbs: set, pause, resume.")
-    return request.done(notice, "queues")
-
-
-def _describe_limits(limit: int | None, worker_limit: int | None) -> str:
-    limits = [f"{limit:,} over all hosts" if limit else "", f"{worker_limit:,} per worker" if worker_limit else ""]
-    return "at most " + " and ".join(text for text in limits if text) if any(limits) else "no limit"
+    form = ActionForm(request, request.actions.queues, request.field("action"), request.query("name"))
+    options: dict[str, Any] = {}
+    if form.action.name == "set":
+        # An empty field removes the limit.
+        options = {name: request.field_number(name) or 0 for name in ("limit", "worker_limit")}
+    return request.done(notice(form.perform(**options)), "queues")
 
 
 def show_workers(request: Request) -> Response:
@@ -65,45 +50,17 @@ def show_workers(request: Request) -> Response:
 
 
 def change_worker(request: Request) -> Response:
-    worker, requested = request.query("id"), request.field("request")
-    if requested == "stop" and not request.field("sure"):
-        return request.confirm(
-            "workers",
-            title=f"stop worker {worker}?",
-            text="It ends as after a first signal: it claims nothing more, and waits for what runs.",
-            hidden={"request": requested},
-            destructive=True,
-            button="stop it",
-            back=request.url("workers"),
-            cli=f"holdfast ask {shlex.quote(worker)} stop",
-        )
-    request.actions.fleet.send_request(worker, requested)
-    return request.done(f"Worker {worker} was asked: {requested}. It hears of it with its next heartbeat.", "workers")
+    worker = request.query("id")
+    form = ActionForm(request, request.actions.workers, request.field("action"), worker)
+    if form.lacks_confirmation:
+        hidden, cli = {"action": form.action.name}, f"holdfast ask {shlex.quote(worker)} {form.action.name} --yes"
+        return form.confirm("workers", title=f"worker {worker}", hidden=hidden, back=request.url("workers"), cli=cli)
+    return request.done(notice(form.perform()), "workers")
 
 
 def change_stop_switch(request: Request) -> Response:
-    action, note, fleet = request.field("action"), request.field("note") or None, request.actions.fleet
-    match action:
-        case "resume":
-            jobs = fleet.resume_all().jobs
-            return request.done(f"The store goes on, with {len(jobs):,} jobs that were stopped.", "")
-        case "drain":
-            fleet.stop(StopMode.DRAIN, note=note)
-            return request.done("The store starts nothing more; what runs goes on.", "")
-        case "emergency-stop" if not request.field("sure"):
-            return request.confirm(
-                "queues",
-                title="stop everything?",
-                text="No job of any queue starts. Running jobs are requested to stop, and are held until you resume.",
-                hidden={"action": action, "note": note or ""},
-                destructive=True,
-                button="stop everything",
-                back=request.url("queues"),
-                cli="holdfast emergency-stop --yes",
-            )
-        case "emergency-stop":
-            jobs = fleet.stop(StopMode.STOP, note=note).jobs
-            return request.done(f"The store starts nothing more; {len(jobs):,} jobs were requested to stop.", "")
-        case _:
-            hint = "Actions: drain, emergency-stop, resume."
-            raise InvalidInput(f"the store cannot be told to {action[:40]!r}", hint=hint)
+    form = ActionForm(request, request.actions.stop_switch, request.field("action"), None)
+    if form.lacks_confirmation:
+        hidden, cli = {"action": form.action.name}, f"holdfast {form.action.name} --yes"
+        return form.confirm("queues", title="the whole store", hidden=hidden, back=request.url("queues"), cli=cli)
+    return request.done(notice(form.perform()), "")

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.admin.actions.jobs import JOB_ACTIONS, job_action
+from holdfast.admin.actions.table import Action, Target
 from holdfast.admin.views.jobs import (
     decoded_job,
     edge_views,
@@ -20,26 +20,16 @@ from holdfast.admin.views.jobs import (
     search_log,
 )
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
+from holdfast.domain.jobs.job import FINISHED, ControlRequest, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError
 from holdfast.web.pages import charts
+from holdfast.web.pages.action import ActionForm, notice, offered
 from holdfast.web.pages.format import plain
-from holdfast.web.pages.jobs import describe_change, job_rows
+from holdfast.web.pages.jobs import job_rows
 from holdfast.web.request import Request
 
 MAX_WAITING_JOBS = 50
-#: The buttons of a job in each state, the most frequent one first.
-BUTTONS = {
-    State.HELD: ("unhold", "set", "cancel", "rm"),
-    State.WAITING: ("hold", "set", "cancel", "rm"),
-    State.SCHEDULED: ("retry", "hold", "set", "cancel", "rm"),
-    State.READY: ("hold", "set", "cancel", "rm"),
-    State.RUNNING: ("pause", "cancel"),
-    State.DONE: ("rm",),
-    State.DEAD: ("retry", "rm"),
-    State.CANCELLED: ("retry", "rm"),
-}
 
 
 class JobProgress(Struct, frozen=True):
@@ -65,7 +55,7 @@ def job_progress(job: Job, now: datetime, message: str | None) -> JobProgress | 
 
 def show_job(request: Request) -> Response:
     record = request.store.dashboard.job_record(JobId(request.id))
-    job, detail, buttons = record.job, job_detail(record, request.masks), BUTTONS[record.job.state]
+    job, detail = record.job, job_detail(record, request.masks)
     stretches = charts.timeline(job, detail.attempts, detail.events, record.now)
     return request.page(
         "job.html",
@@ -80,8 +70,7 @@ def show_job(request: Request) -> Response:
         stretches=stretches,
         first=stretches[0].begin if stretches else job.created_at,
         last=job.finished_at or record.now,
-        actions=[action for action in buttons if request.may(JOB_ACTIONS[action].role)],
-        with_note=[action for action in buttons if JOB_ACTIONS[action].note],
+        actions=_buttons(request, job),
         is_command=job.kind == COMMAND,
         seen_at=record.seen_at,
         now=record.now,
@@ -89,17 +78,21 @@ def show_job(request: Request) -> Response:
     )
 
 
+def _buttons(request: Request, job: Job) -> list[Action]:
+    """The actions that can change the job. A running job can resume only if its pause was requested."""
+    pausing = job.state is State.RUNNING and job.requested is ControlRequest.PAUSE
+    without = ("pause",) if pausing else ("resume",) if job.state is State.RUNNING else ()
+    return offered(request, Target.JOB, job.state, without=without)
+
+
 def change_job(request: Request) -> Response:
-    name = request.field("action")
-    action = job_action(name)
-    request.require(action.role)
-    options: dict[str, Any] = {"note": request.field("note") or None} if action.note else {}
-    if name == "set":
+    form = ActionForm(request, request.actions.jobs, request.field("action"), Selector(ids=(JobId(request.id),)))
+    options: dict[str, Any] = {}
+    if form.action.name == "set":
         options = {"priority": request.field_number("priority")}
         options |= {name: request.field(name) or None for name in ("to_queue", "run_at")}
-    done = request.actions.jobs.perform(name, Selector(ids=(JobId(request.id),)), **options)
-    notice = describe_change(name, done.changed, done.matched) if done.changed else f"{name} changed nothing."
-    return request.done(notice, "jobs" if name == "rm" and done.changed else f"jobs/{request.id}")
+    done = form.perform(**options)
+    return request.done(notice(done), "jobs" if form.action.name == "rm" and done.changed else f"jobs/{request.id}")
 
 
 def show_log(request: Request) -> Response:

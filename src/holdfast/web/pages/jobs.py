@@ -8,7 +8,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.admin.actions.jobs import JOB_ACTIONS, job_action
+from holdfast.admin.actions.changed import count_objects
+from holdfast.admin.actions.table import Target, find_action
 from holdfast.admin.views.access import filter_views
 from holdfast.admin.views.jobs import list_views
 from holdfast.admin.views.overview import counts_of, error_clusters
@@ -16,37 +17,12 @@ from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import LISTS, SINGLE, Selector, format_filter, format_values, parse_filter
 from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.web.pages.action import ActionForm, notice, offered
 from holdfast.web.request import Request
 
 PAGE_SIZE = 50
 #: Jobs that one form may select, and names that the filter suggests.
 MAX_SELECTED, MAX_SUGGESTIONS = 1000, 100
-#: The bulk actions, in the order of their buttons.
-BULK = ("retry", "cancel", "pause", "resume", "hold", "unhold", "rm")
-PAST_TENSE = {
-    "retry": "retried",
-    "cancel": "cancelled",
-    "pause": "paused",
-    "resume": "resumed",
-    "hold": "held",
-    "unhold": "let go",
-    "rm": "removed",
-    "set": "changed",
-    "kill": "killed",
-    "restart": "restarted",
-}
-#: The effect of each action, on the page that asks for confirmation.
-CONFIRMATIONS = {
-    "retry": "Dead and cancelled jobs run again with all their attempts; those that wait for a retry run now.",
-    "cancel": "Jobs that nobody runs end at once; running ones are told at their worker's next heartbeat.",
-    "pause": "They are held; running ones are told to stop, and lose no attempt.",
-    "resume": "Paused and held jobs go on.",
-    "hold": "Those that nobody runs are kept from starting until somebody lets them go.",
-    "unhold": "Held jobs go on.",
-    "rm": "They are removed with their whole history. Running ones, and those that live jobs need, are refused.",
-    "kill": "Running jobs are asked to end, and killed if they do not within seconds.",
-    "restart": "They run again: the same jobs, with a new attempt.",
-}
 #: Dead jobs that are clustered, and clusters on the page.
 MAX_CLUSTERED_JOBS, MAX_CLUSTERS = 1000, 100
 
@@ -81,7 +57,7 @@ def show_jobs(request: Request) -> Response:
         states=list(State),
         everything=not matching or error is not None,
         matching=matching,
-        bulk=[action for action in BULK if request.may(JOB_ACTIONS[action].role)],
+        bulk=offered(request, Target.JOB, without=("set",)),
         cli="" if selector.empty and error is None else cli,
     )
 
@@ -113,57 +89,40 @@ def find(request: Request) -> Response:
 
 
 def change_jobs(request: Request) -> Response:
-    """Perform an action on the selected jobs, or on all that match; all, and destructive ones, are confirmed first."""
-    name = request.field("action")
-    action = job_action(name)
-    request.require(action.role)
-    everything = request.field("which") == "all"
-    selector = _selection(request, everything=everything)
-    matched = request.actions.jobs.count_matches(name, selector)
-    if not request.field("sure") and (everything or action.destructive):
-        return _confirm(request, name, selector, matched)
-    options: dict[str, Any] = {"note": request.field("note") or None} if action.note else {}
-    done = request.actions.jobs.perform(name, selector, matched=matched, **options)
-    return request.done(describe_change(name, done.changed, matched), "jobs", filter=request.field("back"))
+    """Perform an action on the selected jobs, or on all that match, after a confirmation if it needs one."""
+    everything, jobs = request.field("which") == "all", request.actions.jobs
+    form = ActionForm(request, jobs, request.field("action"), _selection(request, everything=everything))
+    matched = jobs.count_matches(form.action.name, form.subject)
+    if not request.field("sure") and (everything or form.action.destructive or matched > 1):
+        return _confirm(request, form, matched)
+    return request.done(notice(form.perform()), "jobs", filter=request.field("back"))
 
 
 def _selection(request: Request, *, everything: bool) -> Selector:
     if everything:
         text = request.field("filter")
         if not text:
-            raise InvalidInput("a verb does not take everything", hint="Narrow the list with a filter first.")
+            raise InvalidInput("an action does not take all jobs", hint="Narrow the list with a filter first.")
         return parse_filter(text)
     ids = [value for value in request.fields("id") if value.isascii() and value.isdecimal() and len(value) < 19]
     if not ids:
-        raise InvalidInput("no job was chosen", hint="Choose some with their boxes, or with x.")
+        raise InvalidInput("no job is selected", hint="Select jobs with their boxes, or with x.")
     return Selector(ids=tuple(JobId(int(value)) for value in ids[:MAX_SELECTED]))
 
 
-def _confirm(request: Request, name: str, selector: Selector, matched: int) -> Response:
-    action, text, back = JOB_ACTIONS[name], format_filter(selector), request.field("back")
+def _confirm(request: Request, form: ActionForm, matched: int) -> Response:
+    selector: Selector = form.subject
+    action, text, back = form.action, format_filter(selector), request.field("back")
     ids = [] if selector.ids is None else list(selector.ids)
     arguments = " ".join(map(str, ids)) if ids else f"--filter {shlex.quote(text)}"
-    yes = " --yes" if action.destructive else ""
-    return request.confirm(
+    return form.confirm(
         "jobs",
-        title=f"{name} {_count_jobs(matched)}?",
-        text=CONFIRMATIONS[name],
-        hidden={"action": name, "which": "chosen" if ids else "all", "filter": text, "back": back},
+        title=count_objects(matched, "job"),
+        hidden={"action": action.name, "which": "chosen" if ids else "all", "filter": text, "back": back},
         ids=ids,
-        note=action.note,
-        destructive=action.destructive,
         back=request.url("jobs", filter=back),
-        cli=f"holdfast {name} {arguments}{yes}",
+        cli=f"holdfast {action.name} {arguments}{' --yes' if matched > 1 else ''}",
     )
-
-
-def describe_change(action: str, changed: int, matched: int) -> str:
-    subject = _count_jobs(changed) if changed == matched else f"{changed:,} of {_count_jobs(matched)}"
-    return f"{subject} {PAST_TENSE.get(action, action)}."
-
-
-def _count_jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def save_filter(request: Request) -> Response:
@@ -194,20 +153,19 @@ def show_errors(request: Request) -> Response:
 
 
 def change_cluster(request: Request) -> Response:
-    """Retry or delete the dead jobs of one cluster, after a confirmation with their count."""
-    action, key = request.field("action"), request.field("cluster")
-    request.require(job_action(action).role)
-    if not request.field("sure"):
-        count = request.actions.jobs.perform_on_cluster(action, key, dry_run=True).matched
-        label = "discard" if action == "rm" else action
-        return request.confirm(
-            "errors",
-            title=f"{label} {count:,} dead jobs?",
-            text=CONFIRMATIONS[action],
-            hidden={"action": action, "cluster": key},
-            destructive=job_action(action).destructive,
-            button=f"{label} {count:,} jobs",
-            back=request.url("errors"),
-        )
-    done = request.actions.jobs.perform_on_cluster(action, key)
-    return request.done(describe_change(action, done.changed, done.matched), "errors")
+    """Retry or delete the dead jobs of one cluster, after a confirmation with the answer of a dry run."""
+    key, jobs = request.field("cluster"), request.actions.jobs
+    action = find_action(Target.JOB, request.field("action"))
+    request.require(action.role)
+    if request.field("sure"):
+        return request.done(notice(jobs.perform_on_cluster(action.name, key)), "errors")
+    preview = jobs.perform_on_cluster(action.name, key, dry_run=True)
+    return request.confirm(
+        "errors",
+        title=f"{action.label.lower()} {count_objects(preview.matched, 'dead job')}?",
+        text=action.confirmation,
+        preview=notice(preview),
+        hidden={"action": action.name, "cluster": key},
+        destructive=action.destructive,
+        back=request.url("errors"),
+    )

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.admin.actions.schedules import SCHEDULE_ACTIONS
 from holdfast.admin.views.schedules import PlanView, plan_view, schedule_view
 from holdfast.client.schedules.api import REASONS
-from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.selector import parse_timestamp
 from holdfast.domain.names import quote_argument
 from holdfast.domain.schedules.definition import Condition, checked_condition
-from holdfast.errors import InvalidInput
 from holdfast.store.schedules.schedule_filter import ScheduleFilter
+from holdfast.web.pages.action import ActionForm, notice
 from holdfast.web.pages.charts import PlanMark
 from holdfast.web.request import Request
 
@@ -79,26 +78,19 @@ def _describe_plan(plan: PlanView) -> str:
 
 
 def change_schedule(request: Request) -> Response:
-    name, action, actions = request.query("name"), request.field("action"), request.actions.schedules
-    request.require(SCHEDULE_ACTIONS.get(action, Role.OPERATOR))
-    match action:
-        case "pause":
-            actions.perform("pause", name, note=request.field("note") or None)
-            notice = f"{name} is paused."
-        case "resume":
-            actions.perform("resume", name)
-            notice = f"{name} goes on from now; what was due meanwhile is skipped."
-        case "trigger":
-            jobs = actions.trigger(name, scopes=_scopes(request)).jobs
-            notice = f"{name} was fired as job {', '.join(str(job) for job in jobs[:10])}."
-        case "backfill":
-            return _backfill(request, name)
-        case "rm":
-            return _delete(request, name)
-        case _:
-            hint = "Verbs: pause, resume, trigger, rm."
-            raise InvalidInput(f"a schedule cannot be told to {action[:40]!r}", hint=hint)
-    return request.done(notice, "schedule", name=name)
+    name = request.query("name")
+    form = ActionForm(request, request.actions.schedules, request.field("action"), name)
+    if form.action.name == "backfill":
+        return _backfill(request, form, name)
+    if form.lacks_confirmation:
+        hidden, cli = {"action": form.action.name}, f"holdfast schedule {form.action.name} {quote_argument(name)} --yes"
+        back = request.url("schedule", name=name)
+        return form.confirm("schedules", title=f"schedule {name}", hidden=hidden, back=back, cli=cli)
+    options: dict[str, Any] = {"scopes": _scopes(request)} if "scopes" in form.action.options else {}
+    done = form.perform(**options)
+    jobs = f" Jobs: {', '.join(str(job) for job in done.jobs[:10])}." if done.jobs else ""
+    text = f"{notice(done)}{jobs}"
+    return request.done(text, "schedules") if form.action.name == "rm" else request.done(text, "schedule", name=name)
 
 
 def _scopes(request: Request) -> list[str] | None:
@@ -106,18 +98,14 @@ def _scopes(request: Request) -> list[str] | None:
     return [scope.strip() for scope in request.field("scopes").split(",") if scope.strip()] or None
 
 
-def _backfill(request: Request, name: str) -> Response:
+def _backfill(request: Request, form: ActionForm, name: str) -> Response:
     """Show the plans that a backfill would fire; fire them once the person has confirmed."""
     fields = {field: request.field(field) for field in ("first", "last", "scopes")}
     now = request.store.schedules.now()
-    first, last = _parse_time(fields["first"], now), _parse_time(fields["last"] or "0s", now)
+    span = {"first": _parse_time(fields["first"], now), "last": _parse_time(fields["last"] or "0s", now)}
     dry_run = request.field("sure") != "1"
-    done = request.actions.schedules.backfill(name, first, last, scopes=_scopes(request), dry_run=dry_run)
-    span = f" from {_format_time(done.first)} to {_format_time(done.last)}" if done.first and done.last else ""
-    if dry_run:
-        text = f"{done.plans:,} plans{span} would be fired, {done.known:,} had been before."
-        return show_schedule(request, text, fields)
-    return request.done(f"{done.plans:,} plans{span} fired, {done.known:,} had been before.", "schedule", name=name)
+    text = notice(form.perform(dry_run=dry_run, scopes=_scopes(request), **span))
+    return show_schedule(request, text, fields) if dry_run else request.done(text, "schedule", name=name)
 
 
 def _parse_time(text: str, now: datetime) -> datetime:
@@ -131,19 +119,3 @@ def _parse_time(text: str, now: datetime) -> datetime:
 
 def _format_time(timestamp: datetime) -> str:
     return f"{timestamp.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _delete(request: Request, name: str) -> Response:
-    if not request.field("sure"):
-        return request.confirm(
-            "schedules",
-            title=f"remove schedule {name}?",
-            text="Its jobs and the record of its plans stay. A schedule that code declares comes back by itself.",
-            hidden={"action": "rm"},
-            destructive=True,
-            button="remove it",
-            back=request.url("schedule", name=name),
-            cli=f"holdfast schedule rm {quote_argument(name)}",
-        )
-    request.actions.schedules.perform("rm", name)
-    return request.done(f"{name} is removed.", "schedules")

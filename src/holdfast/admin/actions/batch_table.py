@@ -1,0 +1,93 @@
+"""The rows of the table of actions that change batches and their units."""
+
+from __future__ import annotations
+
+from holdfast.admin.actions.table import Action, Confirm, Target
+from holdfast.domain.access.roles import Role
+from holdfast.domain.batches.batch import BatchState
+from holdfast.domain.batches.unit import UnitState
+
+_UNFINISHED = (BatchState.READY, BatchState.RUNNING, BatchState.PAUSED, BatchState.STOPPED)
+BATCH_ACTIONS = (
+    Action(
+        target=Target.BATCH,
+        name="resume",
+        label="Resume",
+        past="resumed",
+        help="Resume a paused or stopped batch. Workers continue it at once; start a run in the foreground again.",
+        confirmation="Workers continue it at once. A run in the foreground has to be started again.",
+        states=(BatchState.PAUSED, BatchState.STOPPED, BatchState.RUNNING),
+        exception="no pause was requested, a cancel was requested, or only its own command can resume it",
+    ),
+    Action(
+        target=Target.BATCH,
+        name="pause",
+        label="Pause",
+        past="paused",
+        help="Start no more units of a batch. Running units finish first.",
+        confirmation="No more units start. Running units finish first.",
+        states=(BatchState.READY, BatchState.RUNNING, BatchState.STOPPED),
+        exception="a pause or a cancel was requested before",
+    ),
+    Action(
+        target=Target.BATCH,
+        name="retry-failed",
+        label="Retry failed units",
+        past="reopened",
+        help="Retry all failed units of a batch: workers at once, a run in the foreground when you start it again.",
+        confirmation="All failed units run again with all their attempts.",
+        states=(BatchState.PARTIAL, BatchState.FAILED, *_UNFINISHED),
+        exception="it has no failed unit, or a cancel was requested",
+    ),
+    Action(
+        target=Target.BATCH,
+        name="cancel",
+        label="Cancel",
+        past="cancelled",
+        help="Cancel every unit of a batch that is not finished.",
+        confirmation="Every unit that is not finished is cancelled. A running unit may finish, and its result counts.",
+        states=_UNFINISHED,
+        exception="a cancel was requested before",
+        destructive=True,
+        confirm=Confirm.ALWAYS,
+    ),
+    Action(
+        target=Target.BATCH,
+        name="rm",
+        label="Delete",
+        past="deleted",
+        help="Delete a batch with its ledger. A batch that is being run is refused (exit 9).",
+        confirmation="The batch is deleted with its whole ledger.",
+        states=tuple(state for state in BatchState if state is not BatchState.RUNNING),
+        role=Role.ADMIN,
+        destructive=True,
+        confirm=Confirm.ALWAYS,
+    ),
+)
+
+_FAILED_UNITS = (UnitState.FAILED, UnitState.IN_DOUBT)
+UNIT_ACTIONS = (
+    Action(
+        target=Target.UNIT,
+        name="retry",
+        label="Retry",
+        past="retried",
+        help="Retry the failed units of a cluster of errors.",
+        confirmation="They run again with all their attempts: on workers at once, elsewhere with the next run.",
+        states=_FAILED_UNITS,
+        exception="the batch is cancelled, or its cancel was requested",
+        confirm=Confirm.ALWAYS,
+    ),
+    Action(
+        target=Target.UNIT,
+        name="skip",
+        label="Skip",
+        past="skipped",
+        help="Skip the failed units of a cluster of errors.",
+        confirmation="They count as skipped, and no longer as failed.",
+        states=_FAILED_UNITS,
+        exception="the batch is cancelled, or its cancel was requested",
+        destructive=True,
+        confirm=Confirm.ALWAYS,
+    ),
+)
