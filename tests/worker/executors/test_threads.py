@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from types import SimpleNamespace
 
+from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.verdict import Done
 from holdfast.worker import clock
 from holdfast.worker.active_runs import FinishSignal
 from holdfast.worker.executors.threads import SlotExecutor
+from holdfast.worker.run_log import RunLog
+from holdfast.worker.served import Served
 
 PATIENCE = 60
 JOBS, SLOTS = 2000, 4
@@ -22,7 +25,10 @@ def make_executor(perform):
     """An executor, the runs that have finished on it, and its signal."""
     finished, signal = [], FinishSignal()
     lifecycle = SimpleNamespace(
-        finished=lambda run, settlement: finished.append(run), finish_signal=signal, slot_freed=lambda: None
+        finished=lambda run, settlement: finished.append(run),
+        finish_signal=signal,
+        slot_freed=lambda: None,
+        log=RunLog(WorkerId("w"), Served({}, ())),
     )
     executor = SlotExecutor("test", SLOTS, make_slot=lambda: (perform, lambda: None), lifecycle=lifecycle)
     return executor, finished, signal

@@ -112,8 +112,8 @@ class SlotExecutor:
     def _settlement(self, run: Run, perform: Perform) -> Settlement | None:
         if not run.may_begin():
             return None
-        self._lifecycle.log.started(run)
         try:
+            self._lifecycle.log.started(run)
             outcome = perform(run)
         except BaseException as error:  # noqa: BLE001 - a slot survives every error of its runs
             if run.begun_at is None and is_shortage(error):
