@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
+
+from msgspec import Struct, structs
 
 from holdfast.admin.actions.actions import Actions, BatchChanged
 from holdfast.admin.views.batches import batch_secrets
 from holdfast.domain.access.masking import mask_cut, mask_text
 from holdfast.domain.access.roles import Role
 from holdfast.domain.batches.batch import DRIVER, BatchId, BatchState, batch_label, sharding_of
+from holdfast.domain.batches.batch_filter import BatchFilter
 from holdfast.domain.batches.unit import UnitKey
 from holdfast.domain.jobs.error_clusters import cluster_key
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import InvalidInput, NotFound
+from holdfast.errors import BatchHeld, Conflict, HoldfastError, InvalidInput, NoSuchBatch, NotFound
 from holdfast.store import Store
 from holdfast.store.access.audit import Changes, changes_of
 from holdfast.store.batches.control import OnStep, ignore_step
@@ -27,6 +31,29 @@ BATCH_ACTIONS: Mapping[str, Role] = {
 }
 #: Number of failed units that are searched for a cluster.
 MAX_SCANNED_UNITS = 100_000
+
+
+#: The states that a filter without states takes; batches in other states cannot change.
+DEFAULT_STATES = {
+    "cancel": tuple(state for state in BatchState if not state.finished),
+    "rm": tuple(state for state in BatchState if state.finished),
+}
+#: Batches that one action takes.
+MAX_BATCHES = 10_000
+
+
+class BatchesChanged(Struct, frozen=True):
+    """What an action did to many batches, or in a *dry_run* would do: which changed, and which were *left*.
+
+    *units* counts the units that it changed.
+    """
+
+    action: str
+    matched: int
+    batches: list[BatchId]
+    left: list[BatchId]
+    units: int = 0
+    dry_run: bool = False
 
 
 class BatchActions:
@@ -44,15 +71,15 @@ class BatchActions:
         note: str | None = None
         match action:
             case "pause":
-                changed = batches.pause(batch_id)
+                changed = batches.pause(batch_id, actor=self._actions.actor)
             case "resume":
-                changed = batches.resume(batch_id)
+                changed = batches.resume(batch_id, actor=self._actions.actor)
                 note = self._how_to_continue(batch_id)
             case "cancel":
-                units = batches.cancel(batch_id, on_step=on_step)
+                units = batches.cancel(batch_id, actor=self._actions.actor, on_step=on_step)
                 changed = was_open or units > 0
             case "retry-failed":
-                units = batches.retry_failed(batch_id, on_step=on_step)
+                units = batches.retry_failed(batch_id, actor=self._actions.actor, on_step=on_step)
                 changed = units > 0
             case "rm":
                 batches.delete(batch_id, on_step=on_step)
@@ -61,6 +88,48 @@ class BatchActions:
                 hint = f"Verbs: {', '.join(BATCH_ACTIONS)}."
                 raise InvalidInput(f"a batch cannot be told to {action[:40]!r}", hint=hint)
         return BatchChanged(batch_id, action, changed, units, note=note)
+
+    def select(self, action: str, chosen: BatchFilter, *, ids: Sequence[int] = ()) -> list[BatchId]:
+        """The batches that ``cancel`` or ``rm`` takes: those with these *ids*, or those that match the filter.
+
+        Without a condition an action takes no batch. No match is refused: the filter may have a misspelt name.
+        """
+        if action not in DEFAULT_STATES:
+            raise InvalidInput(f"{action[:40]!r} takes one batch", hint=f"For many: {', '.join(DEFAULT_STATES)}.")
+        if bool(ids) == bool(chosen.where):
+            raise InvalidInput(f"which batches should {action} take?", hint="Give ids, or conditions such as --state.")
+        if ids:
+            return [self._store.batches.get(BatchId(each)).id for each in dict.fromkeys(ids)]
+        if chosen.states is None:
+            chosen = structs.replace(chosen, states=DEFAULT_STATES[action])
+        matches = [batch.id for batch in islice(self._store.batches.all(chosen), MAX_BATCHES)]
+        if not matches:
+            raise NoSuchBatch("no batch matches", hint="holdfast batch ls with the same options shows what does.")
+        return matches
+
+    def perform_on_many(self, action: str, ids: Sequence[BatchId], *, on_step: OnStep = ignore_step) -> BatchesChanged:
+        """``cancel`` or ``rm`` batches one after the other. A batch that somebody runs is not deleted.
+
+        Raises:
+            Conflict: None of them could change.
+        """
+        changed: list[BatchId] = []
+        left: dict[BatchId, HoldfastError | None] = {}
+        units = 0
+        for batch_id in ids:
+            try:
+                answer = self.perform(action, batch_id, on_step=lambda count: on_step(units + count))  # noqa: B023
+            except (BatchHeld, NoSuchBatch) as error:
+                left[batch_id] = error
+                continue
+            units += answer.units or 0
+            if answer.changed:
+                changed.append(batch_id)
+            else:
+                left[batch_id] = None
+        if not changed:
+            raise _first_reason(action, left)
+        return BatchesChanged(action, len(ids), changed, [*left], units, self._actions.is_dry_run)
 
     def _how_to_continue(self, batch_id: BatchId) -> str | None:
         """The command that continues a batch, if no worker does."""
@@ -90,7 +159,8 @@ class BatchActions:
         keys = self._keys_of(batch_id, cluster)
         actions = self._actions.dry_run(dry_run)
         ledger = actions.audited(f"batch {action}", f"batch={batch_id} cluster={cluster}").ledger
-        count = ledger.retry(batch_id, keys) if action == "retry" else ledger.skip(batch_id, keys)
+        change = ledger.retry if action == "retry" else ledger.skip
+        count = change(batch_id, keys, actor=self._actions.actor)
         return BatchChanged(batch_id, action, count > 0, count, dry_run)
 
     def _keys_of(self, batch_id: BatchId, cluster: str) -> list[UnitKey]:
@@ -105,3 +175,13 @@ class BatchActions:
         if not keys:
             raise NotFound(f"no failed unit belongs to the cluster {cluster[:40]!r}", hint="It may run again already.")
         return keys
+
+
+def _first_reason(action: str, left: Mapping[BatchId, HoldfastError | None]) -> HoldfastError:
+    """The error for an action that could change none of its batches."""
+    (batch_id, error), *others = left.items()
+    if error is not None and not others:
+        return error
+    subject = f"batch {batch_id}" if not others else f"none of these {len(left)} batches"
+    state = "is over" if not others else "could change"
+    return Conflict(f"{action}: {subject} {state}", hint="holdfast batch show tells its state.", batch_id=batch_id)

@@ -35,6 +35,7 @@ from holdfast.domain.batches.batch import (
 from holdfast.domain.batches.turns import ShardTurn
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import Cancelled, Context, Release
+from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Done
@@ -209,7 +210,9 @@ class _Shard:
         self._context = context
 
     def work(self, batch_id: BatchId) -> None:
-        opened = self._store.batches.join(batch_id, self._context.lease, owner=this_process().encode())
+        opened = self._store.batches.join(
+            batch_id, self._context.lease, owner=this_process().encode(), worker=WorkerId(self._context.worker)
+        )
         sharding = None if opened is None else sharding_of(opened.batch)
         if opened is None or sharding is None:
             return

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.history import BatchEvent
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitRow, UnitState, sum_counters
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
@@ -19,6 +20,7 @@ from holdfast.store.engine.operation import Noun
 WINDOW_SIZE = 5000
 #: Units that one transaction changes.
 CHUNK_SIZE = 1000
+NEWEST = 2**62
 
 
 class UnitPage(Struct, frozen=True):
@@ -95,6 +97,10 @@ class LedgerQueries(Noun):
             units = self._units("list_units_by_state", batch_id, state=state, after=after, limit=size)
         return _page(units, size, limit, lambda unit: _matches(unit, state, label, text))
 
+    def history(self, batch_id: BatchId, *, before: int = NEWEST, limit: int = 50) -> list[BatchEvent]:
+        """The events of a batch, newest first, below an id."""
+        return self._fetch("list_batch_events", BatchEvent, batch_id=batch_id, before=before, limit=limit)
+
     def _units(self, statement: str, batch_id: BatchId, **values: Any) -> list[UnitRow]:
         return self._fetch(statement, UnitRow, batch_id=batch_id, **values)
 
@@ -109,22 +115,26 @@ class LedgerQueries(Noun):
             yield from errors
             after = errors[-1].key
 
-    def retry(self, batch_id: BatchId, keys: Sequence[UnitKey]) -> int:
+    def retry(self, batch_id: BatchId, keys: Sequence[UnitKey], *, actor: str | None = None) -> int:
         """Make failed units among *keys* pending again; returns their number. A finished batch reopens."""
-        return self._change(batch_id, keys, UnitState.PENDING, None)
+        return self._change(batch_id, keys, UnitState.PENDING, None, actor)
 
-    def skip(self, batch_id: BatchId, keys: Sequence[UnitKey], *, label: str = "skipped") -> int:
+    def skip(
+        self, batch_id: BatchId, keys: Sequence[UnitKey], *, label: str = "skipped", actor: str | None = None
+    ) -> int:
         """Skip failed units among *keys*; returns their number."""
-        return self._change(batch_id, keys, UnitState.SKIPPED, label)
+        return self._change(batch_id, keys, UnitState.SKIPPED, label, actor)
 
-    def _change(self, batch_id: BatchId, keys: Sequence[UnitKey], state: UnitState, label: str | None) -> int:
+    def _change(
+        self, batch_id: BatchId, keys: Sequence[UnitKey], state: UnitState, label: str | None, actor: str | None
+    ) -> int:
         """Change units in chunks, each in its own transaction: a call that fails half-way can be repeated."""
         if not isinstance(keys, Sequence) or isinstance(keys, str):
             raise InvalidInput("keys are a list")
         total = 0
         for start in range(0, len(keys), CHUNK_SIZE):
             chunk = list(keys[start : start + CHUNK_SIZE])
-            total += self._wake(self._backend.write(change_units, batch_id, chunk, state, label))
+            total += self._wake(self._backend.write(change_units, batch_id, chunk, state, label, actor))
         return total
 
 

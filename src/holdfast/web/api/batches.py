@@ -7,31 +7,40 @@ from typing import Annotated
 from msgspec import Meta, Struct, structs
 
 from holdfast.admin.actions.actions import BatchChanged
-from holdfast.admin.actions.batches import BATCH_ACTIONS
-from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
+from holdfast.admin.actions.batches import BATCH_ACTIONS, BatchesChanged
+from holdfast.admin.views import batches as views
+from holdfast.admin.views.batches import (
+    BatchEventView,
+    BatchList,
+    BatchView,
+    batch_history,
+    batch_secrets,
+    batch_views,
+    unit_clusters,
+    unit_view,
+)
 from holdfast.client.batches.report import UnitLine
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.batch_filter import BatchFilter, batch_filter
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.error_clusters import Cluster
 from holdfast.errors import InvalidInput
-from holdfast.store.batches.batches import FIRST
 from holdfast.web.api.openapi import ClusterKey, Limit, Name, Number, get, post
 from holdfast.web.request import Request
 
 
 class BatchesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """A page of batches, the newest first."""
+    """A page of batches, the newest first. ``*`` in a name stands for anything; *state* may list several."""
 
+    state: Name = ""
+    function: Name = ""
+    name: Name = ""
+    owner: Name = ""
+    since: Name = ""
+    until: Name = ""
     before: Number | None = None
     limit: Limit = 20
-
-
-class BatchesPage(Struct, frozen=True):
-    """Some batches, and where the next page begins."""
-
-    batches: list[BatchView]
-    next: int | None
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -58,6 +67,35 @@ class UnitsPage(Struct, frozen=True):
     next: str | None
 
 
+class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of the history of a batch, the newest event first."""
+
+    before: Number | None = None
+    limit: Limit = 50
+
+
+class BatchHistory(Struct, frozen=True):
+    """Some events of a batch, and where the next page begins."""
+
+    events: list[BatchEventView]
+    next: int | None
+
+
+class BatchesActionBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """``cancel`` or ``rm`` the batches with these *ids*, or those that meet every condition."""
+
+    action: Name
+    ids: Annotated[list[Number], Meta(max_length=1000)] = []
+    state: Name = ""
+    function: Name = ""
+    name: Name = ""
+    owner: Name = ""
+    since: Name = ""
+    until: Name = ""
+    older_than: Name = ""
+    dry_run: bool = False
+
+
 class BatchActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A verb of the command line on a batch; *dry_run* says what it would change, and does nothing."""
 
@@ -74,21 +112,23 @@ class UnitActionBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @get("/batches")
-def list_batches(request: Request, query: BatchesQuery) -> BatchesPage:
-    """Batches, the newest first."""
-    before = FIRST if query.before is None else BatchId(query.before)
-    rows = request.store.batches.page(before=before, limit=query.limit)
-    statuses = request.store.ledger.statuses([row.id for row in rows])
-    next_page = rows[-1].id if len(rows) == query.limit else None
-    return BatchesPage([batch_view(row, statuses[row.id]) for row in rows], next_page)
+def list_batches(request: Request, query: BatchesQuery) -> BatchList:
+    """Batches that match, the newest first."""
+    return views.list_batches(request.store, _chosen(query), before=query.before, limit=query.limit)
+
+
+def _chosen(conditions: BatchesQuery | BatchesActionBody) -> BatchFilter:
+    names = ("function", "name", "owner", "since", "until", "older_than")
+    texts = {name: getattr(conditions, name, "") for name in names}
+    return batch_filter(states=[state for state in conditions.state.split(",") if state], **texts)
 
 
 @get("/batches/{id:int}")
 def read_batch(request: Request, batch_id: BatchId) -> BatchAnswer:
     """One batch."""
-    batch, ledger = request.store.batches.get(batch_id), request.store.ledger
-    status = ledger.statuses([batch_id])[batch_id]
-    return BatchAnswer(batch_view(batch, status), unit_clusters(batch, ledger.errors(batch_id)))
+    batch = request.store.batches.get(batch_id)
+    (view,) = batch_views(request.store, [batch])
+    return BatchAnswer(view, unit_clusters(batch, request.store.ledger.errors(batch_id)))
 
 
 @get("/batches/{id:int}/units")
@@ -99,6 +139,22 @@ def list_units(request: Request, batch_id: BatchId, query: UnitsQuery) -> UnitsP
         request.require(Role.OPERATOR, ERROR_SEARCH)
     page = request.store.ledger.page(batch_id, **structs.asdict(query))
     return UnitsPage([unit_view(unit, batch_secrets(batch)) for unit in page.units], page.next)
+
+
+@get("/batches/{id:int}/history")
+def read_batch_history(request: Request, batch_id: BatchId, query: HistoryQuery) -> BatchHistory:
+    """The history of a batch: its runs, requests of people, why it stopped."""
+    batch = request.store.batches.get(batch_id)
+    events = batch_history(request.store, batch, before=query.before, limit=query.limit)
+    return BatchHistory(events, events[-1].id if len(events) == query.limit else None)
+
+
+@post("/batches/action")
+def change_batches(request: Request, body: BatchesActionBody) -> BatchesChanged:
+    """Cancel or delete the batches that match."""
+    request.require(BATCH_ACTIONS.get(body.action, Role.OPERATOR), f"to {body.action} batches")
+    batches = request.actions.dry_run(body.dry_run).batches
+    return batches.perform_on_many(body.action, batches.select(body.action, _chosen(body), ids=body.ids))
 
 
 @post("/batches/{id:int}/action")
