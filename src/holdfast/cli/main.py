@@ -42,6 +42,7 @@ COMMANDS = {
     "set": ("jobs.actions:edit", "Change priority, queue or time of jobs, and programs until they run."),
     "rm": ("jobs.actions:rm", "Remove jobs with their history."),
     "batch": ("batches.batch:batch", "Run a function over many units; look at batches and steer them."),
+    "inbox": ("batches.inbox:inbox", "Take results that units hand over; accept and refuse them."),
     "schedule": (
         "schedules.schedule:schedule",
         "Fire jobs by the clock: add schedules, look at their plans, steer them.",

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from holdfast.admin.views.overview import counts_of, queue_summaries
 from holdfast.errors import HoldfastError
+from holdfast.web.batch_metrics import batch_metrics
 from holdfast.worker.metrics import TOKEN, gauge
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class StoreCollector(Collector):
         yield gauge("store_running_expired", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), expired)])
         lag = self._site.store.schedules.lag().total_seconds()
         yield gauge("store_schedule_lag_seconds", "How long the oldest due plan has waited.", [], [((), lag)])
+        yield from batch_metrics(self._site.store)
         workers = float(len(self._site.store.workers.list()))
         yield gauge("store_workers", "Workers that are alive.", [], [((), workers)])
 

@@ -159,7 +159,7 @@ def test_actions_on_a_batch(batch):
     shown = batch("show", "1").data
     assert (shown["state"], shown["summary"]["cancelled"], shown["holders"]) == ("cancelled", 1, [])
     assert batch("attach", "1").code == 12
-    assert batch("rm", "1").data["changed"]
+    assert batch("rm", "1").data["batches"] == [1]
     assert batch("show", "1").code == 3
 
 
@@ -246,8 +246,8 @@ def test_attaching_to_a_paused_batch_is_exit_11(batch):
     assert batch("pause", "1").data["changed"]
     assert batch("attach", "1").code == 11
     cancelled = batch("cancel", "1").data
-    assert (cancelled["changed"], cancelled["units"], cancelled["note"]) == (True, 2, None)
-    assert not batch("cancel", "1").data["changed"]
+    assert (cancelled["batches"], cancelled["units"], cancelled["left"]) == ([1], 2, [])
+    assert batch("cancel", "1").code == 9
 
 
 def test_a_function_of_an_application_runs_on_its_store(run, app, tmp_path, monkeypatch):

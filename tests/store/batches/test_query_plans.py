@@ -155,8 +155,13 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
     seen += [
         Query("claim_inbox_results", {"inbox": "box", "limit": 2, "lease_duration": timedelta(seconds=1)}),
         Query("list_expired_inbox_results", {"limit": 2}),
+        Query("list_inboxes", {"limit": 2}),
+        Query("list_inbox_results", {"inbox": "box", "limit": 2}),
+        Query("get_inbox_results", {"ids": [1]}),
         Query("retry_units", {"batch_id": 1, "keys": ["1"], "run_number": 2, "crashes": 3}),
     ]
+    counters = plan_of(real_database, store, Query("count_units_by_kind", {"limit": 2}))
+    assert "SCAN counted" not in counters
     assert {
         "insert_inbox_results",
         "delete_inbox_result",

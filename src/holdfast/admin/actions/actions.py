@@ -20,6 +20,7 @@ from holdfast.store.access.audit import AuditedAction, Changes, changes_of
 if TYPE_CHECKING:
     from holdfast.admin.actions.batches import BatchActions
     from holdfast.admin.actions.fleet import FleetActions
+    from holdfast.admin.actions.inboxes import InboxActions
     from holdfast.admin.actions.jobs import JobActions
     from holdfast.admin.actions.schedules import ScheduleActions
     from holdfast.worker.schedules.scopes import Provider
@@ -170,6 +171,12 @@ class Actions:
         from holdfast.admin.actions.batches import BatchActions
 
         return BatchActions(self)
+
+    @cached_property
+    def inboxes(self) -> InboxActions:
+        from holdfast.admin.actions.inboxes import InboxActions
+
+        return InboxActions(self)
 
     @cached_property
     def schedules(self) -> ScheduleActions:

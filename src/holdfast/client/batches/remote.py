@@ -78,11 +78,18 @@ def submit_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], option
     """Write all units of a batch to its ledger and hand the batch to the workers; raises like ``open_batch``."""
     sharding = _sharding(bound, options)
     opened = open_batch(store, bound, keys, options, options.printer(), submits=True)
+    return plan_batch(store, opened, keys, sharding, retry_failed=options.retry_failed)
+
+
+def plan_batch(
+    store: Store, opened: BatchRun, keys: Iterable[Any], sharding: Sharding, *, retry_failed: bool = True
+) -> Batch:
+    """Write all units of a batch that was opened to its ledger and hand the batch to the workers."""
     failed = FailedKeys(store, opened)
     places = numbered(failed.met_in(keys))
     try:
         while chunk := list(islice(places, PLAN_CHUNK)):
-            store.batches.plan(opened, chunk, retry_failed=options.retry_failed)
+            store.batches.plan(opened, chunk, retry_failed=retry_failed)
         failed.skip_gone()
     except BaseException:
         abandon_batch(store, opened)
@@ -198,6 +205,7 @@ def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
     kind = function.options.kind
     options = KindOptions(queue=kind.queue, lease=kind.lease, max_attempts=None, max_crashes=None, timeout=None)
     shards = Kind(shard_kind(function.options.name), shard, options)
+    shards.unit = function.published()
     return [shards, unit_kind(function)] if function.options.in_process else [shards]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.domain.batches.unit_function import PublishedUnit
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions, complete
 from holdfast.domain.jobs.job import OnLost
@@ -89,8 +90,11 @@ class PublishedKind(msgspec.Struct, frozen=True):
     version: int = 1
 
 
-def dump_options(options: KindOptions, *, plan: str | None = None) -> str:
-    """The options as JSON, with the keys that ``holdfast.enqueue`` reads in SQL; *plan* names a parameter."""
+def dump_options(options: KindOptions, *, plan: str | None = None, unit: PublishedUnit | None = None) -> str:
+    """The options as JSON, with the keys that ``holdfast.enqueue`` reads in SQL.
+
+    *plan* names a parameter; *unit* is a function for the units of batches.
+    """
     period = options.unique_period
     return msgspec.json.encode(
         {
@@ -109,6 +113,7 @@ def dump_options(options: KindOptions, *, plan: str | None = None) -> str:
             "memory": options.memory,
             "secrets": options.secrets,
             "plan": plan,
+            **({} if unit is None else {"unit": unit}),
         }
     ).decode()
 

@@ -21,6 +21,8 @@ WINDOW_SIZE = 5000
 #: Units that one transaction changes.
 CHUNK_SIZE = 1000
 NEWEST = 2**62
+#: Batches that metrics count.
+COUNTED_BATCHES = 1000
 
 
 class UnitPage(Struct, frozen=True):
@@ -35,6 +37,14 @@ class UnitError(Struct, frozen=True):
 
     key: UnitKey
     error: str
+
+
+class UnitTotal(Struct, frozen=True):
+    """The sum of one counter over the batches of a function."""
+
+    kind: str
+    name: str
+    count: int
 
 
 class UnitsInFlight(Struct, frozen=True):
@@ -96,6 +106,14 @@ class LedgerQueries(Noun):
             size = WINDOW_SIZE if filtered else limit
             units = self._units("list_units_by_state", batch_id, state=state, after=after, limit=size)
         return _page(units, size, limit, lambda unit: _matches(unit, state, label, text))
+
+    def count_batches(self) -> dict[str, int]:
+        """The newest 1,000 batches, by state."""
+        return dict(self._fetch("count_batches", limit=COUNTED_BATCHES))
+
+    def count_units(self) -> list[UnitTotal]:
+        """The counters of the newest 1,000 batches, by function and name."""
+        return self._fetch("count_units_by_kind", UnitTotal, limit=COUNTED_BATCHES)
 
     def history(self, batch_id: BatchId, *, before: int = NEWEST, limit: int = 50) -> list[BatchEvent]:
         """The events of a batch, newest first, below an id."""

@@ -46,6 +46,19 @@ created_at < :until
 -- Condition: it finished before this time, or began before it and is not finished.
 coalesce(finished_at, created_at) < :older_than
 
+-- name: count_batches
+-- Count the newest batches by state.
+SELECT state, count(*) AS count
+FROM (SELECT state FROM holdfast.batch ORDER BY id DESC LIMIT :limit::bigint) AS newest GROUP BY state ORDER BY state
+
+-- name: count_units_by_kind
+-- Sum the counters of the newest batches by function and name.
+SELECT newest.kind, counted.name, sum(counted.count)::bigint AS count
+-- planner: CROSS JOIN keeps SQLite from reading all counters first.
+FROM (SELECT id, kind FROM holdfast.batch ORDER BY id DESC LIMIT :limit::bigint) AS newest
+CROSS JOIN holdfast.unit_count AS counted WHERE counted.batch_id = newest.id
+GROUP BY newest.kind, counted.name ORDER BY newest.kind, counted.name
+
 -- name: insert_batch_event
 -- Write an event of a batch.
 INSERT INTO holdfast.batch_event (batch_id, at, name, actor, run_number, detail)

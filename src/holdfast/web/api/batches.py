@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, structs
 
 from holdfast.admin.actions.actions import BatchChanged
+from holdfast.admin.actions.batch_start import BatchRequest, BatchStarted, start_batch
 from holdfast.admin.actions.batches import BATCH_ACTIONS, BatchesChanged
 from holdfast.admin.views import batches as views
 from holdfast.admin.views.batches import (
@@ -96,6 +97,12 @@ class BatchesActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
+class BatchStartBody(BatchRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A batch to start on the workers. *dry_run*: only check it."""
+
+    dry_run: bool = False
+
+
 class BatchActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A verb of the command line on a batch; *dry_run* says what it would change, and does nothing."""
 
@@ -147,6 +154,13 @@ def read_batch_history(request: Request, batch_id: BatchId, query: HistoryQuery)
     batch = request.store.batches.get(batch_id)
     events = batch_history(request.store, batch, before=query.before, limit=query.limit)
     return BatchHistory(events, events[-1].id if len(events) == query.limit else None)
+
+
+@post("/batches", status=201)
+def start_new_batch(request: Request, body: BatchStartBody) -> BatchStarted:
+    """Start a batch on the workers; the same request again resumes it."""
+    options = {name: getattr(body, name) for name in BatchRequest.__struct_fields__}
+    return start_batch(request.actions, BatchRequest(**options), dry_run=body.dry_run)
 
 
 @post("/batches/action")
