@@ -92,7 +92,7 @@ def start_batch(actions: Actions, request: BatchRequest, *, dry_run: bool = Fals
         note=request.function,
         changes=lambda opened: [] if opened is None else [opened.batch.id],
     )
-    worker = WorkerId(f"start-{socket.gethostname()[:40]}-{os.getpid()}-{os.urandom(4).hex()}")
+    worker = WorkerId(f"start-{socket.gethostname()[:40]}-{os.urandom(4).hex()}")
     opened = audited.batches.open(run, worker=worker)
     batch = plan_batch(store, opened, keys, sharding)
     return BatchStarted(batch.id, batch.generation, opened.created, batch.state, len(keys))

@@ -13,7 +13,7 @@ from msgspec import Struct
 from holdfast.admin.views.masking import values_of
 from holdfast.client.batches.report import UnitLine, failure_lines, unit_line
 from holdfast.domain.access.masking import mask_cut, mask_json, mask_text
-from holdfast.domain.batches.batch import Batch, BatchId, Summary, summarise
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, Summary, summarise
 from holdfast.domain.batches.batch_filter import ALL_BATCHES, BatchFilter
 from holdfast.domain.batches.failures import FailureGroup, failure_groups
 from holdfast.domain.batches.history import BatchEvent
@@ -90,7 +90,8 @@ def batch_history(store: Store, batch: Batch, *, before: int | None = None, limi
 def _event_view(event: BatchEvent, secrets: Sequence[str]) -> BatchEventView:
     detail: dict[str, Any] = {} if event.detail is None else msgspec.json.decode(event.detail)
     aborted_by = detail.get("aborted_by")
-    parts = [] if aborted_by is None else [f"stopped by {aborted_by.replace('_', ' ')}"]
+    by_itself = aborted_by not in (None, AbortedBy.PAUSE, AbortedBy.CANCEL)
+    parts = [f"stopped by {aborted_by.replace('_', ' ')}"] if by_itself else []
     parts += failure_lines(msgspec.convert(detail.get("failures", []), list[FailureGroup]))
     if "units" in detail:
         parts.append(f"{detail['units']:,} units")

@@ -12,24 +12,12 @@ from holdfast.domain.access.masking import mask_json
 from holdfast.domain.batches.batch import BatchId
 from holdfast.errors import NoSuchBatch
 from holdfast.store import Store
-
-
-class InboxView(Struct, frozen=True):
-    """The depth of an inbox, counted up to 10,000.
-
-    *results* wait, or are with a consumer (*taken*). *free_since*: since when the oldest free one waits.
-    """
-
-    inbox: str
-    results: int
-    taken: int
-    free_since: datetime | None
+from holdfast.store.batches.inbox import InboxDepth
 
 
 class InboxResultView(Struct, frozen=True):
     """A result in an inbox. *taken*: a consumer has it until *available_at*; its unit fails at *expires_at*."""
 
-    id: int
     batch: int
     key: Any
     value: Any
@@ -38,9 +26,9 @@ class InboxResultView(Struct, frozen=True):
     expires_at: datetime
 
 
-def list_inboxes(store: Store) -> list[InboxView]:
+def list_inboxes(store: Store) -> list[InboxDepth]:
     """All inboxes that hold a result, by name."""
-    return [InboxView(each.inbox, each.results, each.taken, each.free_since) for each in store.inbox.depths()]
+    return store.inbox.depths()
 
 
 def list_results(store: Store, inbox: str, *, limit: int = 50) -> list[InboxResultView]:
@@ -49,7 +37,6 @@ def list_results(store: Store, inbox: str, *, limit: int = 50) -> list[InboxResu
     secrets = {batch_id: _secrets_of(store, batch_id) for batch_id in {row.batch_id for row in rows}}
     return [
         InboxResultView(
-            id=row.id,
             batch=row.batch_id,
             key=mask_json(row.key, values=secrets[row.batch_id]),
             value=mask_json(row.data, values=secrets[row.batch_id]),

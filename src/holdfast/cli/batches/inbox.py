@@ -8,12 +8,13 @@ import click
 import msgspec
 
 from holdfast.admin.actions.inboxes import MAX_RESULTS, SettledResults, TakenResult
-from holdfast.admin.views.inboxes import InboxResultView, InboxView, list_inboxes, list_results
+from holdfast.admin.views.inboxes import InboxResultView, list_inboxes, list_results
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
 from holdfast.domain.quantities import as_duration
 from holdfast.output.printer import Line
+from holdfast.store.batches.inbox import InboxDepth
 
 _LIMIT = click.IntRange(1, MAX_RESULTS)
 
@@ -26,7 +27,7 @@ def inbox() -> None:
     """
 
 
-@command("ls", group=inbox, answers=Items("inboxes", InboxView))
+@command("ls", group=inbox, answers=Items("inboxes", InboxDepth))
 def ls(session: CliSession) -> None:
     """List the inboxes that hold results."""
     session.output.items("inboxes", list_inboxes(session.store), _inbox_table)
@@ -76,7 +77,7 @@ def _print_settled(session: CliSession, answer: SettledResults) -> None:
     session.output.value(answer, lambda: [f"{answer.action}: {len(answer.settled)} of {total} results{lost}"])
 
 
-def _inbox_table(inboxes: Iterable[InboxView]) -> Iterator[Line]:
+def _inbox_table(inboxes: Iterable[InboxDepth]) -> Iterator[Line]:
     rows = ([each.inbox, f"{each.results:,}", f"{each.taken:,}", age(each.free_since)] for each in inboxes)
     return table(("INBOX", "RESULTS", "TAKEN", "FREE SINCE"), rows)
 

@@ -125,7 +125,7 @@ class _Wait:
 
 def _open(store: Store, request: RunRequest, *, wait: bool, output: Output) -> BatchRun:
     """Open the batch. A dead holder is replaced at once; for a live one, wait or raise."""
-    worker = WorkerId(f"run-{socket.gethostname()[:40]}-{os.getpid()}-{os.urandom(4).hex()}")
+    worker = WorkerId(f"run-{socket.gethostname()[:40]}-{os.urandom(4).hex()}")
     waiting = _Wait(output)
     while True:
         try:

@@ -228,15 +228,11 @@ class UnitFunction(Generic[P, R]):
             conflicts=self.options.conflicts,
         )
 
-    def published(self) -> PublishedKind:
-        """The function as other processes see it, with the schema of its key and its arguments."""
-        parameters = self._signature.parameters
-        types = {
-            name: (self._hints.get(name, Any), parameters[name].default is inspect.Parameter.empty)
-            for name in self._names
-        }
-        options = dump_options(self.options.kind, unit=self.described)
-        return PublishedKind(function_kind(self.options.name), options, parameters_schema(types))
+    @property
+    def parameters(self) -> dict[str, tuple[Any, bool]]:
+        """The key and the arguments: their types, and whether they are required."""
+        known, empty = self._signature.parameters, inspect.Parameter.empty
+        return {name: (self._hints.get(name, Any), known[name].default is empty) for name in self._names}
 
     @property
     def key_type(self) -> Any:
@@ -265,3 +261,9 @@ class BoundFunction(Struct, frozen=True):
     def identity_arguments(self) -> dict[str, Any]:
         """The arguments that are part of the identity of a batch: a default counts like the same value given."""
         return self.function.described.identity_arguments(self.arguments)
+
+
+def published_kind(function: UnitFunction[Any, Any]) -> PublishedKind:
+    """A unit function as other processes see it, with the schema of its key and its arguments."""
+    options = dump_options(function.options.kind, unit=function.described)
+    return PublishedKind(function_kind(function.options.name), options, parameters_schema(function.parameters))

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.client.batches.batch_claim import abandon_batch, open_batch
 from holdfast.client.batches.dry_run import dry_run
-from holdfast.client.batches.function import BoundFunction, UnitFunction
+from holdfast.client.batches.function import BoundFunction, UnitFunction, published_kind
 from holdfast.client.batches.keys import FailedKeys
 from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers, unit_kind, unit_runner
 from holdfast.client.batches.options import RunOptions
@@ -205,7 +205,7 @@ def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
     kind = function.options.kind
     options = KindOptions(queue=kind.queue, lease=kind.lease, max_attempts=None, max_crashes=None, timeout=None)
     shards = Kind(shard_kind(function.options.name), shard, options)
-    shards.unit = function.published()
+    shards.unit = published_kind(function)
     return [shards, unit_kind(function)] if function.options.in_process else [shards]
 
 
@@ -252,11 +252,9 @@ class _Shard:
             yield
             return
         label, priority = batch_label(batch), lease.priority
-        began_at = clock.now()
+        now = clock.now()
         turns.begin(
-            ShardTurn(
-                job_id=lease.job_id, batch_label=label, queue=sharding.queue, priority=priority, began_at=began_at
-            )
+            ShardTurn(job_id=lease.job_id, batch_label=label, queue=sharding.queue, priority=priority, began_at=now)
         )
         try:
             yield

@@ -44,14 +44,9 @@ class InboxDepth(Struct, frozen=True):
     free_since: datetime | None
 
 
-class WaitingResult(Struct, frozen=True):
+class WaitingResult(InboxItem, frozen=True):
     """A result in an inbox. *available_at*: when it became free, or when the lease of its consumer ends."""
 
-    id: int
-    token: int
-    batch_id: BatchId
-    key: UnitKey
-    data: str
     available_at: datetime
     expires_at: datetime
     taken: bool

@@ -31,8 +31,8 @@ from holdfast.web.api.openapi import ClusterKey, Limit, Name, Number, get, post
 from holdfast.web.request import Request
 
 
-class BatchesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """A page of batches, the newest first. ``*`` in a name stands for anything; *state* may list several."""
+class BatchConditions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Conditions on batches, all of which must hold. ``*`` in a name stands for anything; *state* may list several."""
 
     state: Name = ""
     function: Name = ""
@@ -40,6 +40,16 @@ class BatchesQuery(Struct, frozen=True, forbid_unknown_fields=True):
     owner: Name = ""
     since: Name = ""
     until: Name = ""
+
+    def chosen(self, older_than: str = "") -> BatchFilter:
+        states = [state for state in self.state.split(",") if state]
+        texts = {name: getattr(self, name) for name in ("function", "name", "owner", "since", "until")}
+        return batch_filter(states=states, older_than=older_than, **texts)
+
+
+class BatchesQuery(BatchConditions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of the batches that match, the newest first."""
+
     before: Number | None = None
     limit: Limit = 20
 
@@ -82,17 +92,11 @@ class BatchHistory(Struct, frozen=True):
     next: int | None
 
 
-class BatchesActionBody(Struct, frozen=True, forbid_unknown_fields=True):
+class BatchesActionBody(BatchConditions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``cancel`` or ``rm`` the batches with these *ids*, or those that meet every condition."""
 
     action: Name
     ids: Annotated[list[Number], Meta(max_length=1000)] = []
-    state: Name = ""
-    function: Name = ""
-    name: Name = ""
-    owner: Name = ""
-    since: Name = ""
-    until: Name = ""
     older_than: Name = ""
     dry_run: bool = False
 
@@ -121,13 +125,7 @@ class UnitActionBody(Struct, frozen=True, forbid_unknown_fields=True):
 @get("/batches")
 def list_batches(request: Request, query: BatchesQuery) -> BatchList:
     """Batches that match, the newest first."""
-    return views.list_batches(request.store, _chosen(query), before=query.before, limit=query.limit)
-
-
-def _chosen(conditions: BatchesQuery | BatchesActionBody) -> BatchFilter:
-    names = ("function", "name", "owner", "since", "until", "older_than")
-    texts = {name: getattr(conditions, name, "") for name in names}
-    return batch_filter(states=[state for state in conditions.state.split(",") if state], **texts)
+    return views.list_batches(request.store, query.chosen(), before=query.before, limit=query.limit)
 
 
 @get("/batches/{id:int}")
@@ -168,7 +166,7 @@ def change_batches(request: Request, body: BatchesActionBody) -> BatchesChanged:
     """Cancel or delete the batches that match."""
     request.require(BATCH_ACTIONS.get(body.action, Role.OPERATOR), f"to {body.action} batches")
     batches = request.actions.dry_run(body.dry_run).batches
-    return batches.perform_on_many(body.action, batches.select(body.action, _chosen(body), ids=body.ids))
+    return batches.perform_on_many(body.action, batches.select(body.action, body.chosen(body.older_than), ids=body.ids))
 
 
 @post("/batches/{id:int}/action")

@@ -7,8 +7,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from holdfast.admin.actions.inboxes import MAX_RESULTS, SettledResults, TakenResult
-from holdfast.admin.views.inboxes import InboxResultView, InboxView, list_inboxes, list_results
+from holdfast.admin.views.inboxes import InboxResultView, list_inboxes, list_results
 from holdfast.domain.quantities import as_duration
+from holdfast.store.batches.inbox import InboxDepth
 from holdfast.web.api.openapi import Limit, Name, Text, get, post
 from holdfast.web.request import Request
 
@@ -18,7 +19,7 @@ Receipts = Annotated[list[Name], Meta(min_length=1, max_length=MAX_RESULTS)]
 class InboxList(Struct, frozen=True):
     """The inboxes that hold results, by name."""
 
-    inboxes: list[InboxView]
+    inboxes: list[InboxDepth]
 
 
 class ResultsQuery(Struct, frozen=True, forbid_unknown_fields=True):
