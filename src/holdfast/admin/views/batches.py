@@ -90,8 +90,8 @@ def batch_history(store: Store, batch: Batch, *, before: int | None = None, limi
 def _event_view(event: BatchEvent, secrets: Sequence[str]) -> BatchEventView:
     detail: dict[str, Any] = {} if event.detail is None else msgspec.json.decode(event.detail)
     aborted_by = detail.get("aborted_by")
-    by_itself = aborted_by not in (None, AbortedBy.PAUSE, AbortedBy.CANCEL)
-    parts = [f"stopped by {aborted_by.replace('_', ' ')}"] if by_itself else []
+    by_person = aborted_by in (None, AbortedBy.PAUSE, AbortedBy.CANCEL)
+    parts = [] if by_person else [f"stopped by {str(aborted_by).replace('_', ' ')}"]
     parts += failure_lines(msgspec.convert(detail.get("failures", []), list[FailureGroup]))
     if "units" in detail:
         parts.append(f"{detail['units']:,} units")
