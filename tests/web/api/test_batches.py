@@ -101,6 +101,8 @@ def test_a_batch_that_does_not_fit_its_function_is_refused(operator, app, greet,
 def test_only_registered_functions_start(operator, viewer, app, greet):
     """E4: and only for operators."""
     operator.change("/batches", 404, function="mail", keys=["a"])
+    operator.change("/jobs", 400, kind="unit:greet", payload={"name": "a"})
+    assert "unit:greet" not in [kind["name"] for kind in operator.read("/kinds")["kinds"]]
     viewer.change("/batches", 403, function="greet", keys=["a"])
     tried = operator.change("/batches", 200, function="greet", keys=["a", "b"], dry_run=True)
     assert (tried["batch"], tried["units"], app.store.batches.page().batches) == (None, 2, [])

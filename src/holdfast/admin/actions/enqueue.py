@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.batches.batch import shard_kind
-from holdfast.domain.batches.unit_function import function_kind
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions, complete
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
@@ -23,7 +21,7 @@ def build_job(
     store: Store, kind: str, payload: Mapping[str, Any], options: EnqueueOptions, *, actor: str = Actor.CLIENT
 ) -> NewJob:
     """Build a job and check it as far as the published kind allows."""
-    if kind.startswith(("holdfast.", shard_kind(""), function_kind(""))):
+    if kind.startswith("holdfast."):
         raise InvalidInput(f"{kind!r} is no kind for people", hint="Start a batch instead.")
     size = len(payload_json(payload, label="the payload"))
     if size > MAX_PAYLOAD:

@@ -11,6 +11,7 @@ from holdfast.admin.views.masking import schema_of
 from holdfast.admin.views.overview import QueueSummary, queue_summaries, stop_view
 from holdfast.domain.access.roles import AuditEntry, Role
 from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch
+from holdfast.domain.jobs.kind_options import is_unit_function
 from holdfast.errors import InvalidInput
 from holdfast.store.access.audit import NEWEST
 from holdfast.store.access.saved_filters import SavedFilter
@@ -175,7 +176,7 @@ def change_worker(request: Request, body: WorkerActionBody) -> WorkerRequestSent
 @get("/kinds")
 def list_kinds(request: Request) -> KindList:
     """Kinds that can be enqueued."""
-    rows = request.store.kinds.all()
+    rows = [row for row in request.store.kinds.all() if not is_unit_function(row.options)]
     return KindList([KindView(row.name, schema_of(row, request.masks.of(row.name)), row.version) for row in rows])
 
 
