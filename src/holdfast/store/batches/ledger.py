@@ -155,6 +155,7 @@ def _put_ends(
     if not ends:
         return discarded
     before: dict[UnitKey, UnitState] = {}
+    failed: dict[UnitKey, _KnownUnit] = {}
     if fresh:
         yield _appended(run, ends, now)
     else:
@@ -163,23 +164,22 @@ def _put_ends(
         values["worker"] = run.worker
         known: list[_KnownUnit] = yield query("write_units", _KnownUnit, unit=Rows(**table), **values)
         before = {unit.key: unit.state for unit in known}
+        failed = {unit.key: unit for unit in known if unit.error is not None}
         discarded = frozenset(unit.key for unit in known if unit.state not in RUNNABLE_UNITS)
         ends = [end for end in ends if end.key not in discarded] if discarded else ends
-    yield from _keep_errors(run, ends, {} if fresh else {unit.key: unit for unit in known})
+    yield from _keep_errors(run, [end for end in ends if end.earlier_errors or end.key in failed], failed)
     yield from _hand_over(run, ends)
     yield from count(run.batch.id, run.lease.job_id, counter_deltas(ends, before))
     return discarded
 
 
-def _keep_errors(run: BatchRun, ends: Sequence[UnitOutcome], known: Mapping[UnitKey, _KnownUnit]) -> Operation[None]:
-    """Keep the errors of earlier attempts: of the same run, and the one that the outcome has replaced."""
+def _keep_errors(run: BatchRun, ends: Sequence[UnitOutcome], failed: Mapping[UnitKey, _KnownUnit]) -> Operation[None]:
+    """Keep the errors of earlier attempts: of the same run, and those that the outcomes have replaced."""
     kept: dict[UnitKey, str] = {}
     for end in ends:
-        unit = known.get(end.key)
-        replaced = () if unit is None or unit.error is None else (unit.error,)
-        if replaced or end.earlier_errors:
-            before = None if unit is None else unit.earlier_errors
-            kept[end.key] = kept_errors(before, *replaced, *end.earlier_errors)
+        unit = failed.get(end.key)
+        before, replaced = (None, ()) if unit is None else (unit.earlier_errors, (unit.error or "",))
+        kept[end.key] = kept_errors(before, *replaced, *end.earlier_errors)
     if kept:
         table = Rows(key=[*kept], errors=[*kept.values()])
         yield query("keep_unit_errors", batch_id=run.batch.id, unit=table)
