@@ -53,6 +53,14 @@ def test_units_tell_their_last_attempt_and_earlier_errors(fitting, run, app, mon
     assert "hunter22" not in text
 
 
+def test_keys_and_results_of_units_are_masked(fitting, app):
+    """E1.1: a secret argument of the batch, and what looks like a secret."""
+    run = begin(app.store, arguments='{"token":"s3cr3t-value"}')
+    finish(app.store, run, "a s3cr3t-value", data='{"password":"hunter22","n":1}')
+    (unit,) = fitting(("batch", "units"), "1").data["units"]
+    assert (unit["key"], unit["data"]) == ("a ***", {"password": "***", "n": 1})
+
+
 def test_the_history_of_a_batch(fitting, run, app):
     """E4: who paused, which runs, why it stopped."""
     one = begin(app.store)

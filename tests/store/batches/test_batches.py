@@ -25,9 +25,8 @@ WORKER = WorkerId("w")
 
 
 def begin(store, identity="i", **options):
-    opening = RunRequest(
-        identity=identity, kind="resync", arguments="{}", source="range", actor="ada", owner="{}", **options
-    )
+    values = {"kind": "resync", "arguments": "{}", "source": "range", "actor": "ada", "owner": "{}"}
+    opening = RunRequest(identity=identity, **{**values, **options})
     return store.batches.open(opening, worker=WORKER)
 
 

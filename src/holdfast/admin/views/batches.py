@@ -137,6 +137,7 @@ def unit_view(unit: UnitRow, secrets: Sequence[str] = ()) -> UnitLine:
     line = unit_line(unit)
     texts = {name: getattr(line, name) for name in ("error", "warning", "label")}
     masked: dict[str, Any] = {name: mask_cut(text, secrets) for name, text in texts.items() if isinstance(text, str)}
+    masked |= {"key": mask_json(unit.key, values=secrets), "data": mask_json(unit.data, values=secrets)}
     masked["earlier_errors"] = [mask_cut(error, secrets) for error in line.earlier_errors]
     return msgspec.structs.replace(line, **masked)
 
