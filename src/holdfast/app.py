@@ -251,6 +251,7 @@ class Holdfast:
         store = self._registry.migrated_store()
         if COMMAND in chosen:
             store.kinds.publish([built_in[COMMAND].published()])
+        store.kinds.publish([kind.unit for kind in chosen.values() if kind.unit is not None])
         worker = self._worker(chosen, checked)
         if not names:
             self._registry.followers.add(worker)

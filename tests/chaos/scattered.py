@@ -122,7 +122,7 @@ class _History:
 
     def _batch(self) -> Batch | None:
         wanted = (self._name, self._form)
-        for batch in kinds.app.store.batches.page(limit=5):
+        for batch in kinds.app.store.batches.page(limit=5).batches:
             run = batch.kind if self._form == "session" else json.loads(batch.arguments).get("run")
             if run == wanted[0]:
                 return batch

@@ -167,7 +167,7 @@ def run_units(world: World, store: Store, run: BatchRun, *, limit: int = 100) ->
 def run_shard(world: World, store: Store, lease: Lease) -> None:
     """What a worker does as a shard of a batch."""
     batch_id = json.loads(lease.payload)["batch"]
-    run = store.batches.join(batch_id, lease, owner="{}")
+    run = store.batches.join(batch_id, lease, owner="{}", worker=WorkerId("w"))
     if run is not None:
         while _run(world, store, run, NextUnits(limit=2)):
             pass

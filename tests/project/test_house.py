@@ -71,6 +71,7 @@ ALIKE: dict[str, tuple[str, ...]] = {
         *("EnqueueOptions NewJob", "EnqueueArguments NewJob", "EnqueueArguments EnqueueOptions"),
         *("UnitOptions UnitArguments", "JobArguments KindOptions", "ScheduleOptions Timing", "Command Edit"),
         "Edit PresetValues",
+        "BatchConditions BatchFilter",
     ),
     "one is an action that a person is about to do, the other its row in the audit log": ("AuditEntry AuditedAction",),
     "a hot statement reads only the columns that it needs": (

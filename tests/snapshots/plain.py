@@ -19,7 +19,8 @@ SUBSTITUTIONS = (
     (r"pid:\[\d+\]", "pid:[1]"),
     (r'("(?:bytes|before|after)": ?)\d+', r"\g<1>1000"),
     (r"\b[\d.]+ (KB\b|GB are free)", r"1 \g<1>"),
-    (r"\brun-[0-9a-f]{12}\b", "run-0123456789ab"),
+    (r"\brun-host-1-[0-9a-f]{8}\b", "run-host-1-01234567"),
+    (r'pid (?!4711 )\d+ on [^\n"<]*', "pid 1 on HOST (COMMAND)"),
     (r"\.holdfast-backup-\w{8}", ".holdfast-backup-12345678"),
     # What opens the door to a person.
     (r'(name="form_token" value=")[^"]+', r"\g<1>FORM-TOKEN"),

@@ -38,7 +38,39 @@ API: dict[str, tuple[Ask, ...]] = {
         Ask("/audit-log?before=3"),
         Ask("/audit-log?limit=0"),
     ),
-    "GET /batches": (Ask("/batches"), Ask("/batches?limit=2"), Ask("/batches?before=3"), Ask("/batches?colour=red")),
+    "GET /batches": (
+        *(Ask(f"/batches{query}") for query in ("", "?limit=2", "?before=3", "?colour=red", "?state=sleepy")),
+        Ask("/batches?state=cancelled,paused"),
+        Ask("/batches?function=re*&owner=ada&since=90d"),
+    ),
+    "GET /batches/{id}/history": (
+        Ask("/batches/2/history"),
+        Ask("/batches/6/history?limit=1"),
+        Ask("/batches/99/history"),
+    ),
+    "GET /inboxes": (Ask("/inboxes"),),
+    "GET /inboxes/results": (Ask("/inboxes/results?inbox=results"), Ask("/inboxes/results")),
+    "POST /inboxes/take": (
+        Ask("/inboxes/take", {"inbox": "results"}),
+        Ask("/inboxes/take", {"inbox": "results", "limit": 9, "lease": "5m"}),
+        Ask("/inboxes/take", {"inbox": "results"}, "viewer"),
+    ),
+    "POST /inboxes/accept": (
+        Ask("/inboxes/accept", {"receipts": ["3.1"]}),
+        Ask("/inboxes/accept", {"receipts": ["seventeen"]}),
+    ),
+    "POST /inboxes/refuse": (Ask("/inboxes/refuse", {"receipts": ["3.1"], "error": "too dark"}),),
+    "POST /batches": (
+        *_act("/batches", {"function": "copy", "range": "1-3"}),
+        Ask("/batches", {"function": "copy", "keys": ["a"]}),
+        Ask("/batches", {"function": "nowhere", "keys": [1]}),
+    ),
+    "POST /batches/action": (
+        *_act("/batches/action", {"action": "rm", "state": "done"}, {"action": "cancel", "owner": "ada"}),
+        Ask("/batches/action", {"action": "rm", "ids": [6]}),
+        Ask("/batches/action", {"action": "rm"}),
+        Ask("/batches/action", {"action": "sing", "state": "done"}),
+    ),
     "GET /batches/{id}": (
         *(Ask(f"/batches/{number}") for number in (1, 2, 3, 4, 5, 6)),
         Ask("/batches/99"),
@@ -202,7 +234,12 @@ API: dict[str, tuple[Ask, ...]] = {
 PAGES: dict[str, tuple[Ask, ...]] = {
     "GET /": (Ask("/"), Ask("/", role="viewer"), Ask("/", role="session"), Ask("/", role=None), Ask("/nowhere")),
     "GET /audit-log": (Ask("/audit-log"), Ask("/audit-log?actor=ada&text=queue"), Ask("/audit-log?actor=nobody")),
-    "GET /batches": (Ask("/batches"), Ask("/batches?before=3")),
+    "GET /batches": (
+        Ask("/batches"),
+        Ask("/batches?before=3"),
+        Ask("/batches?state=done&owner=ada"),
+        Ask("/batches?name=nowhere"),
+    ),
     "GET /batches/{id:int}": (
         *(Ask(f"/batches/{number}") for number in (1, 2, 3, 4, 5, 6)),
         Ask("/batches/1?state=failed&text=message"),
@@ -214,6 +251,7 @@ PAGES: dict[str, tuple[Ask, ...]] = {
     "GET /errors": (Ask("/errors"), Ask("/errors", role="viewer")),
     "GET /find": (Ask("/find?q=15"), Ask("/find?q=invoice"), Ask("/find?q=state%3Ddead"), Ask("/find?q=")),
     "GET /healthz": (Ask("/healthz", role=None),),
+    "GET /inboxes": (Ask("/inboxes"), Ask("/inboxes?inbox=results"), Ask("/inboxes?inbox=nowhere")),
     "GET /jobs": (
         Ask("/jobs"),
         Ask("/jobs?filter=state%3Ddead"),

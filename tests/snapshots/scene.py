@@ -9,6 +9,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.cli.main import main
+from holdfast.client.batches.function import published_kind
 from holdfast.domain.batches.unit import UnitState
 from holdfast.store.batches.runs import RunRequest
 from holdfast.testing import drain, plan
@@ -148,6 +149,7 @@ class _Scene(web.Scene):
     def _batches(self) -> None:
         """A batch that is done, one with results in an inbox, and one that was cancelled."""
         self.app.run(self.copy, range(1, 6), output="none")
+        self.app.store.kinds.publish([published_kind(self.copy)])
         handed = self.app.unit(name="handed")(_handed)
         self.app.run(handed, range(1, 5), output="none")
         first, second = self.app.inbox("results").take(2)

@@ -45,6 +45,7 @@ COMMANDS = {
     ),
     "rm": ("jobs.actions:rm", "Delete jobs with their whole history."),
     "batch": ("batches.batch:batch", "Run a function over many units; look at batches and steer them."),
+    "inbox": ("batches.inbox:inbox", "Take results that units hand over; accept and refuse them."),
     "schedule": (
         "schedules.schedule:schedule",
         "Fire jobs by the clock: add schedules, look at their plans, steer them.",

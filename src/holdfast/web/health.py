@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from holdfast.errors import HoldfastError
+from holdfast.web.batch_metrics import batch_metrics
 from holdfast.worker.metrics import TOKEN
 from holdfast.worker.store_metrics import StoreMetrics
 
@@ -31,7 +32,7 @@ class StoreCollector(Collector):
     """Metrics of the store, which workers report as well."""
 
     def __init__(self, site: Site) -> None:
-        self._metrics = StoreMetrics(lambda: site.store)
+        self._metrics = StoreMetrics(lambda: site.store, more=batch_metrics)
 
     def collect(self) -> Iterable[Metric]:
         return self._metrics.collect()

@@ -49,6 +49,7 @@ SCREENS = (
     ("overview", "", "Overview", "o"),
     ("jobs", "jobs", "Jobs", "j"),
     ("batches", "batches", "Batches", "b"),
+    ("inboxes", "inboxes", "Inboxes", "i"),
     ("schedules", "schedules", "Schedules", "s"),
     ("queues", "queues", "Queues", "q"),
     ("workers", "workers", "Workers", "w"),

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
@@ -48,6 +49,10 @@ class WorkerCollector(Collector):
         yield _histogram("job_wait_seconds", "From being due to being begun.", ["queue", "kind"], counts.waits)
         yield _histogram("job_run_seconds", "From begin to end of a run.", ["queue", "kind"], counts.runs)
         yield _counter("units", "Units of batches by how they ended.", ["kind", "result"], counts.units.items())
+        labels: Counter[tuple[str, ...]] = Counter()
+        for (kind, label), count in list(counts.unit_labels.items()):
+            labels[kind, mask_text(label)] += count
+        yield _counter("unit_labels", "Units of batches by their label.", ["kind", "label"], labels.items())
         yield _histogram("unit_seconds", "From begin to end of a unit.", ["kind"], counts.unit_runs)
         batches = _by_label(counts.batches)
         yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], batches)

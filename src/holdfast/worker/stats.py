@@ -23,6 +23,9 @@ MAX_AHEAD = 500
 #: Payloads of claimed-ahead jobs should take no more memory than this.
 AHEAD_BYTES = 1024 * 1024
 
+#: The result of units whose results went to an inbox.
+HANDED_OVER = "handed_over"
+
 
 class Histogram:
     """Counts of values by bucket, for each combination of labels."""
@@ -55,6 +58,7 @@ class Stats:
         self.waits = Histogram(WAIT_BUCKETS)
         self.runs = Histogram(RUN_BUCKETS)
         self.units: Counter[tuple[str, str]] = Counter()
+        self.unit_labels: Counter[tuple[str, str]] = Counter()
         self.unit_runs = Histogram(UNIT_BUCKETS)
         self.batches: Counter[str] = Counter()
         self.plans: Counter[str] = Counter()
@@ -72,7 +76,10 @@ class Stats:
         """Count finished units; the threads of several shards may call it."""
         with self._units_lock:
             for outcome in outcomes:
-                self.units[kind, outcome.state] += 1
+                # A unit that handed its result over is finished by a consumer, which may be another process.
+                self.units[kind, outcome.state if outcome.handed is None else HANDED_OVER] += 1
+                if outcome.label is not None:
+                    self.unit_labels[kind, outcome.label] += 1
             self.unit_runs.add((kind,), [each.duration_ms / 1000 for each in outcomes if each.duration_ms is not None])
 
     @property

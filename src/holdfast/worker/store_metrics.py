@@ -39,9 +39,16 @@ class StoreMetrics:
     All processes of a store report the same values: aggregate them by maximum, not by sum.
     """
 
-    def __init__(self, store: Callable[[], Store], *, queues: Callable[[], Collection[str]] = tuple) -> None:
-        """*queues* are reported although no job is in them."""
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        *,
+        queues: Callable[[], Collection[str]] = tuple,
+        more: Callable[[Store], Iterable[Metric]] = lambda _: (),
+    ) -> None:
+        """*queues* are reported although no job is in them; *more* reads further metrics."""
         self._store = store
+        self._more = more
         self._queues = queues
         self._lock = threading.Lock()
         self._finished = threading.Event()
@@ -73,7 +80,8 @@ class StoreMetrics:
 
     def _read(self) -> None:
         try:
-            values = list(read_store(self._store(), self._queues()))
+            store = self._store()
+            values = [*read_store(store, self._queues()), *self._more(store)]
         except Exception as error:  # noqa: BLE001 - whatever it is, the scrape reports it
             log.warning("the metrics of the store could not be read: %s", error)
             values = None

@@ -195,7 +195,7 @@ def test_a_run_in_another_thread_gets_no_signals(app):
     thread = threading.Thread(target=lambda: results.append(run(app, work, range(3))))
     thread.start()
     begun.wait(120)
-    (batch,) = app.store.batches.page()
+    (batch,) = app.store.batches.page().batches
     app.store.batches.pause(batch.id)
     thread.join(120)
     (result,) = results
@@ -327,7 +327,7 @@ def test_an_exception_that_leaves_a_loop_leaves_it_resumable(app):
 
     with pytest.raises(KeyboardInterrupt):
         broken()
-    (batch,) = app.store.batches.page()
+    (batch,) = app.store.batches.page().batches
     assert batch.state is BatchState.STOPPED
     assert app.store.batches.holders(batch.id) == []
 
@@ -391,10 +391,10 @@ def test_an_error_of_the_keys_releases_the_batch(app):
 
     with pytest.raises(OSError, match="gone"):
         run(app, work, keys(0))
-    assert app.store.batches.page() == []
+    assert app.store.batches.page().batches == []
     with pytest.raises(OSError, match="gone"):
         run(app, work, keys(60))
-    (batch,) = app.store.batches.page()
+    (batch,) = app.store.batches.page().batches
     assert (batch.state, app.store.batches.holders(batch.id)) == (BatchState.STOPPED, [])
     assert run(app, work, range(100), source="keys").exit_code == 0
     assert sorted(made) == [*range(100)]

@@ -76,7 +76,7 @@ def run(start):
 def check(real_database):
     """Counters equal rows, and no unit is in flight."""
     store = real_database.open()
-    (batch, *_) = store.batches.page()
+    (batch, *_) = store.batches.page().batches
     counted, rows = store.batches.counters(batch.id), store.batches.recount(batch.id)
     for state in ("done", "failed", "skipped", "cancelled", "in_doubt"):
         assert getattr(counted, state) == rows.get(state, 0), (state, counted, rows)
@@ -165,7 +165,7 @@ def test_a_unit_that_kills_its_process_is_set_aside(run, effects, real_database)
     assert codes == [-9, -9, -9, -9, 6]
     assert set(effects.counts()) == set(range(20)) - {7}
     store = real_database.open()
-    (batch, *_) = store.batches.page()
+    (batch, *_) = store.batches.page().batches
     (killer,) = store.batches.units(batch.id, state="failed")
     assert (killer.key, killer.label) == ("7", "crashed")
 
@@ -190,7 +190,7 @@ def test_the_breaker_trips_and_releases_the_streak(run, real_database):
     assert (code, summary["aborted_by"], summary["max_failures_hit"]) == (8, "max_failures", True)
     assert (summary["succeeded"], summary["failed"], summary["returned"]) == (50, 0, 5)
     store = real_database.open()
-    (batch, *_) = store.batches.page()
+    (batch, *_) = store.batches.page().batches
     pending = store.batches.units(batch.id, state="pending")
     assert sorted(int(unit.key) for unit in pending) == [50, 51, 52, 53, 54]
     assert {unit.attempts for unit in pending} == {0}
@@ -220,7 +220,7 @@ def test_a_run_that_joins_shares_the_ledger(start, run, effects, real_database, 
     wait_until(lambda: len(effects) > 2)
     second = start("--count", COUNT, "--jobs", 2, "--allow-concurrent")
     batches = real_database.open().batches
-    wait_until(lambda: len(batches.holders(batches.page()[0].id)) == 2)
+    wait_until(lambda: len(batches.holders(batches.page().batches[0].id)) == 2)
     gate.touch()
     assert {first.wait(PATIENCE), second.wait(PATIENCE)} == {0}
     assert effects.counts() == dict.fromkeys(range(COUNT), 1)
@@ -246,7 +246,7 @@ def test_a_local_run_obeys_requests(start, effects, real_database, action, code)
     process = start("--count", COUNT, "--nap", "0.02", "--jobs", 2)
     wait_until(lambda: len(effects) > 5)
     store = real_database.open()
-    (batch, *_) = store.batches.page()
+    (batch, *_) = store.batches.page().batches
     getattr(store.batches, action)(batch.id)
     assert process.wait(PATIENCE) == code
     batch, counted = check(real_database)
@@ -310,7 +310,7 @@ def test_whatever_happens_to_workers_no_unit_is_lost(start, run, effects, real_d
         workers[victim].send_signal(number)
         workers[victim].wait(PATIENCE)
         workers[victim] = start("--work", "--nap", "0.004", "--fail", "7,11")
-        for holder in store.batches.page()[:1]:
+        for holder in store.batches.page().batches[:1]:
             counted, rows = store.batches.counters(holder.id), store.batches.recount(holder.id)
             assert counted.done <= rows["done"] <= COUNT
     assert runner.wait(PATIENCE) == 6
@@ -367,6 +367,6 @@ def test_the_ledger_is_written_on_time(start, effects, real_database):
     process = start("--count", 100, "--jobs", 1, "--nap", "0.3")
     wait_until(lambda: len(effects) >= 1)
     store = real_database.open()
-    wait_until(lambda: any(store.batches.counters(batch.id).done for batch in store.batches.page()))
+    wait_until(lambda: any(store.batches.counters(batch.id).done for batch in store.batches.page().batches))
     assert process.poll() is None
     assert len(effects) < MAX_UNWRITTEN

@@ -370,6 +370,39 @@ def test_units_and_batches_are_metrics(app, work):
     assert 'holdfast_batches_completed_total{result="partial"} 1.0' in text
 
 
+def test_a_unit_that_hands_over_is_not_counted_as_running(app):
+    """E1.11: its consumer finishes it, in any process; labels are counted."""
+
+    @app.unit()
+    def deliver(key: int, unit: holdfast.Unit) -> None:
+        unit.done("sent")
+        unit.hand_over(key)
+
+    registry = CollectorRegistry(auto_describe=False)
+    with worker(app) as serving:
+        app.run(deliver, range(3), where="workers", output="none")
+    registry.register(WorkerCollector(serving, app.store))
+    text = generate_latest(registry).decode()
+    assert 'holdfast_units_total{kind="deliver",result="handed_over"} 3.0' in text
+    assert 'holdfast_unit_labels_total{kind="deliver",label="sent"} 3.0' in text
+    assert 'result="running"' not in text
+
+
+def test_a_unit_on_a_worker_names_the_worker(app, work):
+    """E4: each unit of the ledger has the time and the worker of its last attempt, and its earlier errors."""
+
+    @app.unit(retries=2, retry=[0.01, 0.01])
+    def fragile(key: int) -> None:
+        raise ValueError(f"no {key}")
+
+    with worker(app) as serving:
+        result = app.run(fragile, range(1), where="workers", output="none")
+    (unit,) = app.store.batches.units(result.batch.id)
+    assert (unit.worker, unit.attempts, unit.attempted_at is None) == (serving.id, 3, False)
+    errors = json.loads(unit.earlier_errors)
+    assert [error.partition("\n")[0] for error in errors] == ["ValueError: no 0"] * 2
+
+
 def test_a_worker_serves_the_queue_of_its_units(app):
     @app.unit(queue="heavy")
     def work(key: int) -> None: ...

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
 
 from holdfast.domain.batches.batch import AbortedBy, BatchState
+from holdfast.domain.batches.batch_filter import BatchFilter
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import State, WorkerId
-from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.selector import Glob, Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost, NoSuchBatch
 from holdfast.store.batches.runs import RunRequest
@@ -23,9 +25,8 @@ WORKER = WorkerId("w")
 
 
 def begin(store, identity="i", **options):
-    opening = RunRequest(
-        identity=identity, kind="resync", arguments="{}", source="range", actor="ada", owner="{}", **options
-    )
+    values = {"kind": "resync", "arguments": "{}", "source": "range", "actor": "ada", "owner": "{}"}
+    opening = RunRequest(identity=identity, **{**values, **options})
     return store.batches.open(opening, worker=WORKER)
 
 
@@ -444,8 +445,86 @@ def test_a_batch_can_be_removed_when_nobody_runs_it(store):
 
 def test_batches_are_listed(store):
     first, second = begin(store, "a"), begin(store, "b")
-    assert [batch.id for batch in store.batches.page()] == [second.batch.id, first.batch.id]
-    assert [batch.id for batch in store.batches.page(before=second.batch.id)] == [first.batch.id]
+    page = store.batches.page()
+    assert ([batch.id for batch in page.batches], page.next) == ([second.batch.id, first.batch.id], None)
+    assert [batch.id for batch in store.batches.page(before=second.batch.id).batches] == [first.batch.id]
+    assert [batch.id for batch in store.batches.all(limit=1)] == [second.batch.id, first.batch.id]
+
+
+def test_batches_are_chosen_by_every_condition(store):
+    """E4: by state, function, name or source, owner and times; * stands for anything."""
+    one = begin(store, "a", name="spring 100%").batch
+    leave(store, begin(store, "b"), total=0)
+    began = store.batches.get(one.id).created_at
+
+    def ids(states=None, **conditions):
+        globs = {name: Glob(value) if isinstance(value, str) else value for name, value in conditions.items()}
+        return [batch.id for batch in store.batches.all(BatchFilter(states=states, **globs))]
+
+    assert ids(states=(BatchState.DONE,)) == [2]
+    assert ids(states=(BatchState.DONE, BatchState.RUNNING)) == [2, 1]
+    assert (ids(function="resync"), ids(function="re*"), ids(function="sync")) == ([2, 1], [2, 1], [])
+    assert (ids(name="spring 100%"), ids(name="*100%"), ids(name="range"), ids(name="SPRING*")) == ([1], [1], [2], [])
+    assert (ids(owner="ada"), ids(owner="bob")) == ([2, 1], [])
+    hour = timedelta(hours=1)
+    assert (ids(since=began - hour), ids(since=began + hour), ids(until=began - hour)) == ([2, 1], [], [])
+    assert (ids(older_than=began + hour), ids(older_than=began - hour)) == ([2, 1], [])
+    assert ids(states=(BatchState.RUNNING,), name="range") == []
+
+
+def test_a_filter_examines_a_window_of_batches(store, monkeypatch):
+    """E4: no page of many batches takes long; a short page says where to go on."""
+    monkeypatch.setattr("holdfast.store.batches.batches.WINDOW_SIZE", 2)
+    for name in "abcde":
+        begin(store, name, name=name)
+    chosen = BatchFilter(name=Glob("a"))
+    page = store.batches.page(chosen, limit=2)
+    assert (page.batches, page.next) == ([], 4)
+    assert [batch.name for batch in store.batches.all(chosen, limit=2)] == ["a"]
+
+
+def test_the_history_says_who_did_what_and_why_a_batch_stopped(store):
+    """E4: runs, requests of people, reasons."""
+    run = begin(store)
+    take(store, run, 1, 2)
+    assert store.batches.pause(run.batch.id, actor="eve")
+    leave(store, run, AbortedBy.PAUSE, complete=False)
+    assert store.batches.resume(run.batch.id, actor="bob")
+    again = begin(store)
+    finish(store, again, 1, 2, state=UnitState.FAILED, error="boom")
+    take(store, again, abort=AbortedBy.MAX_FAILURES, failures='[{"count":2,"error":"boom","key":"1"}]')
+    leave(store, again, AbortedBy.MAX_FAILURES)
+    assert store.batches.retry_failed(run.batch.id, actor="eve") == 2
+    store.batches.cancel(run.batch.id, actor="bob")
+    events = store.ledger.history(run.batch.id)
+    assert [(event.name, event.actor, event.run_number) for event in reversed(events)] == [
+        ("started", "ada", 1),
+        ("pause_requested", "eve", 1),
+        ("paused", None, 1),
+        ("resumed", "bob", 1),
+        ("started", "ada", 2),
+        ("stopped", None, 2),
+        ("retried", "eve", 2),
+        ("cancelled", "bob", 2),
+    ]
+    stopped = next(event for event in events if event.name == "stopped")
+    assert json.loads(stopped.detail) == {
+        "aborted_by": "max_failures",
+        "failures": [{"count": 2, "error": "boom", "key": "1"}],
+    }
+    older = store.ledger.history(run.batch.id, before=events[1].id, limit=2)
+    assert [event.id for event in older] == [events[2].id, events[3].id]
+    store.batches.delete(run.batch.id)
+    assert store.ledger.history(run.batch.id) == []
+
+
+def test_the_history_names_a_lost_holder(store):
+    """E4: a run that died is in the history, with the units that it had in hand."""
+    run = begin(store)
+    take(store, run, 1, 2, 3)
+    begin(store, dead=(run.lease.job_id,))
+    lost = [event for event in store.ledger.history(run.batch.id) if event.name == "lost"]
+    assert [(event.run_number, json.loads(event.detail)) for event in lost] == [(1, {"units": 3})]
 
 
 def test_the_drivers_job_is_no_workers(store):

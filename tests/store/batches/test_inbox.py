@@ -168,3 +168,33 @@ def test_a_removed_batch_leaves_nothing_in_an_inbox(store):
     leave(store, run)
     store.batches.delete(run.batch.id)
     assert store.inbox.size(BOX) == 0
+
+
+def test_results_are_settled_by_receipt(store):
+    """E4: a consumer in another process has only id and token. A stale token settles nothing."""
+    run = hand_over(store, 1, 2, 3)
+    leave(store, run)
+    one, two, three = store.inbox.take(BOX, limit=3)
+    assert store.inbox.settle({one.id: one.token, two.id: two.token - 1}, None) == [one.id]
+    assert store.inbox.settle({one.id: one.token}, None) == []
+    assert store.inbox.settle({two.id: two.token, three.id: three.token}, "no") == [two.id, three.id]
+    counted = check(store, run.batch.id)
+    assert (counted.done, counted.failed, state_of(store, run)) == (1, 2, BatchState.PARTIAL)
+    assert store.ledger.history(run.batch.id)[0].name == "partial"
+
+
+def test_inboxes_and_their_results_are_listed(store, clock):
+    """E4: the depth of each inbox, and its results; listing takes none."""
+    assert store.inbox.depths() == []
+    hand_over(store, 1, 2, 3)
+    store.inbox.take(BOX)
+    (depth,) = store.inbox.depths()
+    assert (depth.inbox, depth.results, depth.taken, depth.free_since is None) == (BOX, 3, 1, False)
+    assert store.inbox.depths(cap=2)[0].results == 2
+    assert [(result.key, result.taken) for result in store.inbox.results(BOX)] == [
+        ("2", False),
+        ("3", False),
+        ("1", True),
+    ]
+    clock.advance(RESULT_LEASE + timedelta(seconds=1))
+    assert store.inbox.depths()[0].taken == 0

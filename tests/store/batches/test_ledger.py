@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from holdfast.domain.batches.batch import AbortedBy
@@ -9,7 +11,7 @@ from holdfast.domain.batches.unit import UnitState, unit_key
 from holdfast.domain.jobs.verdict import Done
 from holdfast.store.batches.state import FIRST_PLACE
 from holdfast.store.batches.unit_choice import NextUnits
-from tests.store.batches.test_batches import begin, check, done, finish, keys, leave, take, taken
+from tests.store.batches.test_batches import WORKER, begin, check, done, finish, keys, leave, take, taken
 from tests.store.batches.test_runs import launch, shard, work
 from tests.support.jobs import lapse
 
@@ -170,3 +172,41 @@ def test_a_lost_unit_waits_behind_untouched_ones(store):
     second = begin(store, dead=(first.lease.job_id,))
     assert taken(meet(store, second, 1, 2, 3)) == [3]
     assert taken(again(store, second)) == [1], "a suspect runs alone"
+
+
+def test_a_unit_knows_its_last_attempt_and_its_earlier_errors(store):
+    """E4: the time, the worker, and the errors of attempts before, in this run and in earlier ones."""
+    run = begin(store)
+    (unit,) = take(store, run, 1).taken
+    end = done(unit, UnitState.FAILED, error="third", earlier_errors=("first", "second"))
+    store.batches.flush(run, [end])
+    (failed,) = store.batches.units(run.batch.id)
+    assert failed.attempted_at is not None
+    assert (failed.worker, failed.error, failed.earlier_errors) == (WORKER, "third", '["first","second"]')
+    leave(store, run, total=1)
+    again = begin(store)
+    (unit,) = take(store, again, 1).taken
+    store.batches.flush(again, [done(unit)])
+    (ended,) = store.batches.units(run.batch.id)
+    assert (ended.state, ended.error, ended.earlier_errors) == ("done", None, '["first","second","third"]')
+
+
+def test_a_unit_keeps_few_earlier_errors(store):
+    """E4: five of 600 characters, so that a ledger stays small."""
+    run = begin(store)
+    (unit,) = take(store, run, 1).taken
+    many = tuple(f"{n} {'x' * 1000}" for n in range(9))
+    store.batches.flush(run, [done(unit, UnitState.FAILED, error="last", earlier_errors=many)])
+    (failed,) = store.batches.units(run.batch.id)
+    kept = json.loads(failed.earlier_errors)
+    assert [error[0] for error in kept] == ["4", "5", "6", "7", "8"]
+    assert all(len(error) == 600 for error in kept)
+
+
+def test_plainly_done_units_have_a_time_and_a_worker(store):
+    """E4: also those that are written in bulk, without a row before."""
+    run = begin(store)
+    units = take(store, run, 1, 2, fresh=True).taken
+    store.batches.flush(run, [done(unit) for unit in units], NextUnits(fresh=True))
+    rows = store.batches.units(run.batch.id)
+    assert [(row.worker, row.attempted_at is None) for row in rows] == [(WORKER, False)] * 2

@@ -15,7 +15,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Released
 from holdfast.errors import BatchHeld, LeaseLost
 from holdfast.store.batches.unit_choice import NextUnits
-from tests.store.batches.test_batches import begin, check, done, keys, leave
+from tests.store.batches.test_batches import WORKER, begin, check, done, keys, leave
 from tests.support.jobs import lapse, put, take
 
 KIND = "shard:resync"
@@ -33,7 +33,7 @@ def launch(store, *values, shards=2, **options):
 def shard(store, batch):
     """One shard begins to work."""
     (lease,) = take(store, kinds=(KIND,))
-    return store.batches.join(batch.id, lease, owner="{}")
+    return store.batches.join(batch.id, lease, owner="{}", worker=WORKER)
 
 
 def work(store, run, limit=100, state=UnitState.DONE):
@@ -206,7 +206,7 @@ def test_what_a_lost_shard_had_in_hand_comes_back(store, clock):
     clock.advance(minutes=5)
     store.leases.promote(limit=10)
     (lease,) = take(store, kinds=(KIND,), started=True)
-    again = store.batches.join(batch.id, lease, owner="{}")
+    again = store.batches.join(batch.id, lease, owner="{}", worker=WORKER)
     assert work(store, again) == [1]
     assert work(store, again) == [2]
     assert part(store, again).state is BatchState.DONE

@@ -83,7 +83,7 @@ def test_a_worker_continues_a_cancel(store, place):
         leave(store, run, total=UNITS, complete=False)
     if place == "paused":
         store.batches.pause(batch_id)
-    step = store.backend.write(unit_steps.cancel_step, batch_id, state.START, 3)
+    step = store.backend.write(unit_steps.cancel_step, batch_id, None, state.START, 3)
     assert (step.changed, step.cursor is None) == (3, False)
     assert not store.batches.get(batch_id).state.finished
     assert not store.batches.resume(batch_id)
@@ -103,7 +103,7 @@ def test_a_run_that_ends_leaves_the_rest_of_a_cancel_to_others(store):
     batch = launch(store, *range(UNITS), shards=1)
     run = shard(store, batch)
     (unit,) = store.batches.flush(run, next_units=NextUnits(limit=1)).taken
-    store.backend.write(unit_steps.cancel_step, batch.id, state.START, 3)
+    store.backend.write(unit_steps.cancel_step, batch.id, None, state.START, 3)
     store.batches.flush(run, [done(unit)])
     left = store.batches.leave(run, None)
     assert not left.state.finished
@@ -119,7 +119,7 @@ def test_failed_units_are_retried_in_steps(store, steps):
     run = begin(store)
     finish(store, run, *range(UNITS), state=UnitState.FAILED)
     leave(store, run, total=UNITS)
-    step = store.backend.write(unit_steps.retry_step, run.batch.id, UnitState.FAILED, state.START, 3)
+    step = store.backend.write(unit_steps.retry_step, run.batch.id, UnitState.FAILED, None, state.START, 3)
     assert (step.changed, store.batches.get(run.batch.id).state) == (3, BatchState.STOPPED)
     assert store.batches.retry_failed(run.batch.id, on_step=steps.append) == 7
     assert steps[:3] == [3, 6, 7]
@@ -132,7 +132,7 @@ def test_chosen_units_are_retried_in_steps(store):
     run = begin(store)
     finish(store, run, *range(UNITS), state=UnitState.FAILED)
     leave(store, run, total=UNITS)
-    store.backend.write(unit_steps.change_units, run.batch.id, [unit_key(1)], UnitState.PENDING, None)
+    store.backend.write(unit_steps.change_units, run.batch.id, [unit_key(1)], UnitState.PENDING, None, None)
     assert store.batches.get(run.batch.id).state is BatchState.STOPPED
     assert store.ledger.retry(run.batch.id, [unit_key(n) for n in range(UNITS)]) == UNITS - 1
 

@@ -71,7 +71,8 @@ def told(store):
     jobs = list(store.views.all(Selector()))
     history = {job.id: (store.views.attempts(job.id), store.views.events(job.id)) for job in jobs}
     batches = [
-        (batch, store.batches.units(batch.id), store.batches.counters(batch.id)) for batch in store.batches.page()
+        (batch, store.batches.units(batch.id), store.batches.counters(batch.id))
+        for batch in store.batches.page().batches
     ]
     schedules = [(each, store.plans.history(each.name), store.plans.skips(each.name)) for each in store.schedules.all()]
     return jobs, history, store.queues.list(), store.kinds.get("mail"), batches, schedules

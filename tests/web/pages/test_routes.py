@@ -51,6 +51,7 @@ class Scenery:
             "/jobs/{id:int}/log": f"/jobs/{jobs['build']}/log",
             "/batches": "/batches",
             "/batches/{id:int}": f"/batches/{batches['partial']}",
+            "/inboxes": "/inboxes?inbox=results",
             "/queues": "/queues",
             "/workers": "/workers",
             "/schedules": "/schedules",

@@ -64,7 +64,7 @@ def test_an_interrupted_unit_keeps_its_attempts(app):
 
     def pause():
         begun.wait(120)
-        (batch,) = app.store.batches.page()
+        (batch,) = app.store.batches.page().batches
         app.store.batches.pause(batch.id)
 
     thread = threading.Thread(target=pause)
@@ -212,7 +212,7 @@ def test_verify_requires_a_verifier(app):
 
     with pytest.raises(InvalidKind, match="no verifier"):
         run(app, work, [1])
-    assert app.store.batches.page() == []
+    assert app.store.batches.page().batches == []
 
 
 # -- conflicts -----------------------------------------------------------------------------

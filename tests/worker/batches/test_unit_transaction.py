@@ -50,7 +50,7 @@ def done_with(app, body, key=1, *, form="here", **options):
             for each in session.pending([key]):
                 with session.unit(each) as unit:
                     body(unit)
-        (batch,) = app.store.batches.page()
+        (batch,) = app.store.batches.page().batches
     elif form == "workers":
         with app.worker(slots=1, poll=0.1, heartbeat=0.5):
             batch = run(app, work, [key], where="workers", shards=1).batch
@@ -110,7 +110,7 @@ def test_what_is_said_after_the_block_is_kept(app):
     unit, _, (line,) = done_with(app, late)
     assert (unit.label, unit.warning, unit.data) == ("late", "slow", '{"rows":1}')
     assert (line.label, line.warning, line.data) == ("late", "slow", {"rows": 1})
-    (batch,) = app.store.batches.page()
+    (batch,) = app.store.batches.page().batches
     assert app.store.batches.counters(batch.id).labels == {"late": 1}
 
 

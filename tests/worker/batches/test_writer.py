@@ -150,7 +150,9 @@ def test_repeating_a_command_reaches_every_unit(app, seed):
             raise ValueError(key)
 
     def untouched() -> int:
-        return size - sum(sum(app.store.batches.recount(batch.id).values()) for batch in app.store.batches.page())
+        return size - sum(
+            sum(app.store.batches.recount(batch.id).values()) for batch in app.store.batches.page().batches
+        )
 
     flush = Batches.flush
     for _ in range(10 * size):
@@ -166,7 +168,7 @@ def test_repeating_a_command_reaches_every_unit(app, seed):
             bury(app)
         else:
             assert untouched() < before or not before, "I19 is broken: the run began no unit that none had begun"
-        for batch in app.store.batches.page():
+        for batch in app.store.batches.page().batches:
             recount(app, batch.id)
     assert len(began) == size, "I19 is broken: not every unit was reached"
 
@@ -298,7 +300,7 @@ def test_a_key_that_the_loop_does_not_enter_comes_once_and_stays_pending(app):
                 pass
     assert seen == [*range(120)]
     assert (session.summary.total, session.summary.succeeded, session.summary.pending) == (120, 60, 60)
-    (batch,) = app.store.batches.page()
+    (batch,) = app.store.batches.page().batches
     assert batch.state is BatchState.STOPPED
     with app.session("loop", output="none") as session:
         for key in session.pending(range(120)):
@@ -380,7 +382,7 @@ def test_the_text_of_fatal_is_shown_and_kept(app, capfd, form):
             for key in session.pending(range(3)):
                 with session.unit(key):
                     raise Fatal("the disk is gone")
-        batch_id, code = app.store.batches.page()[0].id, session.exit_code
+        batch_id, code = app.store.batches.page().batches[0].id, session.exit_code
     else:
         with app.worker(slots=1, poll=0.1, heartbeat=0.5):
             result = app.run(work, range(9), where=form, output="json", **({"shards": 1} if form == "workers" else {}))

@@ -21,6 +21,7 @@ from holdfast.store.access.audit import AuditedAction, Changes, changes_of
 if TYPE_CHECKING:
     from holdfast.admin.actions.batches import BatchActions, UnitActions
     from holdfast.admin.actions.fleet import QueueActions, StoreActions, WorkerActions
+    from holdfast.admin.actions.inboxes import InboxActions
     from holdfast.admin.actions.jobs import JobActions
     from holdfast.admin.actions.schedules import ScheduleActions
     from holdfast.worker.schedules.scopes import Provider
@@ -118,6 +119,12 @@ class Actions:
         from holdfast.admin.actions.batches import UnitActions
 
         return UnitActions(self)
+
+    @cached_property
+    def inboxes(self) -> InboxActions:
+        from holdfast.admin.actions.inboxes import InboxActions
+
+        return InboxActions(self)
 
     @cached_property
     def schedules(self) -> ScheduleActions:

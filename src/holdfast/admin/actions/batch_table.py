@@ -44,7 +44,10 @@ BATCH_ACTIONS = (
         name="cancel",
         label="Cancel",
         past="cancelled",
-        help="Cancel every unit of a batch that is not finished.",
+        help="""Cancel every unit of batches that is not finished.
+
+        Select batches by id or by filter. Without --state the filter takes unfinished ones.
+        """,
         confirmation="Every unit that is not finished is cancelled. A running unit may finish, and its result counts.",
         states=_UNFINISHED,
         exception="a cancel was requested before",
@@ -56,7 +59,14 @@ BATCH_ACTIONS = (
         name="rm",
         label="Delete",
         past="deleted",
-        help="Delete a batch with its ledger. A batch that is being run is refused (exit 9).",
+        help="""Delete batches with their ledgers and their history. A batch that is being run stays.
+
+        Select batches by id or by filter. Without --state the filter takes finished ones.
+
+        \b
+        Example:
+          holdfast batch rm --state done --older-than 30d
+        """,
         confirmation="The batch is deleted with its whole ledger.",
         states=tuple(state for state in BatchState if state is not BatchState.RUNNING),
         role=Role.ADMIN,

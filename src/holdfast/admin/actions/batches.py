@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec import structs
 
 from holdfast.admin.actions.actions import TargetActions
-from holdfast.admin.actions.changed import MAX_UNCHANGED, Changed, Unchanged, answer_for_one
+from holdfast.admin.actions.changed import MAX_UNCHANGED, Changed, Unchanged, answer_for_one, group_unchanged
 from holdfast.admin.actions.table import Action, Target
 from holdfast.admin.views.batches import batch_secrets
 from holdfast.domain.access.masking import mask_cut, mask_text
 from holdfast.domain.batches.batch import DRIVER, BatchId, BatchState, batch_label, sharding_of
+from holdfast.domain.batches.batch_filter import BatchFilter
 from holdfast.domain.batches.unit import UnitKey, UnitState
 from holdfast.domain.jobs.error_clusters import cluster_key
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import NotFound
+from holdfast.errors import BatchHeld, InvalidInput, NoSuchBatch, NotFound
 from holdfast.store import Store
 from holdfast.store.access.audit import Changes, changes_of
 from holdfast.store.batches.control import OnStep, ignore_step
@@ -25,6 +28,13 @@ from holdfast.worker.batches.conflicts import command_of
 
 #: Number of failed units that are searched for a cluster.
 MAX_SCANNED_UNITS = 100_000
+#: The states that a filter without states takes; batches in other states cannot change.
+DEFAULT_STATES = {
+    "cancel": tuple(state for state in BatchState if not state.finished),
+    "rm": tuple(state for state in BatchState if state.finished),
+}
+#: Batches that one action takes.
+MAX_BATCHES = 10_000
 
 
 class BatchActions(TargetActions):
@@ -41,15 +51,15 @@ class BatchActions(TargetActions):
         note: str | None = None
         match action.name:
             case "pause":
-                changed = batches.pause(batch_id)
+                changed = batches.pause(batch_id, actor=self._actions.actor)
             case "resume":
-                changed = batches.resume(batch_id)
+                changed = batches.resume(batch_id, actor=self._actions.actor)
                 note = self._how_to_continue(batch_id)
             case "cancel":
-                units = batches.cancel(batch_id, on_step=on_step)
+                units = batches.cancel(batch_id, actor=self._actions.actor, on_step=on_step)
                 changed = is_first_cancel or units > 0
             case "retry-failed":
-                units = batches.retry_failed(batch_id, on_step=on_step)
+                units = batches.retry_failed(batch_id, actor=self._actions.actor, on_step=on_step)
                 changed = units > 0
             case "rm":
                 batches.delete(batch_id, on_step=on_step)
@@ -59,6 +69,53 @@ class BatchActions(TargetActions):
         dry_run = self._actions.is_dry_run
         answer = answer_for_one(action, batch_id, before.state, changed=changed, dry_run=dry_run)
         return structs.replace(answer, units=units, note=note)
+
+    def select(self, action: str, chosen: BatchFilter, *, ids: Sequence[int] = ()) -> list[BatchId]:
+        """The batches that ``cancel`` or ``rm`` takes: those with these *ids*, or those that match the filter.
+
+        Without a condition an action takes no batch. No match is refused: the filter may have a misspelt name.
+        """
+        if action not in DEFAULT_STATES:
+            raise InvalidInput(f"{action[:40]!r} takes one batch", hint=f"For many: {', '.join(DEFAULT_STATES)}.")
+        if bool(ids) == bool(chosen.where):
+            raise InvalidInput(f"which batches should {action} take?", hint="Give ids, or conditions such as --state.")
+        if ids:
+            return [self._store.batches.get(BatchId(each)).id for each in dict.fromkeys(ids)]
+        if chosen.states is None:
+            chosen = structs.replace(chosen, states=DEFAULT_STATES[action])
+        matches = [batch.id for batch in islice(self._store.batches.all(chosen), MAX_BATCHES)]
+        if not matches:
+            raise NoSuchBatch("no batch matches", hint="holdfast batch ls with the same options shows what does.")
+        return matches
+
+    def perform_on_many(
+        self, action: str, ids: Sequence[BatchId], *, dry_run: bool = False, on_step: OnStep = ignore_step
+    ) -> Changed:
+        """Perform an action on batches one after the other. The answer says why some of them were not changed."""
+        changed: list[int | str] = []
+        unchanged: list[tuple[int | str, str]] = []
+        units = 0
+        for batch_id in ids:
+            try:
+                answer = self.perform(action, batch_id, dry_run=dry_run, on_step=lambda count: on_step(units + count))  # noqa: B023
+            except (BatchHeld, NoSuchBatch) as error:
+                if len(ids) == 1:
+                    raise
+                unchanged.append((batch_id, error.message))
+                continue
+            units += answer.units or 0
+            changed += answer.ids
+            unchanged += [(batch_id, group.why) for group in answer.unchanged]
+        return Changed(
+            action=action,
+            target=self.target,
+            matched=len(ids),
+            changed=len(changed),
+            ids=changed,
+            unchanged=group_unchanged(unchanged),
+            dry_run=dry_run,
+            units=units,
+        )
 
     def _how_to_continue(self, batch_id: BatchId) -> str | None:
         """The command that continues a batch, if no worker does."""
@@ -99,7 +156,7 @@ class UnitActions(TargetActions):
         keys, target = self._keys_of(cluster), f"batch={cluster.batch_id} cluster={cluster.key}"
         ledger = self._actions.audited(action.audit_name, target).ledger
         change = ledger.retry if action.name == "retry" else ledger.skip
-        count, ids = change(cluster.batch_id, keys), list[int | str](keys)
+        count, ids = change(cluster.batch_id, keys, actor=self._actions.actor), list[int | str](keys)
         left = len(keys) - count
         return Changed(
             action=action.name,

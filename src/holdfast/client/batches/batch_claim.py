@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import threading
 from collections.abc import Iterable, Sequence, Sized
 from contextlib import suppress
@@ -124,7 +125,7 @@ class _Wait:
 
 def _open(store: Store, request: RunRequest, *, wait: bool, output: Output) -> BatchRun:
     """Open the batch. A dead holder is replaced at once; for a live one, wait or raise."""
-    worker = WorkerId(f"run-{os.urandom(6).hex()}")
+    worker = WorkerId(f"run-{socket.gethostname()[:40]}-{os.urandom(4).hex()}")
     waiting = _Wait(output)
     while True:
         try:

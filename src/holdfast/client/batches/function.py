@@ -7,7 +7,7 @@ import inspect
 import logging
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from tokenize import TokenError
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -18,7 +18,9 @@ from holdfast.client.batches.options import UnitOptions
 from holdfast.client.batches.report import unit_line
 from holdfast.domain.batches.batch import Batch, Summary
 from holdfast.domain.batches.unit import UnitOutcome, unit_key
+from holdfast.domain.batches.unit_function import PublishedUnit, function_kind, parameters_schema
 from holdfast.domain.jobs.json_values import to_json
+from holdfast.domain.jobs.kind_options import PublishedKind, dump_options
 from holdfast.errors import HoldfastError, InvalidInput, InvalidKind
 from holdfast.store import Store
 from holdfast.worker.batches.unit import Unit
@@ -214,6 +216,24 @@ class UnitFunction(Generic[P, R]):
         """The conversion from a key in the ledger to the argument of the function."""
         return int if self.key_type is int else msgspec.json.Decoder(self.key_type).decode
 
+    @cached_property
+    def described(self) -> PublishedUnit:
+        """The function as it is published: all that processes without it need to start batches."""
+        return PublishedUnit(
+            key=self._names[0],
+            defaults=self.defaults,
+            **{name: getattr(self.options, name) for name in ("operational", "version", "max_failures", "rate")},
+            code=self.code,
+            in_doubt_if_lost=self.options.on_lost == "hold",
+            conflicts=self.options.conflicts,
+        )
+
+    @property
+    def parameters(self) -> dict[str, tuple[Any, bool]]:
+        """The key and the arguments: their types, and whether they are required."""
+        known, empty = self._signature.parameters, inspect.Parameter.empty
+        return {name: (self._hints.get(name, Any), known[name].default is empty) for name in self._names}
+
     @property
     def key_type(self) -> Any:
         """The annotation of the first parameter."""
@@ -240,5 +260,10 @@ class BoundFunction(Struct, frozen=True):
     @property
     def identity_arguments(self) -> dict[str, Any]:
         """The arguments that are part of the identity of a batch: a default counts like the same value given."""
-        arguments = {**self.function.defaults, **self.arguments}
-        return {name: value for name, value in arguments.items() if name not in self.function.options.operational}
+        return self.function.described.identity_arguments(self.arguments)
+
+
+def published_kind(function: UnitFunction[Any, Any]) -> PublishedKind:
+    """A unit function as other processes see it, with the schema of its key and its arguments."""
+    options = dump_options(function.options.kind, unit=function.described)
+    return PublishedKind(function_kind(function.options.name), options, parameters_schema(function.parameters))

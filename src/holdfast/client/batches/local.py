@@ -20,6 +20,7 @@ from holdfast.client.batches.report import BatchResult, RunReport
 from holdfast.domain.batches.batch import AbortedBy, BatchState, LeftBy
 from holdfast.domain.batches.checkpoint import checkpoint_interval
 from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow
+from holdfast.domain.batches.unit_function import function_kind
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
@@ -212,7 +213,7 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
     # A child process imports the module of the kind's function.
     attempt.__module__, attempt.__qualname__ = function.function.__module__, function.function.__qualname__
     options = KindOptions(executor=ExecutorName.PROCESS, memory=function.options.kind.memory, timeout=None)
-    return Kind(f"unit:{function.options.name}", attempt, options)
+    return Kind(function_kind(function.options.name), attempt, options)
 
 
 def _thread_runner(

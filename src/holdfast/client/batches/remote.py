@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.client.batches.batch_claim import abandon_batch, open_batch
 from holdfast.client.batches.dry_run import dry_run
-from holdfast.client.batches.function import BoundFunction, UnitFunction
+from holdfast.client.batches.function import BoundFunction, UnitFunction, published_kind
 from holdfast.client.batches.keys import FailedKeys
 from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers, unit_kind, unit_runner
 from holdfast.client.batches.options import RunOptions
@@ -36,6 +36,7 @@ from holdfast.domain.batches.checkpoint import checkpoint_interval
 from holdfast.domain.batches.turns import ShardTurn
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import Cancelled, Context, Release
+from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Done
@@ -78,11 +79,18 @@ def submit_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], option
     """Write all units of a batch to its ledger and hand the batch to the workers; raises like ``open_batch``."""
     sharding = _sharding(bound, options)
     opened = open_batch(store, bound, keys, options, options.printer(), submits=True)
+    return plan_batch(store, opened, keys, sharding, retry_failed=options.retry_failed)
+
+
+def plan_batch(
+    store: Store, opened: BatchRun, keys: Iterable[Any], sharding: Sharding, *, retry_failed: bool = True
+) -> Batch:
+    """Write all units of a batch that was opened to its ledger and hand the batch to the workers."""
     failed = FailedKeys(store, opened)
     places = numbered(failed.met_in(keys))
     try:
         while chunk := list(islice(places, PLAN_CHUNK)):
-            store.batches.plan(opened, chunk, retry_failed=options.retry_failed)
+            store.batches.plan(opened, chunk, retry_failed=retry_failed)
         failed.skip_gone()
     except BaseException:
         abandon_batch(store, opened)
@@ -199,6 +207,7 @@ def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
     kind = function.options.kind
     options = KindOptions(queue=kind.queue, lease=kind.lease, max_attempts=None, max_crashes=None, timeout=None)
     shards = Kind(shard_kind(function.options.name), shard, options)
+    shards.unit = published_kind(function)
     return [shards, unit_kind(function)] if function.options.in_process else [shards]
 
 
@@ -211,7 +220,9 @@ class _Shard:
         self._context = context
 
     def work(self, batch_id: BatchId) -> None:
-        opened = self._store.batches.join(batch_id, self._context.lease, owner=this_process().encode())
+        opened = self._store.batches.join(
+            batch_id, self._context.lease, owner=this_process().encode(), worker=WorkerId(self._context.worker)
+        )
         sharding = None if opened is None else sharding_of(opened.batch)
         if opened is None or sharding is None:
             return
@@ -244,11 +255,9 @@ class _Shard:
             yield
             return
         label, priority = batch_label(batch), lease.priority
-        began_at = clock.now()
+        now = clock.now()
         turns.begin(
-            ShardTurn(
-                job_id=lease.job_id, batch_label=label, queue=sharding.queue, priority=priority, began_at=began_at
-            )
+            ShardTurn(job_id=lease.job_id, batch_label=label, queue=sharding.queue, priority=priority, began_at=now)
         )
         try:
             yield

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from datetime import datetime
 from typing import Any, NoReturn, Self
 
 import msgspec
@@ -89,6 +90,11 @@ class UnitLine(Struct, frozen=True, omit_defaults=True):
     warning: str | None = None
     data: Any = None
     error: str | None = None
+    #: The errors of earlier attempts, the newest last.
+    earlier_errors: list[str] = []
+    #: The end of the last attempt, and the worker that made it; only the ledger knows them.
+    attempted_at: datetime | None = None
+    worker: str | None = None
 
 
 class RunReport:
@@ -246,7 +252,16 @@ def unit_line(unit: UnitOutcome | UnitRow) -> UnitLine:
         warning=unit.warning,
         data=None if unit.data is None else msgspec.json.decode(unit.data),
         error=unit.error,
+        earlier_errors=_earlier_errors(unit),
+        attempted_at=unit.attempted_at if isinstance(unit, UnitRow) else None,
+        worker=unit.worker if isinstance(unit, UnitRow) else None,
     )
+
+
+def _earlier_errors(unit: UnitOutcome | UnitRow) -> list[str]:
+    if isinstance(unit, UnitOutcome):
+        return list(unit.earlier_errors)
+    return [] if unit.earlier_errors is None else msgspec.json.decode(unit.earlier_errors, type=list[str])
 
 
 def _summary_line(batch: Batch, summary: Summary) -> str:

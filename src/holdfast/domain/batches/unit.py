@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NewType
 
@@ -20,6 +21,8 @@ UnitKey = NewType("UnitKey", str)
 MAX_UNIT_KEY = 1000
 #: In characters.
 MAX_UNIT_ERROR = 8000
+#: Errors of earlier attempts that a unit keeps, and the characters of each.
+MAX_EARLIER_ERRORS, MAX_EARLIER_ERROR = 5, 600
 
 
 class UnitState(StrEnum):
@@ -59,6 +62,11 @@ class UnitRow(Struct, frozen=True, gc=False):
     duration_ms: int | None = None
     #: The run of the batch that last began the unit; 0 if none has, or if its first run finished it.
     last_run: int = 0
+    #: The end of its last attempt, and the worker that made it.
+    attempted_at: datetime | None = None
+    worker: str | None = None
+    #: JSON: the errors of earlier attempts, the newest last.
+    earlier_errors: str | None = None
 
     @property
     def failed_before(self) -> bool:
@@ -87,6 +95,15 @@ class UnitOutcome(Struct, frozen=True, kw_only=True, gc=False):
     data: str | None = None
     duration_ms: int | None = None
     handed: HandedResult | None = None
+    #: The errors of the attempts before this one in the same run.
+    earlier_errors: tuple[str, ...] = ()
+
+
+def kept_errors(before: str | None, *errors: str) -> str:
+    """The errors of earlier attempts as JSON: those *before*, then *errors*; the last few, each cut."""
+    known = [] if before is None else msgspec.json.decode(before, type=list[str])
+    cut = [error if len(error) <= MAX_EARLIER_ERROR else f"{error[: MAX_EARLIER_ERROR - 1]}…" for error in errors]
+    return msgspec.json.encode([*known, *cut][-MAX_EARLIER_ERRORS:]).decode()
 
 
 def unit_key(value: Any) -> UnitKey:

@@ -52,6 +52,8 @@ class Kind:
         unknown = set(options.unique) - set(self.payload_type.__struct_fields__)
         if unknown:
             raise InvalidKind(f"kind {name!r}: unique names {min(unknown)!r}, which is no parameter of its handler")
+        #: The function for the units of batches that a kind of shards runs.
+        self.unit: PublishedKind | None = None
         self._decoder = msgspec.json.Decoder(self.payload_type)
         self.payload_schema = _schema(name, self.payload_type)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.domain.batches.unit_function import PublishedUnit
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions, complete
 from holdfast.domain.jobs.job import OnLost
@@ -19,7 +20,7 @@ from holdfast.domain.jobs.payload_schema import find_mismatch
 from holdfast.domain.jobs.retry_curve import DEFAULT_CURVE, Curve
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_number
-from holdfast.errors import InvalidKind, InvalidPayload
+from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
 
 MIN_LEASE = timedelta(seconds=1)
 
@@ -89,8 +90,11 @@ class PublishedKind(msgspec.Struct, frozen=True):
     version: int = 1
 
 
-def dump_options(options: KindOptions, *, plan: str | None = None) -> str:
-    """The options as JSON, with the keys that ``holdfast.enqueue`` reads in SQL; *plan* names a parameter."""
+def dump_options(options: KindOptions, *, plan: str | None = None, unit: PublishedUnit | None = None) -> str:
+    """The options as JSON, with the keys that ``holdfast.enqueue`` reads in SQL.
+
+    *plan* names a parameter; *unit* is a function for the units of batches.
+    """
     period = options.unique_period
     return msgspec.json.encode(
         {
@@ -109,6 +113,7 @@ def dump_options(options: KindOptions, *, plan: str | None = None) -> str:
             "memory": options.memory,
             "secrets": options.secrets,
             "plan": plan,
+            **({} if unit is None else {"unit": unit}),
         }
     ).decode()
 
@@ -142,6 +147,8 @@ def new_job_of(
     **named: Any,
 ) -> NewJob:
     """A new job of a published kind. *kind_version* is that of the payload; *named* options do without a struct."""
+    if is_unit_function(kind.options):
+        raise InvalidInput(f"{kind.name!r} is a function for units of batches", hint="Start a batch instead.")
     options = EnqueueOptions(**named) if options is None else options
     known = load_options(kind.options, version=kind.version)
     own_key = None if options.key is not None else _key(payload, known.unique)
@@ -163,6 +170,12 @@ def check_payload(kind: PublishedKind, payload: Mapping[str, Any], *, later: str
         mismatch = find_mismatch(value, _payload_part(decoded)["properties"][name], decoded.get("$defs", {}), name)
         if mismatch is not None:
             raise InvalidPayload(f"the payload of {kind.name!r} does not fit: {mismatch}", kind=kind.name)
+
+
+@lru_cache(maxsize=1000)
+def is_unit_function(options: str) -> bool:
+    """Whether a published kind is a function for the units of batches, which has no jobs."""
+    return "unit" in msgspec.json.decode(options)
 
 
 @lru_cache(maxsize=1000)

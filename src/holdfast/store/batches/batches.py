@@ -8,7 +8,10 @@ from datetime import timedelta
 from operator import itemgetter
 from typing import Any
 
+from msgspec import Struct
+
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, Sharding
+from holdfast.domain.batches.batch_filter import ALL_BATCHES, BatchFilter
 from holdfast.domain.batches.turns import ClaimableJob
 from holdfast.domain.batches.unit import (
     REOPENED_UNITS,
@@ -26,13 +29,22 @@ from holdfast.store.batches.control import BatchControl
 from holdfast.store.batches.runs import RunRequest, check_lease, open_batch
 from holdfast.store.batches.state import BatchRun, Holder, UnitInFlight, conclude_run, counted
 from holdfast.store.engine.changes import JOBS
-from holdfast.store.engine.operation import ById, Operation, delegate, query, read, transaction
+from holdfast.store.engine.operation import ById, Operation, Query, delegate, query, read, transaction
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 
 FIRST = BatchId(2**62)
 BEFORE_ALL = BatchId(0)
 #: Keys that one statement reads.
 KEY_PAGE_SIZE = 20_000
+#: Batches that one filtered page examines.
+WINDOW_SIZE = 5000
+
+
+class BatchPage(Struct, frozen=True):
+    """Some batches, newest first, and the start of the next page."""
+
+    batches: list[Batch]
+    next: BatchId | None
 
 
 class Batches(BatchControl):
@@ -208,9 +220,29 @@ class Batches(BatchControl):
             yield from map(itemgetter(0), rows)
             after = rows[-1][0]
 
-    def page(self, *, before: BatchId = FIRST, limit: int = 50) -> list[Batch]:
-        """Batches, newest first."""
-        return self._fetch("list_batches", Batch, before=before, limit=limit)
+    @read
+    def page(
+        self, chosen: BatchFilter = ALL_BATCHES, *, before: BatchId = FIRST, limit: int = 50
+    ) -> Operation[BatchPage]:
+        """Batches that match, newest first; *before* is the ``next`` of the previous page.
+
+        With a filter a page examines 5,000 batches. So it may be short or empty and still have a next.
+        """
+        window = max(limit, WINDOW_SIZE) if chosen.where else limit
+        values = {**chosen.values, "before": before, "window": window, "limit": limit}
+        batches: list[Batch] = yield Query("list_batches", values, Batch, chosen.where)
+        if len(batches) == limit:
+            return BatchPage(batches, batches[-1].id)
+        rows = yield query("get_batch_window_end", before=before, window=window)
+        return BatchPage(batches, BatchId(rows[0][0]) if rows else None)
+
+    def all(self, chosen: BatchFilter = ALL_BATCHES, *, limit: int = 500) -> Iterator[Batch]:
+        """All batches that match, newest first, page by page."""
+        before: BatchId | None = FIRST
+        while before is not None:
+            page = self.page(chosen, before=before, limit=limit)
+            yield from page.batches
+            before = page.next
 
     @read
     def counters(self, batch_id: BatchId) -> Operation[Counters]:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, sharding_of
+from holdfast.domain.batches.history import BatchEventName
 from holdfast.domain.batches.unit import UnitKey, UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.store.batches import runs, state, unit_steps
+from holdfast.store.batches.events import finish, record_change
 from holdfast.store.batches.state import BatchRun, UnitCursor, UnitStep, holders_of, locked
 from holdfast.store.engine.changes import JOBS
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
@@ -25,7 +27,7 @@ class BatchControl(Noun):
     """Changes batches for people. What concerns many units is done in steps, each in its own transaction."""
 
     @transaction()
-    def pause(self, batch_id: BatchId) -> Operation[bool]:
+    def pause(self, batch_id: BatchId, *, actor: str | None = None) -> Operation[bool]:
         """Start no more units; running ones finish. Returns whether anything changed."""
         batch = yield from locked(batch_id)
         if batch.state.finished or batch.state is BatchState.PAUSED or batch.requested is not None:
@@ -33,13 +35,13 @@ class BatchControl(Noun):
         holders = yield from holders_of(batch_id)
         if holders:
             yield query("request_batch_control", id=batch_id, requested=ControlRequest.PAUSE)
+            yield from record_change(batch, BatchEventName.PAUSE_REQUESTED, actor=actor)
         else:
-            values = {"state": BatchState.PAUSED, "aborted_by": AbortedBy.PAUSE, "total": batch.total}
-            yield query("finish_batch", id=batch_id, **values)
+            yield from finish(batch, BatchState.PAUSED, AbortedBy.PAUSE, batch.total, actor=actor)
         return True
 
     @transaction(wakes=JOBS)
-    def resume(self, batch_id: BatchId) -> Operation[bool]:
+    def resume(self, batch_id: BatchId, *, actor: str | None = None) -> Operation[bool]:
         """Continue a paused batch: workers continue it at once, a foreground run when it is started again.
 
         A stopped batch on the workers continues too. Returns whether anything changed.
@@ -48,34 +50,36 @@ class BatchControl(Noun):
         if batch.requested == ControlRequest.CANCEL:
             return False  # a cancel is never withdrawn
         if batch.requested == ControlRequest.PAUSE and batch.state is BatchState.RUNNING:
+            yield from record_change(batch, BatchEventName.RESUMED, actor=actor)
             yield query("reopen_batch", id=batch_id)
             return True
         on_workers = sharding_of(batch) is not None and batch.state is BatchState.STOPPED
         if batch.state is not BatchState.PAUSED and not on_workers:
             return False
+        yield from record_change(batch, BatchEventName.RESUMED, actor=actor)
         yield from runs.reopen(batch)
         return True
 
-    def cancel(self, batch_id: BatchId, *, on_step: OnStep = ignore_step) -> int:
+    def cancel(self, batch_id: BatchId, *, actor: str | None = None, on_step: OnStep = ignore_step) -> int:
         """Cancel every unfinished unit, also of a batch that is paused or not begun; returns their number.
 
         A running unit may finish, and its outcome counts. The batch never becomes done. Units are cancelled in steps;
         *on_step* is called with their number after each. If this process dies, a worker continues.
         """
-        return self._in_steps(unit_steps.cancel_step, batch_id, on_step=on_step)
+        return self._in_steps(unit_steps.cancel_step, batch_id, actor, on_step=on_step)
 
     def continue_cancel(self) -> int:
         """Do a step for a batch whose cancel nobody continues; returns the number of units, 0 without such a batch."""
         return self._backend.write(unit_steps.continue_cancel, state.STEP_SIZE)
 
-    def retry_failed(self, batch_id: BatchId, *, on_step: OnStep = ignore_step) -> int:
+    def retry_failed(self, batch_id: BatchId, *, actor: str | None = None, on_step: OnStep = ignore_step) -> int:
         """Make failed units pending again, with all their attempts; returns their number. A finished batch reopens.
 
         Units change in steps, as in :meth:`cancel`; a second call continues. Workers begin at once.
         """
         total = 0
         for each in (UnitState.FAILED, UnitState.IN_DOUBT):
-            total = self._in_steps(unit_steps.retry_step, batch_id, each, on_step=on_step, total=total)
+            total = self._in_steps(unit_steps.retry_step, batch_id, each, actor, on_step=on_step, total=total)
         return total
 
     def skip_missing(self, run: BatchRun) -> int:

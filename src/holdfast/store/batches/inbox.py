@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -18,6 +18,8 @@ from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
 #: How long a consumer holds a result before another may take it.
 RESULT_LEASE = timedelta(seconds=60)
+#: Results that are counted per inbox.
+DEPTH_CAP = 10_000
 
 
 class InboxItem(Struct, frozen=True):
@@ -28,6 +30,26 @@ class InboxItem(Struct, frozen=True):
     batch_id: BatchId
     key: UnitKey
     data: str
+
+
+class InboxDepth(Struct, frozen=True):
+    """The results in an inbox, counted up to a cap: all, and those that a consumer has.
+
+    *free_since*: the time since which the oldest free result waits.
+    """
+
+    inbox: str
+    results: int
+    taken: int
+    free_since: datetime | None
+
+
+class WaitingResult(InboxItem, frozen=True):
+    """A result in an inbox. *available_at*: when it became free, or when the lease of its consumer ends."""
+
+    available_at: datetime
+    expires_at: datetime
+    taken: bool
 
 
 class _Expired(Struct, frozen=True):
@@ -65,6 +87,20 @@ class InboxStore(Noun):
         """
         return _end(result, UnitState.FAILED, clean_text(error, limit=MAX_UNIT_ERROR))
 
+    @transaction()
+    def settle(self, tokens: Mapping[int, int], error: str | None) -> Operation[list[int]]:
+        """Accept results by id and token, or with an *error* refuse them; returns the ids of those that were settled.
+
+        - A result that another consumer took, or that has expired, is left as it is.
+        """
+        state = UnitState.DONE if error is None else UnitState.FAILED
+        text = None if error is None else clean_text(error, limit=MAX_UNIT_ERROR)
+        rows: list[_Expired] = yield query("get_inbox_results", _Expired, ids=list(tokens))
+        settled: list[int] = []
+        for result in sorted((row for row in rows if tokens[row.id] == row.token), key=lambda row: row.batch_id):
+            settled += [result.id] if (yield from _take_out(result, state, text)) else []
+        return settled
+
     @contextmanager
     def result_transaction(self, result: InboxItem) -> Iterator[Any]:
         """A connection to the store's database: its changes and the acceptance are kept together.
@@ -84,6 +120,15 @@ class InboxStore(Noun):
         for result in sorted(rows, key=lambda row: row.batch_id):
             expired += yield from _take_out(result, UnitState.FAILED, "nobody accepted its result before it expired")
         return expired
+
+    def depths(self, *, cap: int = DEPTH_CAP) -> list[InboxDepth]:
+        """All inboxes that hold a result, by name; each is counted up to *cap*."""
+        return self._fetch("list_inboxes", InboxDepth, limit=cap)
+
+    def results(self, inbox: str, *, limit: int = 50) -> list[WaitingResult]:
+        """The results in an inbox, the longest free first, those of consumers last. Nothing is taken."""
+        values = {"inbox": inbox, "limit": limit}
+        return self._fetch("list_inbox_results", WaitingResult, **values)
 
     def size(self, inbox: str) -> int:
         """The number of results that wait or that a consumer has."""

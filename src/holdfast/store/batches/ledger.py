@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from holdfast.domain.batches.unit import (
     UnitRow,
     UnitState,
     counter_deltas,
+    kept_errors,
     note_deltas,
 )
 from holdfast.domain.fleet.stop_switch import StopMode
@@ -46,11 +47,15 @@ class Flushed(Struct, frozen=True):
 
 
 class RunStatus(Struct, frozen=True):
-    """Requests that concern a run: those of people to its batch, an abort of all its runs, and the stop switch."""
+    """Requests that concern a run: those of people to its batch, an abort of all its runs, and the stop switch.
+
+    *now* is the clock of the store.
+    """
 
     requested: ControlRequest | None
     aborted_by: AbortedBy | None
     switch: StopMode | None
+    now: datetime
 
     @property
     def stop(self) -> AbortedBy | None:
@@ -83,7 +88,7 @@ def flush(
     status = yield from lock_run(run)
     ((shared,),) = yield query("check_batch_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
     fresh = next_units.fresh and not shared
-    discarded = yield from _put_ends(run, ends, fresh=fresh)
+    discarded = yield from _put_ends(run, ends, status.now, fresh=fresh)
     yield from _put_notes(run, amended, interrupted)
     if next_units.abort is not None:
         yield query("abort_batch", id=run.batch.id, aborted_by=next_units.abort, failures=next_units.failures)
@@ -102,8 +107,8 @@ def flush(
 
 def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
     """Write the outcome of one unit together with its effect."""
-    yield from lock_run(run)
-    discarded = yield from _put_ends(run, [end], fresh=False)
+    status = yield from lock_run(run)
+    discarded = yield from _put_ends(run, [end], status.now, fresh=False)
     if discarded:
         raise AlreadyFinished(f"unit {end.key} of batch {run.batch.id} is over already")
 
@@ -135,9 +140,13 @@ def lock_run(run: BatchRun) -> Operation[RunStatus]:
 class _KnownUnit(Struct, frozen=True):
     key: UnitKey
     state: UnitState
+    error: str | None
+    earlier_errors: str | None
 
 
-def _put_ends(run: BatchRun, ends: Sequence[UnitOutcome], *, fresh: bool) -> Operation[frozenset[UnitKey]]:
+def _put_ends(
+    run: BatchRun, ends: Sequence[UnitOutcome], now: datetime, *, fresh: bool
+) -> Operation[frozenset[UnitKey]]:
     """Write the outcomes of units; *fresh*: none of them has a row yet. Returns the keys of discarded outcomes.
 
     The counters change by the state that the ledger had, not by what the run knew of it.
@@ -146,24 +155,41 @@ def _put_ends(run: BatchRun, ends: Sequence[UnitOutcome], *, fresh: bool) -> Ope
     if not ends:
         return discarded
     before: dict[UnitKey, UnitState] = {}
+    failed: dict[UnitKey, _KnownUnit] = {}
     if fresh:
-        yield _appended(run, ends)
+        yield _appended(run, ends, now)
     else:
         table = columns_of(ends, **(_BRIEF_COLUMNS if all(map(_is_brief, ends)) else _COLUMNS))
         values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "keys": table["key"]}
+        values["worker"] = run.worker
         known: list[_KnownUnit] = yield query("write_units", _KnownUnit, unit=Rows(**table), **values)
         before = {unit.key: unit.state for unit in known}
+        failed = {unit.key: unit for unit in known if unit.error is not None}
         discarded = frozenset(unit.key for unit in known if unit.state not in RUNNABLE_UNITS)
         ends = [end for end in ends if end.key not in discarded] if discarded else ends
+    yield from _keep_errors(run, [end for end in ends if end.earlier_errors or end.key in failed], failed)
     yield from _hand_over(run, ends)
     yield from count(run.batch.id, run.lease.job_id, counter_deltas(ends, before))
     return discarded
 
 
-def _appended(run: BatchRun, ends: Sequence[UnitOutcome]) -> BulkInsert:
+def _keep_errors(run: BatchRun, ends: Sequence[UnitOutcome], failed: Mapping[UnitKey, _KnownUnit]) -> Operation[None]:
+    """Keep the errors of earlier attempts: of the same run, and those that the outcomes have replaced."""
+    kept: dict[UnitKey, str] = {}
+    for end in ends:
+        unit = failed.get(end.key)
+        before, replaced = (None, ()) if unit is None else (unit.earlier_errors, (unit.error or "",))
+        kept[end.key] = kept_errors(before, *replaced, *end.earlier_errors)
+    if kept:
+        table = Rows(key=[*kept], errors=[*kept.values()])
+        yield query("keep_unit_errors", batch_id=run.batch.id, unit=table)
+
+
+def _appended(run: BatchRun, ends: Sequence[UnitOutcome], now: datetime) -> BulkInsert:
     """New rows; if all are plainly done, the columns that few of them need are left out."""
     size = len(ends)
-    same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "run_number": [run.batch.run_number] * size}
+    constants = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "attempted_at": now}
+    same: dict[str, list[Any]] = {name: [value] * size for name, value in (constants | {"worker": run.worker}).items()}
     if all(map(_is_brief, ends)):
         return BulkInsert("unit", {**columns_of(ends, **_BRIEF_COLUMNS), **same})
     same["last_run"] = same["run_number"]

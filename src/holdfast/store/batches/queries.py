@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.history import BatchEvent
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitRow, UnitState, sum_counters
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
@@ -19,6 +20,9 @@ from holdfast.store.engine.operation import Noun
 WINDOW_SIZE = 5000
 #: Units that one transaction changes.
 CHUNK_SIZE = 1000
+NEWEST = 2**62
+#: Batches that metrics count.
+COUNTED_BATCHES = 1000
 
 
 class UnitPage(Struct, frozen=True):
@@ -33,6 +37,14 @@ class UnitError(Struct, frozen=True):
 
     key: UnitKey
     error: str
+
+
+class UnitTotal(Struct, frozen=True):
+    """The sum of one counter over the batches of a function."""
+
+    kind: str
+    name: str
+    count: int
 
 
 class UnitsInFlight(Struct, frozen=True):
@@ -95,6 +107,18 @@ class LedgerQueries(Noun):
             units = self._units("list_units_by_state", batch_id, state=state, after=after, limit=size)
         return _page(units, size, limit, lambda unit: _matches(unit, state, label, text))
 
+    def count_batches(self) -> dict[str, int]:
+        """The newest 1,000 batches, by state."""
+        return dict(self._fetch("count_batches", limit=COUNTED_BATCHES))
+
+    def count_units(self) -> list[UnitTotal]:
+        """The counters of the newest 1,000 batches, by function and name."""
+        return self._fetch("count_units_by_kind", UnitTotal, limit=COUNTED_BATCHES)
+
+    def history(self, batch_id: BatchId, *, before: int = NEWEST, limit: int = 50) -> list[BatchEvent]:
+        """The events of a batch, newest first, below an id."""
+        return self._fetch("list_batch_events", BatchEvent, batch_id=batch_id, before=before, limit=limit)
+
     def _units(self, statement: str, batch_id: BatchId, **values: Any) -> list[UnitRow]:
         return self._fetch(statement, UnitRow, batch_id=batch_id, **values)
 
@@ -109,22 +133,26 @@ class LedgerQueries(Noun):
             yield from errors
             after = errors[-1].key
 
-    def retry(self, batch_id: BatchId, keys: Sequence[UnitKey]) -> int:
+    def retry(self, batch_id: BatchId, keys: Sequence[UnitKey], *, actor: str | None = None) -> int:
         """Make failed units among *keys* pending again; returns their number. A finished batch reopens."""
-        return self._change(batch_id, keys, UnitState.PENDING, None)
+        return self._change(batch_id, keys, UnitState.PENDING, None, actor)
 
-    def skip(self, batch_id: BatchId, keys: Sequence[UnitKey], *, label: str = "skipped") -> int:
+    def skip(
+        self, batch_id: BatchId, keys: Sequence[UnitKey], *, label: str = "skipped", actor: str | None = None
+    ) -> int:
         """Skip failed units among *keys*; returns their number."""
-        return self._change(batch_id, keys, UnitState.SKIPPED, label)
+        return self._change(batch_id, keys, UnitState.SKIPPED, label, actor)
 
-    def _change(self, batch_id: BatchId, keys: Sequence[UnitKey], state: UnitState, label: str | None) -> int:
+    def _change(
+        self, batch_id: BatchId, keys: Sequence[UnitKey], state: UnitState, label: str | None, actor: str | None
+    ) -> int:
         """Change units in chunks, each in its own transaction: a call that fails half-way can be repeated."""
         if not isinstance(keys, Sequence) or isinstance(keys, str):
             raise InvalidInput("keys are a list")
         total = 0
         for start in range(0, len(keys), CHUNK_SIZE):
             chunk = list(keys[start : start + CHUNK_SIZE])
-            total += self._wake(self._backend.write(change_units, batch_id, chunk, state, label))
+            total += self._wake(self._backend.write(change_units, batch_id, chunk, state, label, actor))
         return total
 
 

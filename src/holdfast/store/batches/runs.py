@@ -21,11 +21,13 @@ from holdfast.domain.batches.batch import (
     sharding_of,
     state_after,
 )
+from holdfast.domain.batches.history import BatchEventName
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost
+from holdfast.store.batches.events import finish, record_change
 from holdfast.store.batches.ledger import lock_run
 from holdfast.store.batches.state import BatchRun, conclude, counted, hold, holders_of, locked
 from holdfast.store.engine.operation import Operation, query
@@ -90,8 +92,10 @@ def open_batch(
     begun: list[Batch] = yield query("get_batch", Batch, id=batch.id)
     lease = yield from _lease(request, begun[0], drawn, worker, lease_duration)
     yield from hold(begun[0], lease, [], owner=request.owner)
+    name = BatchEventName.STARTED if alone else BatchEventName.JOINED
+    yield from record_change(begun[0], name, actor=request.actor, owner=msgspec.Raw(request.owner.encode()))
     edited = batch.run_number > 0 and request.code is not None and batch.code not in (None, request.code)
-    return BatchRun(begun[0], lease, batch is not latest, edited)
+    return BatchRun(begun[0], lease, worker, batch is not latest, edited)
 
 
 def _new_batch(request: RunRequest, latest: Batch | None) -> Operation[Batch | None]:
@@ -169,6 +173,7 @@ def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
     total = pending + now.over + now.in_inbox
     yield query("start_batch_shards", id=run.batch.id, options=msgspec.json.encode(sharding).decode(), total=total)
     batch = yield from locked(run.batch.id)
+    yield from record_change(batch, BatchEventName.SUBMITTED, shards=sharding.shards, queue=sharding.queue)
     yield from conclude(batch)
     yield from start_shard(batch)
     return (yield from locked(run.batch.id))
@@ -190,7 +195,7 @@ def start_shard(batch: Batch, number: int = 0) -> Operation[bool]:
     return shard.created
 
 
-def join(batch_id: BatchId, lease: Lease, *, owner: str) -> Operation[BatchRun | None]:
+def join(batch_id: BatchId, lease: Lease, *, owner: str, worker: WorkerId) -> Operation[BatchRun | None]:
     """Begin to work as a shard, under the lease of its job, and start the next shard; None: there is no more work.
 
     Raises:
@@ -202,7 +207,7 @@ def join(batch_id: BatchId, lease: Lease, *, owner: str) -> Operation[BatchRun |
         return None
     yield from hold(rows[0], lease, [], owner=owner)
     yield from start_shard(rows[0], shard_number(lease.payload) + 1)
-    return BatchRun(rows[0], lease, created=False, edited=False)
+    return BatchRun(rows[0], lease, worker, created=False, edited=False)
 
 
 def is_on_workers(batch: Batch) -> bool:
@@ -258,9 +263,9 @@ def reopen(batch: Batch) -> Operation[None]:
         yield from start_shard(batch)
 
 
-def judge_again(batch: Batch) -> Operation[None]:
+def judge_again(batch: Batch, *, actor: str | None) -> Operation[None]:
     """Mark a finished batch as done if its last failed unit was skipped."""
     now = yield from counted(batch.id)
     state = state_after(now, now.over, None)
     if state is not batch.state:
-        yield query("finish_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)
+        yield from finish(batch, state, batch.aborted_by, batch.total, actor=actor)

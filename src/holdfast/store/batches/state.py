@@ -10,9 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, state_after
+from holdfast.domain.batches.history import BatchEventName
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitRow, UnitState, sum_counters, withdrawal_deltas
-from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token
+from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token, WorkerId
 from holdfast.errors import NoSuchBatch
+from holdfast.store.batches.events import finish, record
 from holdfast.store.engine.operation import Operation, Rows, columns_of, query
 
 #: Changes by people are counted under this job id, which no job has.
@@ -49,10 +51,11 @@ class Holder(Struct, frozen=True):
 
 
 class BatchRun(Struct, frozen=True):
-    """A run: its batch, the lease of its own job, and whether the code changed since the last run."""
+    """A run: its batch, the lease of its own job, its worker, and whether the code changed since the last run."""
 
     batch: Batch
     lease: Lease
+    worker: WorkerId
     created: bool
     edited: bool
 
@@ -125,7 +128,7 @@ def conclude(batch: Batch) -> Operation[None]:
     total = max(batch.total or 0, now.over)
     state = state_after(now, total, why)
     if why is not None or state.finished:
-        yield query("finish_batch", id=batch.id, state=state, aborted_by=why, total=total)
+        yield from finish(batch, state, why, total)
 
 
 def conclude_run(
@@ -153,11 +156,11 @@ def conclude_run(
         state = state_after(now, known, aborted_by)
         if not complete and aborted_by is None and not sized:
             # Nobody knows how many keys the input has, and it was not read to its end.
-            yield query("finish_batch", id=batch.id, state=BatchState.STOPPED, aborted_by=None, total=None)
+            yield from finish(batch, BatchState.STOPPED, None, None)
         elif state is BatchState.RUNNING:
             yield query("set_batch_total", id=batch.id, total=known)
         else:
-            yield query("finish_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
+            yield from finish(batch, state, aborted_by, known)
     return now
 
 
@@ -187,6 +190,7 @@ def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
     holdings: list[InFlight] = yield query("delete_in_flight", InFlight, ids=list(job_ids))
     for holding in sorted(holdings, key=lambda each: each.batch_id):
         in_hand = decode(holding.units)
+        yield from record(holding.batch_id, holding.run_number, BatchEventName.LOST, units=len(in_hand))
         if in_hand:
             yield query("lock_batch", id=holding.batch_id)
             yield from _return(holding, in_hand)
@@ -205,7 +209,7 @@ def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
     killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
     if killers:
         table = _failed_columns(killers)
-        values = {"run_number": holding.run_number, "keys": table.columns["key"], "unit": table}
+        values = {"run_number": holding.run_number, "keys": table.columns["key"], "unit": table, "worker": None}
         yield query("write_units", batch_id=holding.batch_id, **values)
     changed = {"failed": len(killers) - sum(unit.key in failed for unit in doubtful), "in_doubt": len(doubtful)}
     yield from count(holding.batch_id, holding.job_id, changed)

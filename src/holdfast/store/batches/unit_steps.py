@@ -7,10 +7,12 @@ from datetime import timedelta
 import msgspec
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState
+from holdfast.domain.batches.history import BatchEventName
 from holdfast.domain.batches.unit import UnitKey, UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import BatchHeld
 from holdfast.store.batches import runs
+from holdfast.store.batches.events import finish, record_change
 from holdfast.store.batches.state import (
     PEOPLE,
     START,
@@ -28,7 +30,7 @@ from holdfast.store.batches.state import (
 from holdfast.store.engine.operation import Operation, query
 
 
-def cancel_step(batch_id: BatchId, cursor: UnitCursor, limit: int) -> Operation[UnitStep]:
+def cancel_step(batch_id: BatchId, actor: str | None, cursor: UnitCursor, limit: int) -> Operation[UnitStep]:
     """Cancel some units that no holder has in hand. The last step cancels the batch, unless a holder will do so.
 
     From the first step on the cancel is requested, so no run and no shard begins a unit.
@@ -39,11 +41,11 @@ def cancel_step(batch_id: BatchId, cursor: UnitCursor, limit: int) -> Operation[
     step = yield from cancel_units(batch_id, cursor, limit)
     holders = yield from holders_of(batch_id)
     if holders or step.cursor is not None:
-        yield query("request_batch_control", id=batch_id, requested=ControlRequest.CANCEL)
+        if (yield query("request_batch_control", id=batch_id, requested=ControlRequest.CANCEL)):
+            yield from record_change(batch, BatchEventName.CANCEL_REQUESTED, actor=actor)
     else:
         now = yield from counted(batch_id)
-        values = {"state": BatchState.CANCELLED, "aborted_by": AbortedBy.CANCEL, "total": now.over}
-        yield query("finish_batch", id=batch_id, **values)
+        yield from finish(batch, BatchState.CANCELLED, AbortedBy.CANCEL, now.over, actor=actor)
     return step
 
 
@@ -52,11 +54,13 @@ def continue_cancel(limit: int) -> Operation[int]:
     rows = yield query("lock_cancelled_batch")
     if not rows:
         return 0
-    step = yield from cancel_step(BatchId(rows[0][0]), START, limit)
+    step = yield from cancel_step(BatchId(rows[0][0]), None, START, limit)
     return max(1, step.changed)
 
 
-def retry_step(batch_id: BatchId, state: UnitState, cursor: UnitCursor, limit: int) -> Operation[UnitStep]:
+def retry_step(
+    batch_id: BatchId, state: UnitState, actor: str | None, cursor: UnitCursor, limit: int
+) -> Operation[UnitStep]:
     """Make some units of one state pending again, with all their attempts. A finished batch reopens."""
     batch = yield from locked(batch_id)
     if batch.state is BatchState.CANCELLED or batch.requested == ControlRequest.CANCEL:
@@ -67,6 +71,7 @@ def retry_step(batch_id: BatchId, state: UnitState, cursor: UnitCursor, limit: i
     reopened = yield query("reopen_units", batch_id=batch_id, state=state, keys=keys)
     yield from count(batch_id, PEOPLE, {str(state): -len(reopened)})
     if reopened:
+        yield from record_change(batch, BatchEventName.RETRIED, actor=actor, units=len(reopened))
         yield from _continue_batch(batch)
     following = UnitCursor(key=rows[-1][0]) if len(rows) == limit else None
     return UnitStep(len(reopened), following)
@@ -80,7 +85,9 @@ def _continue_batch(batch: Batch) -> Operation[None]:
         yield from runs.start_shard(batch)
 
 
-def change_units(batch_id: BatchId, keys: list[UnitKey], state: UnitState, label: str | None) -> Operation[int]:
+def change_units(
+    batch_id: BatchId, keys: list[UnitKey], state: UnitState, label: str | None, actor: str | None
+) -> Operation[int]:
     """Retry or skip chosen units that failed or are in doubt; returns their number."""
     batch = yield from locked(batch_id)
     if batch.state is BatchState.CANCELLED or batch.requested == ControlRequest.CANCEL:
@@ -95,10 +102,13 @@ def change_units(batch_id: BatchId, keys: list[UnitKey], state: UnitState, label
         deltas["skipped"] = changed
         deltas[f"label:{label}"] = changed
     yield from count(batch_id, PEOPLE, deltas)
+    if changed:
+        name = BatchEventName.RETRIED if state is UnitState.PENDING else BatchEventName.SKIPPED
+        yield from record_change(batch, name, actor=actor, units=changed)
     if changed and state is UnitState.PENDING:
         yield from _continue_batch(batch)
     elif changed and batch.state.finished:
-        yield from runs.judge_again(batch)
+        yield from runs.judge_again(batch, actor=actor)
     return changed
 
 

@@ -5,11 +5,12 @@ holdfast.in_flight CROSS JOIN LATERAL (
     WHERE live.id = in_flight.job_id LIMIT 1) AS live
 
 -- name: lock_batch_run
--- Check the lease of a run and lock both rows, so that only one holder at a time takes units. Read the stop switch.
+-- Check the lease of a run and lock both rows, so that only one holder at a time takes units. Read the stop switch
+-- and the clock.
 WITH owned AS (
     SELECT id FROM holdfast.live WHERE id = :job_id AND token = :token AND state = 'running' FOR NO KEY UPDATE
 )
-SELECT requested, aborted_by, (SELECT mode FROM holdfast.stop_switch) AS switch
+SELECT requested, aborted_by, (SELECT mode FROM holdfast.stop_switch) AS switch, (SELECT holdfast.now()) AS now
 FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM owned) FOR UPDATE
 
 -- name: delete_units
@@ -23,3 +24,15 @@ RETURNING 1 AS one
 DELETE FROM holdfast.inbox
 WHERE ctid = ANY(ARRAY(SELECT ctid FROM holdfast.inbox WHERE batch_id = :batch_id LIMIT :limit::bigint))
 RETURNING 1 AS one
+
+-- fragment: batch_has_function
+-- Condition: a function like this pattern.
+kind LIKE :function
+
+-- fragment: batch_has_name
+-- Condition: a name, or without one a source, like this pattern.
+coalesce(name, source) LIKE :name
+
+-- fragment: batch_has_owner
+-- Condition: begun by a person like this pattern.
+actor LIKE :owner

@@ -21,8 +21,53 @@ SELECT {batch_columns} FROM holdfast.batch WHERE id = :id FOR UPDATE
 SELECT {batch_columns} FROM holdfast.batch WHERE id = :id
 
 -- name: list_batches
--- List batches, newest first, below an id.
-SELECT {batch_columns} FROM holdfast.batch WHERE id < :before ORDER BY id DESC LIMIT :limit::bigint
+-- List batches, newest first, below an id: those that match, of as many as the window has.
+SELECT {batch_columns} FROM (
+    SELECT * FROM holdfast.batch WHERE id < :before ORDER BY id DESC LIMIT :window::bigint) AS listed
+WHERE {where} ORDER BY id DESC LIMIT :limit::bigint
+
+-- name: get_batch_window_end
+-- Read the last id of a window of batches.
+SELECT id FROM holdfast.batch WHERE id < :before ORDER BY id DESC LIMIT 1 OFFSET :window::bigint - 1
+
+-- fragment: batch_has_states
+-- Condition: one of these states.
+state = ANY(:states::text[])
+
+-- fragment: batch_has_since
+-- Condition: it began at this time or later.
+created_at >= :since
+
+-- fragment: batch_has_until
+-- Condition: it began before this time.
+created_at < :until
+
+-- fragment: batch_has_older_than
+-- Condition: it finished before this time, or began before it and is not finished.
+coalesce(finished_at, created_at) < :older_than
+
+-- name: count_batches
+-- Count the newest batches by state.
+SELECT state, count(*) AS count
+FROM (SELECT state FROM holdfast.batch ORDER BY id DESC LIMIT :limit::bigint) AS newest GROUP BY state ORDER BY state
+
+-- name: count_units_by_kind
+-- Sum the counters of the newest batches by function and name.
+SELECT newest.kind, counted.name, sum(counted.count)::bigint AS count
+-- planner: CROSS JOIN keeps SQLite from reading all counters first.
+FROM (SELECT id, kind FROM holdfast.batch ORDER BY id DESC LIMIT :limit::bigint) AS newest
+CROSS JOIN holdfast.unit_count AS counted WHERE counted.batch_id = newest.id
+GROUP BY newest.kind, counted.name ORDER BY newest.kind, counted.name
+
+-- name: insert_batch_event
+-- Write an event of a batch.
+INSERT INTO holdfast.batch_event (batch_id, at, name, actor, run_number, detail)
+VALUES (:batch_id, (SELECT holdfast.now()), :name, :actor, :run_number, :detail::json)
+
+-- name: list_batch_events
+-- List the events of a batch, newest first, below an id.
+SELECT id, at, name, actor, run_number, detail::text FROM holdfast.batch_event
+WHERE batch_id = :batch_id AND id < :before ORDER BY id DESC LIMIT :limit::bigint
 
 -- name: insert_batch
 -- Create a generation of a batch.
@@ -45,6 +90,7 @@ RETURNING run_number
 UPDATE holdfast.batch SET state = :state, aborted_by = :aborted_by, requested = NULL,
     total = coalesce(:total::bigint, total), finished_at = (SELECT holdfast.now())
 WHERE id = :id AND state <> 'cancelled'
+RETURNING id
 
 -- name: request_batch_control
 -- Request pause or cancel of an open batch. A cancel is never withdrawn.
@@ -111,8 +157,9 @@ SELECT id FROM holdfast.deleted_batch WHERE :id::bigint IS NULL OR id = :id::big
 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
 
 -- name: finish_batch_deletion
--- Delete the counters of a deleted batch, and its record.
-WITH deleted_counts AS (DELETE FROM holdfast.unit_count WHERE batch_id = :id)
+-- Delete the counters and the events of a deleted batch, and its record.
+WITH deleted_counts AS (DELETE FROM holdfast.unit_count WHERE batch_id = :id),
+deleted_events AS (DELETE FROM holdfast.batch_event WHERE batch_id = :id)
 DELETE FROM holdfast.deleted_batch WHERE id = :id RETURNING id
 
 -- name: check_batch_shared

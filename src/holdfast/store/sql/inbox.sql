@@ -40,3 +40,33 @@ WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = 'running' RE
 -- name: count_inbox_results
 -- Count the results in an inbox.
 SELECT count(*) AS count FROM holdfast.inbox WHERE inbox = :inbox
+
+-- name: list_inboxes
+-- List inboxes with their results, counted up to a limit: all, and those that a consumer has. The oldest free result.
+WITH RECURSIVE names (inbox) AS (       -- planner: one index look-up per inbox; GROUP BY reads every result
+    SELECT min(inbox) FROM holdfast.inbox
+    UNION ALL
+    SELECT (SELECT min(result.inbox) FROM holdfast.inbox AS result WHERE result.inbox > names.inbox)
+    FROM names WHERE names.inbox IS NOT NULL
+)
+SELECT inbox,
+    (SELECT count(*) FROM (     -- planner: without the order, rows of other inboxes are read too
+        SELECT 1 AS one FROM holdfast.inbox AS result
+        WHERE result.inbox = names.inbox ORDER BY result.available_at LIMIT :limit::bigint) AS known) AS results,
+    (SELECT count(*) FROM (
+        SELECT 1 AS one FROM holdfast.inbox AS result
+        WHERE result.inbox = names.inbox AND result.available_at > (SELECT holdfast.now())
+        ORDER BY result.available_at LIMIT :limit::bigint) AS held) AS taken,
+    (SELECT min(result.available_at) FROM holdfast.inbox AS result
+        WHERE result.inbox = names.inbox AND result.available_at <= (SELECT holdfast.now())) AS free_since
+FROM names WHERE inbox IS NOT NULL ORDER BY inbox
+
+-- name: list_inbox_results
+-- List the results in an inbox, the longest free first.
+SELECT id, token, batch_id, key, data::text, available_at, expires_at, available_at > (SELECT holdfast.now()) AS taken
+FROM holdfast.inbox WHERE inbox = :inbox
+ORDER BY available_at, id LIMIT :limit::bigint
+
+-- name: get_inbox_results
+-- Read results by id.
+SELECT id, token, batch_id, key FROM holdfast.inbox WHERE id = ANY(:ids::bigint[])

@@ -2,25 +2,27 @@
 
 -- fragment: unit_columns
 key, position, state, run_number, attempts, crashes, poison_suspect, label, warning, error, data::text, duration_ms,
-    last_run
+    last_run, attempted_at, worker, earlier_errors::text
 
 -- fragment: unit_state_columns
 -- Of the error only whether there is one.
 key, position, state, run_number, attempts, crashes, poison_suspect, NULL AS label, NULL AS warning,
-    CASE WHEN error IS NOT NULL THEN '' END AS error, NULL AS data, NULL::bigint AS duration_ms, last_run
+    CASE WHEN error IS NOT NULL THEN '' END AS error, NULL AS data, NULL::bigint AS duration_ms, last_run,
+    NULL::timestamptz AS attempted_at, NULL AS worker, NULL AS earlier_errors
 
 -- fragment: upsert_units
 -- Columns that no outcome needs may be missing.
 INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number, attempts, crashes, poison_suspect,
-    label, warning, error, data, duration_ms, last_run)
+    label, warning, error, data, duration_ms, last_run, attempted_at, worker)
 SELECT :batch_id, key, position, state, :run_number, attempts, coalesce(crashes, 0), coalesce(poison_suspect, false),
-    label, warning, error, data::json, duration_ms, :run_number
+    label, warning, error, data::json, duration_ms, :run_number, (SELECT holdfast.now()), :worker
 FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, position bigint, state text, attempts integer, crashes integer,
     poison_suspect boolean, label text, warning text, error text, data text, duration_ms bigint) WHERE true
 ON CONFLICT (batch_id, key) DO UPDATE SET position = excluded.position, state = excluded.state,
     run_number = excluded.run_number, attempts = excluded.attempts, crashes = excluded.crashes,
     poison_suspect = excluded.poison_suspect, label = excluded.label, warning = excluded.warning,
-    error = excluded.error, data = excluded.data, duration_ms = excluded.duration_ms, last_run = excluded.last_run
+    error = excluded.error, data = excluded.data, duration_ms = excluded.duration_ms, last_run = excluded.last_run,
+    attempted_at = excluded.attempted_at, worker = coalesce(excluded.worker, existing.worker)
     WHERE existing.state = 'pending' OR existing.state = 'failed'
 
 -- name: get_units
@@ -69,6 +71,12 @@ ON CONFLICT (batch_id, key) DO UPDATE SET last_run = excluded.last_run
 UPDATE holdfast.unit SET label = :label, warning = :warning, data = :data::json
 WHERE batch_id = :batch_id AND key = :key AND (state = 'done' OR state = 'running')
 RETURNING key
+
+-- name: keep_unit_errors
+-- Keep the errors of earlier attempts.
+UPDATE holdfast.unit AS unit SET earlier_errors = kept.errors::json
+FROM jsonb_to_recordset(:unit::jsonb) AS kept (key text, errors text)
+WHERE unit.batch_id = :batch_id AND unit.key = kept.key
 
 -- name: get_unit_notes
 -- Read the label and the warning of a finished unit.
@@ -195,7 +203,7 @@ ORDER BY last_run, position LIMIT :limit::bigint
 -- name: list_units_window
 -- List units by key without their data, as the window of a filter.
 SELECT key, position, state, run_number, attempts, crashes, poison_suspect, label, warning,
-    substr(error, 1, 600) AS error, NULL AS data, duration_ms, last_run
+    substr(error, 1, 600) AS error, NULL AS data, duration_ms, last_run, attempted_at, worker, earlier_errors::text
 FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after ORDER BY key LIMIT :limit::bigint
 
 -- name: list_unit_errors

@@ -3,8 +3,9 @@
 holdfast_in_flight AS in_flight CROSS JOIN holdfast_live AS live ON live.id = in_flight.job_id
 
 -- name: lock_batch_run
--- Check the lease of a run and lock both rows, so that only one holder at a time takes units. Read the stop switch.
-SELECT batch.requested, batch.aborted_by, (SELECT mode FROM holdfast_stop_switch) AS switch
+-- Check the lease of a run and lock both rows, so that only one holder at a time takes units. Read the stop switch
+-- and the clock.
+SELECT batch.requested, batch.aborted_by, (SELECT mode FROM holdfast_stop_switch) AS switch, :now AS now
 FROM holdfast_live AS live CROSS JOIN holdfast_batch AS batch ON batch.id = :batch_id
 WHERE live.id = :job_id AND live.token = :token AND live.state = 'running'
 
@@ -19,3 +20,15 @@ RETURNING 1 AS one
 DELETE FROM holdfast_inbox
 WHERE id IN (SELECT id FROM holdfast_inbox WHERE batch_id = :batch_id LIMIT :limit)
 RETURNING 1 AS one
+
+-- fragment: batch_has_function
+-- Condition: a function like this pattern.
+kind GLOB :function
+
+-- fragment: batch_has_name
+-- Condition: a name, or without one a source, like this pattern.
+coalesce(name, source) GLOB :name
+
+-- fragment: batch_has_owner
+-- Condition: begun by a person like this pattern.
+actor GLOB :owner

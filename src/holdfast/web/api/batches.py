@@ -6,32 +6,52 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
+from holdfast.admin.actions.batch_start import BatchRequest, BatchStarted, start_batch
 from holdfast.admin.actions.batches import UnitCluster
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.table import Target, find_action
-from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
+from holdfast.admin.views import batches as views
+from holdfast.admin.views.batches import (
+    BatchEventView,
+    BatchList,
+    BatchView,
+    batch_history,
+    batch_secrets,
+    batch_views,
+    unit_clusters,
+    unit_view,
+)
 from holdfast.client.batches.report import UnitLine
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.batch_filter import BatchFilter, batch_filter
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.error_clusters import Cluster
-from holdfast.store.batches.batches import FIRST
 from holdfast.web.api.openapi import ClusterKey, Limit, Name, Number, get, post
 from holdfast.web.request import Request
 
 
-class BatchesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """A page of batches, the newest first."""
+class BatchConditions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Conditions on batches, all of which must hold. ``*`` in a name stands for anything; *state* may list several."""
+
+    state: Name = ""
+    function: Name = ""
+    name: Name = ""
+    owner: Name = ""
+    since: Name = ""
+    until: Name = ""
+
+    def chosen(self, older_than: str = "") -> BatchFilter:
+        states = [state for state in self.state.split(",") if state]
+        texts = {name: getattr(self, name) for name in ("function", "name", "owner", "since", "until")}
+        return batch_filter(states=states, older_than=older_than, **texts)
+
+
+class BatchesQuery(BatchConditions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of the batches that match, the newest first."""
 
     before: Number | None = None
     limit: Limit = 20
-
-
-class BatchesPage(Struct, frozen=True):
-    """Some batches, and where the next page begins."""
-
-    batches: list[BatchView]
-    next: int | None
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -58,6 +78,35 @@ class UnitsPage(Struct, frozen=True):
     next: str | None
 
 
+class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of the history of a batch, the newest event first."""
+
+    before: Number | None = None
+    limit: Limit = 50
+
+
+class BatchHistory(Struct, frozen=True):
+    """Some events of a batch, and where the next page begins."""
+
+    events: list[BatchEventView]
+    next: int | None
+
+
+class BatchesActionBody(BatchConditions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``cancel`` or ``rm`` the batches with these *ids*, or those that meet every condition."""
+
+    action: Name
+    ids: Annotated[list[Number], Meta(max_length=1000)] = []
+    older_than: Name = ""
+    dry_run: bool = False
+
+
+class BatchStartBody(BatchRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A batch to start on the workers. *dry_run*: only check it."""
+
+    dry_run: bool = False
+
+
 class BatchActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """An action of the command line on a batch."""
 
@@ -74,21 +123,17 @@ class UnitActionBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @get("/batches")
-def list_batches(request: Request, query: BatchesQuery) -> BatchesPage:
-    """Batches, the newest first."""
-    before = FIRST if query.before is None else BatchId(query.before)
-    rows = request.store.batches.page(before=before, limit=query.limit)
-    statuses = request.store.ledger.statuses([row.id for row in rows])
-    next_page = rows[-1].id if len(rows) == query.limit else None
-    return BatchesPage([batch_view(row, statuses[row.id]) for row in rows], next_page)
+def list_batches(request: Request, query: BatchesQuery) -> BatchList:
+    """Batches that match, the newest first."""
+    return views.list_batches(request.store, query.chosen(), before=query.before, limit=query.limit)
 
 
 @get("/batches/{id:int}")
 def read_batch(request: Request, batch_id: BatchId) -> BatchAnswer:
     """One batch."""
-    batch, ledger = request.store.batches.get(batch_id), request.store.ledger
-    status = ledger.statuses([batch_id])[batch_id]
-    return BatchAnswer(batch_view(batch, status), unit_clusters(batch, ledger.errors(batch_id)))
+    batch = request.store.batches.get(batch_id)
+    (view,) = batch_views(request.store, [batch])
+    return BatchAnswer(view, unit_clusters(batch, request.store.ledger.errors(batch_id)))
 
 
 @get("/batches/{id:int}/units")
@@ -99,6 +144,30 @@ def list_units(request: Request, batch_id: BatchId, query: UnitsQuery) -> UnitsP
         request.require(Role.OPERATOR, ERROR_SEARCH)
     page = request.store.ledger.page(batch_id, **structs.asdict(query))
     return UnitsPage([unit_view(unit, batch_secrets(batch)) for unit in page.units], page.next)
+
+
+@get("/batches/{id:int}/history")
+def read_batch_history(request: Request, batch_id: BatchId, query: HistoryQuery) -> BatchHistory:
+    """The history of a batch: its runs, requests of people, why it stopped."""
+    batch = request.store.batches.get(batch_id)
+    events = batch_history(request.store, batch, before=query.before, limit=query.limit)
+    return BatchHistory(events, events[-1].id if len(events) == query.limit else None)
+
+
+@post("/batches", status=201)
+def start_new_batch(request: Request, body: BatchStartBody) -> BatchStarted:
+    """Start a batch on the workers; the same request again resumes it."""
+    options = {name: getattr(body, name) for name in BatchRequest.__struct_fields__}
+    return start_batch(request.actions, BatchRequest(**options), dry_run=body.dry_run)
+
+
+@post("/batches/action")
+def change_batches(request: Request, body: BatchesActionBody) -> Changed:
+    """Cancel or delete the batches that match."""
+    request.require(find_action(Target.BATCH, body.action).role, f"{body.action} on batches")
+    batches = request.actions.batches
+    ids = batches.select(body.action, body.chosen(body.older_than), ids=body.ids)
+    return batches.perform_on_many(body.action, ids, dry_run=body.dry_run)
 
 
 @post("/batches/{id:int}/action")

@@ -14,6 +14,7 @@ from holdfast.admin.views.fleet import QueueView, WorkerView, queue_views, stop_
 from holdfast.admin.views.masking import schema_of
 from holdfast.domain.access.roles import AuditEntry, Role
 from holdfast.domain.fleet.stop_switch import StopSwitch
+from holdfast.domain.jobs.kind_options import is_unit_function
 from holdfast.store.access.saved_filters import SavedFilter
 from holdfast.store.fleet.dashboard import RunningJob
 from holdfast.web.api.openapi import Limit, Name, Number, Text, get, post
@@ -168,7 +169,7 @@ def change_worker(request: Request, body: WorkerActionBody) -> Changed:
 @get("/kinds")
 def list_kinds(request: Request) -> KindList:
     """Kinds that can be enqueued."""
-    rows = request.store.kinds.all()
+    rows = [row for row in request.store.kinds.all() if not is_unit_function(row.options)]
     return KindList([KindView(row.name, schema_of(row, request.masks.of(row.name)), row.version) for row in rows])
 
 

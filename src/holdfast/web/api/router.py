@@ -17,7 +17,7 @@ from holdfast.domain.names import checked_text
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.errors.http import HttpError, WrongType
 from holdfast.output.envelope import Envelope, Failure, Meta
-from holdfast.web.api import batches, fleet, jobs, schedules
+from holdfast.web.api import batches, fleet, inboxes, jobs, schedules
 from holdfast.web.api.openapi import BASE, Endpoint, build_document
 from holdfast.web.request import Request, Threads, error_answer
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(
     endpoint
-    for module in (jobs, batches, schedules, fleet)
+    for module in (jobs, batches, inboxes, schedules, fleet)
     for endpoint in vars(module).values()
     if isinstance(endpoint, Endpoint)
 )

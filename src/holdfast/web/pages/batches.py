@@ -10,10 +10,19 @@ from starlette.responses import Response
 
 from holdfast.admin.actions.batches import UnitCluster
 from holdfast.admin.actions.table import Target
-from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
+from holdfast.admin.views.batches import (
+    BatchView,
+    batch_history,
+    batch_secrets,
+    batch_view,
+    list_batches,
+    unit_clusters,
+    unit_view,
+)
 from holdfast.domain.access.masking import MASK, mask_json
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, sharding_of
+from holdfast.domain.batches.batch_filter import batch_filter
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.web.pages.action import ActionForm, notice, offered
@@ -21,8 +30,8 @@ from holdfast.web.pages.format import as_value
 from holdfast.web.request import Request
 from holdfast.worker.batches.conflicts import describe_owner
 
-#: Batches on a page, units on a page, and failed units that are clustered.
-PAGE_SIZE, UNIT_PAGE_SIZE, MAX_CLUSTERED_UNITS = 30, 50, 1000
+#: Batches on a page, units on a page, events of a batch, and failed units that are clustered.
+PAGE_SIZE, UNIT_PAGE_SIZE, HISTORY_SIZE, MAX_CLUSTERED_UNITS = 30, 50, 20, 1000
 
 #: The reasons for which a run stopped.
 STOP_REASONS = {
@@ -79,15 +88,20 @@ def shown_state(view: BatchView) -> tuple[str, str]:
 
 def show_batches(request: Request) -> Response:
     before = request.query_number("before")
-    rows = request.store.batches.page(limit=PAGE_SIZE, **({} if before is None else {"before": BatchId(before)}))
-    statuses = request.store.ledger.statuses([row.id for row in rows]) if rows else {}
-    views = [batch_view(row, statuses[row.id]) for row in rows]
+    query = {name: request.query(name) for name in ("state", "function", "name", "owner", "since", "until")}
+    conditions = {name: text for name, text in query.items() if name != "state"}
+    chosen = batch_filter(states=[query["state"]] if query["state"] else [], **conditions)
+    page, now = list_batches(request.store, chosen, before=before, limit=PAGE_SIZE), request.now
+    options = " ".join(f"--{name} {shlex.quote(text)}" for name, text in query.items() if text)
     return request.page(
         "batches.html",
-        batches=[(view, batch_progress(view, request.now), bar_parts(view), shown_state(view)) for view in views],
-        next=rows[-1].id if len(rows) == PAGE_SIZE else None,
+        batches=[(view, batch_progress(view, now), bar_parts(view), shown_state(view)) for view in page.batches],
+        next=page.next,
         before=before,
-        cli="holdfast batch ls",
+        query=query,
+        filtered=bool(chosen.where),
+        states=list(BatchState),
+        cli=f"holdfast batch ls {options}".rstrip(),
     )
 
 
@@ -118,6 +132,7 @@ def show_batch(request: Request) -> Response:
         clusters=unit_clusters(batch, errors),
         sampled=len(errors) < failures,
         failures=failures,
+        history=batch_history(request.store, batch, limit=HISTORY_SIZE),
         units=[unit_view(unit, batch_secrets(batch)) for unit in page.units],
         next=page.next,
         query={"state": state, "label": label, "text": text},

@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 from holdfast.domain.access.roles import Role
 from holdfast.errors import HoldfastError
 from holdfast.errors.http import title_of
-from holdfast.web.pages import batches, fleet, job, jobs, overview, schedules
+from holdfast.web.pages import batches, fleet, inboxes, job, jobs, overview, schedules
 from holdfast.web.request import LIVE_HEADER, WEB_FOLDER, Request, Threads, caller_of
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ PAGES: dict[str, Handler] = {
     "/jobs/{id:int}/log": job.show_log,
     "/batches": batches.show_batches,
     "/batches/{id:int}": batches.show_batch,
+    "/inboxes": inboxes.show_inboxes,
     "/queues": fleet.show_queues,
     "/workers": fleet.show_workers,
     "/schedules": schedules.show_schedules,

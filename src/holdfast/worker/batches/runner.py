@@ -167,7 +167,9 @@ class UnitRunner:
             row = structs.replace(result.row, attempts=result.outcome.attempts, crashes=result.outcome.crashes)
             again = attempt(row)
             assert type(again) is UnitResult  # a bare outcome is that of a first attempt
-            result = again._replace(row=result.row)
+            errors = (*result.outcome.earlier_errors, result.outcome.error or "")
+            outcome = None if again.outcome is None else structs.replace(again.outcome, earlier_errors=errors)
+            result = again._replace(row=result.row, outcome=outcome)
             if not result.retry:
                 break
         return result

@@ -614,6 +614,18 @@ CREATE INDEX batch_running ON holdfast.batch (id) WHERE state = 'running';
 CREATE INDEX batch_cancelled ON holdfast.batch (id) WHERE requested = 'cancel';
 CREATE INDEX batch_finished ON holdfast.batch (finished_at) WHERE state IN ('done', 'partial', 'failed', 'cancelled');
 
+-- The history of a batch: runs, requests of people, and the reasons of its stops.
+CREATE TABLE holdfast.batch_event (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    batch_id bigint NOT NULL,
+    at timestamptz NOT NULL,
+    name text NOT NULL,
+    actor text,                                -- the person; NULL: the batch itself
+    run_number integer NOT NULL,
+    detail json
+);
+CREATE INDEX batch_event_batch ON holdfast.batch_event (batch_id, id);
+
 -- Batches that were deleted and whose units, counters or results still have rows: they are deleted in steps.
 CREATE TABLE holdfast.deleted_batch (
     id bigint PRIMARY KEY,
@@ -637,6 +649,9 @@ CREATE TABLE holdfast.unit (
     error text,
     data json,
     duration_ms bigint,
+    attempted_at timestamptz,                  -- the end of its last attempt
+    worker text,                               -- that made its last attempt
+    earlier_errors json,                       -- the errors of earlier attempts, the newest last, a few at most
     PRIMARY KEY (batch_id, key),
     CONSTRAINT unit_state_check
         CHECK (state IN ('pending', 'running', 'done', 'failed', 'skipped', 'cancelled', 'in_doubt'))

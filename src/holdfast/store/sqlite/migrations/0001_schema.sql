@@ -334,6 +334,18 @@ CREATE INDEX holdfast_batch_cancelled ON holdfast_batch (id) WHERE requested = '
 CREATE INDEX holdfast_batch_finished ON holdfast_batch (finished_at)
     WHERE state IN ('done', 'partial', 'failed', 'cancelled');
 
+-- The history of a batch: runs, requests of people, and the reasons of its stops.
+CREATE TABLE holdfast_batch_event (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    batch_id INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    actor TEXT,                                -- the person; NULL: the batch itself
+    run_number INTEGER NOT NULL,
+    detail TEXT
+) STRICT;
+CREATE INDEX holdfast_batch_event_batch ON holdfast_batch_event (batch_id, id);
+
 -- Batches that were deleted and whose units, counters or results still have rows: they are deleted in steps.
 CREATE TABLE holdfast_deleted_batch (
     id INTEGER PRIMARY KEY,
@@ -358,6 +370,9 @@ CREATE TABLE holdfast_unit (
     error TEXT,
     data TEXT,
     duration_ms INTEGER,
+    attempted_at INTEGER,                      -- the end of its last attempt
+    worker TEXT,                               -- that made its last attempt
+    earlier_errors TEXT,                       -- the errors of earlier attempts, the newest last, a few at most
     PRIMARY KEY (batch_id, key)
 ) STRICT, WITHOUT ROWID;
 -- The order in which units run: those that no run has begun come first.
