@@ -11,9 +11,11 @@ import pytest
 
 import holdfast
 from holdfast.domain.batches.batch import BatchState
+from holdfast.store.jobs.leases import DEFAULT_LEASE
+from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.batches import driver
-from tests.support.processes import PATIENCE, connect, wait_until
+from tests.support.processes import PATIENCE, connect, gone, wait_until
 from tests.support.program import programs
 from tests.support.programs import child_units
 
@@ -134,6 +136,20 @@ def test_children_run_units_of_shards(app, tmp_path):
     with app.worker(slots=2, poll=0.1):
         result = app.run(child_units.child.bind(path=str(tmp_path / "unit")), range(4), where="workers", output="none")
     assert (result.exit_code, result.batch.state) == (0, BatchState.DONE)
+
+
+def test_a_child_ends_with_the_lease_of_its_shard(app, tmp_path):
+    """K71, I16: the function has a lease of 4 s. The supervisor of a stopped worker knew only the default of 60 s."""
+    app.submit(child_units.leased.bind(path=str(tmp_path / "unit")), [1], shards=1)
+    with programs("-m", "holdfast") as start:
+        worker = start("worker", "--app", "tests.support.programs.child_units:app", "--slots", 1)
+        begun = tmp_path / "unit-1-begun"
+        wait_until(lambda: begun.exists() and begun.read_text())
+        worker.send_signal(signal.SIGSTOP)
+        stopped_at = clock.now()
+        wait_until(lambda: gone(int(begun.read_text())))
+        worker.kill()
+    assert clock.now() - stopped_at < DEFAULT_LEASE.total_seconds() / 2, "I16 is broken: a unit outlived its lease"
 
 
 @pytest.mark.parametrize("function", ["child", "program"])

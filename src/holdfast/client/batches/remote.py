@@ -214,7 +214,8 @@ class _Shard:
         if opened is None or sharding is None:
             return
         arguments = self._function.convert_arguments(msgspec.json.decode(opened.batch.arguments))
-        runner = unit_runner(self._store, BoundFunction(self._function, arguments), opened)
+        bound = BoundFunction(self._function, arguments)
+        runner = unit_runner(self._store, bound, opened, lease_duration=self._context.lease_duration)
         self._context.on_renewal(runner.renewed)
         source = PendingUnits(sharding.shards)
         until = sharding.until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -12,7 +13,6 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.state import BatchRun
-from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
@@ -50,8 +50,17 @@ class _ChildUnit:
 class ChildAttempts:
     """Makes the attempts of one run in child processes."""
 
-    def __init__(self, opened: BatchRun, kind: Kind, arguments: dict[str, Any], timeouts: UnitTimeouts) -> None:
+    def __init__(
+        self,
+        opened: BatchRun,
+        kind: Kind,
+        arguments: dict[str, Any],
+        timeouts: UnitTimeouts,
+        *,
+        lease_duration: timedelta,
+    ) -> None:
         self._timeouts = timeouts
+        self._lease_duration = lease_duration
         self._opened = opened
         self._kind = kind
         self._arguments = arguments
@@ -76,7 +85,7 @@ class ChildAttempts:
     def _attempt(self, runner: UnitRunner, child: ProcessSlot, row: UnitRow) -> UnitResult:
         payload = msgspec.json.encode({"opened": self._opened, "arguments": self._arguments, "row": row}).decode()
         lease = msgspec.structs.replace(self._opened.lease, kind=self._kind.name, payload=payload)
-        run = Run(lease, self._kind, renewed_at=self._renewed_at, lease_duration=DEFAULT_LEASE)
+        run = Run(lease, self._kind, renewed_at=self._renewed_at, lease_duration=self._lease_duration)
         unit = _ChildUnit(run, self._timeouts.timeout_s)
         self._runs.add(run)
         self._timeouts.begin(unit)
