@@ -31,6 +31,7 @@ from holdfast.store.batches.state import BatchRun
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker.batches.attempts import ThreadAttempts
 from holdfast.worker.batches.driver import Driver, DriverHeartbeat
+from holdfast.worker.batches.outages import outlast
 from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.processes import ChildAttempts
 from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
@@ -159,8 +160,8 @@ def _finish(
     total = max(source.keys_read, opened.batch.total or 0)
     if source.complete and aborted_by is None:
         store.batches.skip_missing(opened)
-    batch, counters = store.batches.end(opened, aborted_by, total, complete=source.complete)
-    store.leases.settle(opened.lease, Done())
+    batch, counters = outlast(lambda: store.batches.end(opened, aborted_by, total, complete=source.complete))
+    outlast(lambda: store.leases.settle(opened.lease, Done()))
     aborted_by = AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted_by
     return BatchResult.after(batch, counters, aborted_by, left_by=_left_by(selection, aborted_by))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NewType
+from typing import Any, NewType, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.jobs.json_values import check_finite
 from holdfast.errors import InvalidInput
@@ -85,6 +85,12 @@ class UnitOutcome(Struct, frozen=True, kw_only=True, gc=False):
     data: str | None = None
     duration_ms: int | None = None
     handed: HandedResult | None = None
+
+    def pending_again(self, attempts: int | None = None) -> Self:
+        """The same unit, pending and without this attempt. It keeps its error."""
+        attempts = max(0, self.attempts - 1) if attempts is None else attempts
+        notes = dict.fromkeys(("label", "warning", "data", "handed"))
+        return structs.replace(self, state=UnitState.PENDING, attempts=attempts, **notes)
 
 
 def unit_key(value: Any) -> UnitKey:
