@@ -22,6 +22,7 @@ from holdfast.errors import (
     StoreUnavailable,
     UnknownScheme,
 )
+from holdfast.settings import user_data
 from holdfast.store import Store, open_store
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.store.sqlite.files import refuse_network_file_system
@@ -86,19 +87,21 @@ def test_the_store_may_live_in_the_users_own_file(tmp_path):
     connection.close()
 
 
-def test_files_are_private_to_the_user(tmp_path):
-    """The database, its log and its directory, whatever the umask."""
+def test_files_are_private_to_the_user(tmp_path, monkeypatch):
+    """The database, its log and the default directory, whatever the umask."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "new"))
+    folder = user_data(os.environ)
     old = os.umask(0)
     try:
-        store = open_store(f"sqlite:///{tmp_path}/new/folder/jobs.db")
+        store = open_store(f"sqlite:///{folder}/jobs.db")
         put(store)
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new/folder").iterdir()}
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
         store.close()
     finally:
         os.umask(old)
     assert modes["jobs.db"] == modes["jobs.db-wal"] == 0o600
     assert set(modes.values()) == {0o600}
-    assert stat.S_IMODE((tmp_path / "new/folder").stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_a_full_disk_writes_nothing_by_halves(tmp_path):
@@ -139,6 +142,7 @@ except holdfast.HoldfastError as error:
 def test_a_read_only_file_has_its_own_error(tmp_path):
     """Root may write everywhere, so another user tries."""
     folder = tmp_path / "store"
+    folder.mkdir()
     store = open_store(f"sqlite:///{folder}/jobs.db")
     put(store)
     store.close()
