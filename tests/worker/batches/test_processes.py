@@ -15,6 +15,7 @@ from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.batches import driver
+from holdfast.worker.executors.children import SupervisorClient
 from tests.support.processes import PATIENCE, connect, gone, wait_until
 from tests.support.program import programs
 from tests.support.programs import child_units
@@ -136,6 +137,22 @@ def test_children_run_units_of_shards(app, tmp_path):
     with app.worker(slots=2, poll=0.1):
         result = app.run(child_units.child.bind(path=str(tmp_path / "unit")), range(4), where="workers", output="none")
     assert (result.exit_code, result.batch.state) == (0, BatchState.DONE)
+
+
+def test_a_child_that_is_killed_before_it_is_ready_does_not_end_the_run(app, tmp_path, monkeypatch):
+    """The kernel may kill it for want of memory; the run raised an error, and lost what was in flight."""
+    killed, real = [], SupervisorClient.start
+
+    def start(self, *, until):
+        child, connection = real(self, until=until)
+        if len(killed) < 2:
+            killed.append(child)
+            self.kill(child)
+        return child, connection
+
+    monkeypatch.setattr(SupervisorClient, "start", start)
+    result, units = run(app, child_units.child.bind(path=str(tmp_path / "unit")), range(2))
+    assert (result.exit_code, len(killed), [unit.attempts for unit in units.values()]) == (0, 2, [1, 1])
 
 
 def test_a_child_ends_with_the_lease_of_its_shard(app, tmp_path):

@@ -15,13 +15,17 @@ from holdfast.errors import InvalidInput
 from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
+from holdfast.worker.batches.outages import RETRY_S
 from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
 from holdfast.worker.batches.unit import Perform, UnitResult
 from holdfast.worker.executors.children import ChildOptions, SupervisorClient
 from holdfast.worker.executors.processes import ProcessSlot, child_setup
+from holdfast.worker.shortage import WorkerShortage
 
 #: Time between the request to stop and the kill of a child that exceeded its timeout.
 KILL_GRACE_S = 5.0
+#: How long a run tries to start a child: the host may have run out of memory or processes for a moment.
+MAX_SHORTAGE_S = 10.0
 
 
 class _ChildUnit:
@@ -71,7 +75,7 @@ class ChildAttempts:
     def open(self, runner: UnitRunner) -> tuple[Perform, Callable[[], None]]:
         hello = child_setup({self._kind.name: self._kind}, worker=f"batch-{self._opened.batch.id}")
         child = ProcessSlot(self._supervised, hello, ChildOptions(), reporter=lambda _: _refuse)
-        return lambda row: self._attempt(runner, child, row), child.close
+        return lambda row: self._started(runner, child, row), child.close
 
     def renewed(self, timestamp: float) -> None:
         self._renewed_at = timestamp
@@ -81,6 +85,18 @@ class ChildAttempts:
     def close(self) -> None:
         """End the supervisor, which kills the children that are left."""
         self._supervised.close()
+
+    def _started(self, runner: UnitRunner, child: ProcessSlot, row: UnitRow) -> UnitResult:
+        """Make an attempt. A child that cannot start is no failure of the unit, and does not end the run at once."""
+        until = clock.now() + MAX_SHORTAGE_S
+        while True:
+            try:
+                return self._attempt(runner, child, row)
+            except WorkerShortage:
+                if clock.now() >= until:
+                    raise
+            if runner.stopping.wait(RETRY_S):
+                return UnitResult(row, None)
 
     def _attempt(self, runner: UnitRunner, child: ProcessSlot, row: UnitRow) -> UnitResult:
         payload = msgspec.json.encode({"opened": self._opened, "arguments": self._arguments, "row": row}).decode()
