@@ -257,6 +257,7 @@ def _end_a_fork() -> None:
     """A unit forks, and ends its child with a signal: neither the run nor the worker may notice."""
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # its parent may be killed before it ends it
         signal.pause()
         os._exit(0)
     os.kill(child, signal.SIGTERM)

@@ -97,7 +97,7 @@ def test_an_outage_is_no_failure_of_units_with_a_transaction(app, monkeypatch):
 
     result = app.run(work, range(6), output="none")
     units = app.store.batches.units(result.batch.id)
-    assert (result.exit_code, {unit.attempts for unit in units}) == (0, {1})
+    assert (result.exit_code, {unit.attempts for unit in units}) == (0, {1}), "W9 is broken: an outage fails units"
 
 
 def test_a_connection_that_breaks_within_a_transaction_is_an_outage(postgres_database):
