@@ -16,6 +16,7 @@ from tests.support.processes import preload
 #: What ``all`` runs, and how many strikes of each are wanted on each backend for docs/guarantees.md.
 FULL = {
     "kills": 10_000,
+    "batches": 10_000,
     "pauses": 2_000,
     "stopped": 500,
     "clocks": 1_000,

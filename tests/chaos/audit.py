@@ -216,7 +216,7 @@ def _units(database: Database, tx_kinds: tuple[str, ...]) -> list[Unit]:
             attempts=attempts,
             crashes=crashes,
             id=hashlib.sha256(f"{identity}/{generation}/{key}".encode()).hexdigest()[:32],
-            tx=kind in tx_kinds,
+            tx=kind.startswith(tx_kinds),
         )
         for batch, key, state, attempts, crashes, identity, generation, kind in rows
     ]

@@ -31,7 +31,8 @@ NARROW, MOODY = "narrow", "moody"
 MEASURED = "measured"
 LIMIT = 2
 SCHEDULE = "beat"
-TX_KINDS = ("count_tx",)
+#: How the names of batches in ``tx`` mode begin.
+TX_KINDS = ("count_tx", "session tx")
 
 app = holdfast.Holdfast(os.environ.get("CHAOS_URL"))
 
@@ -256,23 +257,44 @@ def _end_a_fork() -> None:
     """A unit forks, and ends its child with a signal: neither the run nor the worker may notice."""
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # its parent may be killed before it ends it
         signal.pause()
         os._exit(0)
     os.kill(child, signal.SIGTERM)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
 
-@app.unit(retries=3, retry=["0s"], lease=LEASE, max_failures=0)
-def count(key: int, run: str, unit: holdfast.Unit) -> None:
-    _made(key, run, unit)
-
-
-@app.unit(retries=3, retry=["0s"], lease=LEASE, max_failures=0)
-def count_tx(key: int, run: str, unit: holdfast.Unit) -> None:
-    """Its effect is a row in the store's own database, in the transaction that ends the unit."""
+def make(key: int, run: str, unit: holdfast.Unit, *, tx: bool) -> None:
+    """Run a unit; in ``tx`` mode its effect is a row in the store's own database, in the transaction that ends it."""
+    if not tx:
+        _made(key, run, unit)
+        return
     with unit.transaction() as connection:
         connection.execute(f"INSERT INTO {EFFECTS} (unit) VALUES ('{unit.idempotency_key}')")
         _made(key, run, unit)
+
+
+TRIED: dict[str, Any] = {"retries": 3, "retry": ["0s"], "lease": LEASE, "max_failures": 0}
+
+
+@app.unit(**TRIED)
+def count(key: int, run: str, unit: holdfast.Unit) -> None:
+    make(key, run, unit, tx=False)
+
+
+@app.unit(**TRIED)
+def count_tx(key: int, run: str, unit: holdfast.Unit) -> None:
+    make(key, run, unit, tx=True)
+
+
+@app.unit(**TRIED, executor="process")
+def count_apart(key: int, run: str, unit: holdfast.Unit) -> None:
+    make(key, run, unit, tx=False)
+
+
+@app.unit(**TRIED, executor="process")
+def count_tx_apart(key: int, run: str, unit: holdfast.Unit) -> None:
+    make(key, run, unit, tx=True)
 
 
 def fail_if_bad(key: int, run: str, bad: list[int], unit: holdfast.Unit) -> None:

@@ -191,6 +191,11 @@ class Client:
 
     # -- batches -----------------------------------------------------------------------------------
 
+    def submit_batch(self) -> None:
+        """A batch for the workers, unless they are far behind."""
+        if not self._too_much():
+            self._batch()
+
     def _batch(self) -> None:
         name, kind = self._name(), self._random.choice(["count", "count_tx"])
         self._submitted[name] = kind
@@ -242,13 +247,27 @@ def drive(pipe: Any, url: str, folder: str, first: str) -> None:
 
 
 def run_to_its_end(name: str) -> bool:
-    """Run a batch here, or go on with it; whether it is over."""
-    unit = kinds.count_tx if "tx" in name else kinds.count
+    """Run a batch here, or go on with it; whether it is over. Its name says in which form, and whether in ``tx`` mode."""
     with suppress(HoldfastError), kinds.recorder().asking("batch", name=name) as answer:
-        result = kinds.app.run(unit.bind(run=name), range(40), jobs=2, output="none")
-        if result.batch is None:
-            result.check()
-        else:
-            answer.update(id=result.batch.id, exit_code=result.exit_code)
-            return result.exit_code in OVER
+        batch_id, exit_code = _run_session(name) if name.startswith("session") else _run_units(name)
+        answer.update(id=batch_id, exit_code=exit_code)
+        return exit_code in OVER
     return False
+
+
+def _run_units(name: str) -> tuple[BatchId, int]:
+    threads, children = (kinds.count_tx, kinds.count_tx_apart) if " tx " in name else (kinds.count, kinds.count_apart)
+    unit = children if name.startswith("process") else threads
+    result = kinds.app.run(unit.bind(run=name), range(40), jobs=2, output="none")
+    if result.batch is None:
+        result.check()
+    assert result.batch is not None
+    return result.batch.id, result.exit_code
+
+
+def _run_session(name: str) -> tuple[BatchId, int | None]:
+    with kinds.app.session(name, output="none") as session:
+        for key in session.pending(range(40)):
+            with session.unit(key) as unit:
+                kinds.make(key, name, unit, tx=" tx " in name)
+    return session._opened.batch.id, session.exit_code

@@ -69,6 +69,29 @@ class Kills(Nemesis):
         return number
 
 
+class BatchKills(Nemesis):
+    """kill -9 of batches in all four forms: in the foreground, sessions, units in children, and shards on workers."""
+
+    unit = "kill -9 of batches"
+    every = 0.2
+    shape = MappingProxyType({"workers": 3, "slots": 4, "every": 0.2, "heavy": False})
+
+    def strike(self, world: World) -> int:
+        chance, number = world.random.random(), 0
+        with suppress(HoldfastError):
+            world.client.submit_batch()
+        if chance < 0.6 and world.driver is not None:
+            number = world.driver.alive
+            world.driver.kill()
+        elif chance < 0.75 and world.driver is not None:
+            number = _kill_one_below(world.driver.pid, world)
+        elif ready := [worker for worker in world.workers if worker.says()]:
+            world.random.choice(ready).signal(signal.SIGKILL)
+            number = 1
+        world.tend()
+        return int(number)
+
+
 def _kill_one_below(pid: int, world: World) -> int:
     """Kill the supervisor of a worker, a program, or a child."""
     with suppress(psutil.NoSuchProcess, ProcessLookupError):
@@ -416,6 +439,7 @@ class MemoryCaps(Nemesis):
 
 NEMESES: dict[str, Callable[[], Nemesis]] = {
     "kills": Kills,
+    "batches": BatchKills,
     "pauses": Pauses,
     "stopped": StoppedWorkers,
     "clocks": Clocks,

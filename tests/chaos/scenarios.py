@@ -347,6 +347,17 @@ def _conclude(world: World, store: Store) -> None:
     store.leases.settle(run.lease, Done())
 
 
+def _retry_chosen(world: World, store: Store) -> None:
+    """Units fail, and a person retries some of them by their keys."""
+    run = begin(world, store)
+    for unit in store.batches.flush(run, next_units=NextUnits(candidates=keys(KEYS), limit=9)).taken:
+        failed = UnitOutcome(key=unit.key, position=unit.position, state=UnitState.FAILED, error="no")
+        store.batches.flush(run, [failed])
+    store.batches.end(run, None, len(KEYS), complete=True)
+    store.leases.settle(run.lease, Done())
+    store.ledger.retry(run.batch.id, [unit_key(key) for key in KEYS[:2]])
+
+
 def _stop(world: World, store: Store) -> None:
     run = begin(world, store)
     run_units(world, store, run, limit=1)
@@ -473,6 +484,7 @@ SCENARIOS = {
         _unit_transactions, prepare=_effects, meanwhile=steer, after=_after_unit_transactions
     ),
     "conclusion of a batch": Scenario(_conclude, meanwhile=steer),
+    "retry of chosen units": Scenario(_retry_chosen, meanwhile=steer),
     "stop and resume of a batch": Scenario(_stop, meanwhile=steer),
     "launch on workers": Scenario(_launch, after=_after_launch),
     "inbox accept": Scenario(_inbox, meanwhile=steer),

@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.domain.batches.unit import UnitOutcome, UnitState, unit_key
+from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
+from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Enqueued, NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed, Outcome, Released, Stopped
 from holdfast.domain.schedules.definition import CatchUp, Definition
-from holdfast.errors import BatchHeld, BatchPaused, LeaseLost
+from holdfast.errors import BatchHeld, BatchPaused, LeaseLost, ResultLost
 from holdfast.store import Store
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.state import BatchRun
@@ -58,7 +59,7 @@ Step = tuple[str, int, int, int]
 ACTIONS = {
     "enqueue": 14, "claim": 14, "begin": 9, "finish": 14, "report": 3, "renew": 6, "give_back": 2, "crash": 3,
     "stop": 3, "wake": 3, "time": 12, "sweep": 9, "cancel": 2, "hold": 1, "resumed": 2, "retry": 2, "queue": 2,
-    "limit": 2, "plan": 4, "open": 3, "units": 7, "end": 2, "steer": 2, "ghost": 3,
+    "limit": 2, "plan": 4, "open": 3, "units": 7, "end": 2, "steer": 3, "ghost": 3, "inbox": 2,
 }  # fmt: skip
 
 
@@ -319,19 +320,34 @@ class Simulation:
         if not self.runs:
             return
         number, run, hand = self.runs[a % len(self.runs)]
-        states = (UnitState.DONE, UnitState.DONE, UnitState.FAILED, UnitState.SKIPPED)
+        states = (UnitState.DONE, UnitState.DONE, UnitState.FAILED, UnitState.SKIPPED, UnitState.RUNNING)
         ends: list[UnitOutcome] = []
         for place, unit in enumerate(hand):
-            state = states[(c + place) % 4]
-            if state is UnitState.DONE:
+            state = states[(c + place) % 5]
+            handed = HandedResult("box", "{}") if state is UnitState.RUNNING else None
+            if state in (UnitState.DONE, UnitState.RUNNING):
                 self.referee.effects[run.batch.id, unit.key] += 1
-            ends.append(UnitOutcome(key=unit.key, position=unit.position, state=state, attempts=1))
+            ends.append(UnitOutcome(key=unit.key, position=unit.position, state=state, attempts=1, handed=handed))
         keys = [(unit_key(n), n) for n in range(UNITS)]
+        request = NextUnits(candidates=keys, limit=b % 4, in_doubt_if_lost=number % 2 == 1)
         try:
-            flushed = self.store.batches.flush(run, ends, NextUnits(candidates=keys, limit=b % 4))
+            if ends and b % 5 == 0:  # one of them ends in its own transaction
+                own = ends.pop()
+                with suppress(AlreadyFinished), self.store.batches.unit_transaction(run, lambda: own):
+                    pass
+            flushed = self.store.batches.flush(run, ends, request)
             hand[:] = flushed.taken
         except LeaseLost:
             self.runs.remove((number, run, hand))
+        self._check_units()
+
+    def do_inbox(self, a: int, b: int, c: int) -> None:
+        """A consumer accepts or refuses results, or keeps them until another may take them."""
+        for result in self.store.inbox.take("box", limit=1 + a % 3):
+            if b % 3:
+                with suppress(ResultLost):
+                    self.store.inbox.accept(result) if b % 3 == 1 else self.store.inbox.refuse(result, "no")
+        self.store.inbox.expire()
         self._check_units()
 
     def do_end(self, a: int, b: int, c: int) -> None:
@@ -346,15 +362,18 @@ class Simulation:
 
     def do_steer(self, a: int, b: int, c: int) -> None:
         batch = self.store.batches.latest(f"b{a % BATCHES}")
+        chosen = [unit_key(c % UNITS), unit_key(b % UNITS)]
         if batch is not None:
             actions: list[Callable[[Any], Any]] = [
                 self.store.batches.pause,
                 self.store.batches.resume,
                 self.store.batches.retry_failed,
                 self.store.batches.cancel,
+                lambda batch_id: self.store.ledger.retry(batch_id, chosen),
+                lambda batch_id: self.store.ledger.skip(batch_id, chosen),
             ]
-            actions[b % 4](batch.id)
-            if b % 4 == 3 and not batch.state.finished:
+            actions[b % 6](batch.id)
+            if b % 6 == 3 and not batch.state.finished:
                 self.cancelled.add(batch.id)
         self._check_units()
 

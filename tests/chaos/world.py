@@ -43,6 +43,8 @@ NEEDED = (
 )
 #: After it is healed, a world comes to rest within so many seconds, on a slow machine too.
 PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "300"))
+#: The forms of batches in the foreground.
+FORMS = ("here", "session", "process")
 OPEN = (State.READY, State.RUNNING, State.SCHEDULED, State.WAITING)
 #: What no worker could read is held until one can.
 UNREAD = Selector(states=(State.HELD,), kinds=("deployed",))
@@ -186,7 +188,7 @@ class World:
         self._hear_driver()
         if self.driver is not None:
             self.driver.end()
-        mode = self.random.choice(["", "tx "])
+        mode = f"{self.random.choice(FORMS)} {self.random.choice(['', 'tx '])}"
         name = (
             self._driving[-1] if self._driving and self.random.random() < 0.8 else f"{mode}batch {len(self._driving)}"
         )

@@ -22,7 +22,7 @@ from tests.support.jobs import claim_jobs
 OWNER = {
     "host": "host-1",
     "pid": 4711,
-    "started": 1.0,
+    "started": 1,
     "boot": "b",
     "namespace": "n",
     "command": "holdfast batch run shop:resync",

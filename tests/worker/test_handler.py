@@ -150,6 +150,16 @@ def test_a_result_that_is_not_json_stays_a_success(value):
 
 
 @pytest.mark.one_backend
+def test_a_coroutine_is_no_result():
+    """U3: the wrapper of a decorator returned it, and nothing of the handler has run."""
+
+    async def hidden() -> None:
+        raise AssertionError
+
+    with pytest.raises(TypeError, match="returned a coroutine, so nothing of it has run"):
+        done(hidden())
+
+
 def test_the_line_for_the_log_holds_no_secret(store):
     """Neither declared secrets nor values with a secret's name appear."""
     put(store, payload='{"iban": "DE02-1203", "password": "hunter22"}')

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from holdfast.admin.views.batch_metrics import batch_metrics
 from holdfast.errors import HoldfastError
-from holdfast.web.batch_metrics import batch_metrics
 from holdfast.worker.metrics import TOKEN
 from holdfast.worker.store_metrics import StoreMetrics
 

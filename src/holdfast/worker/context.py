@@ -209,6 +209,11 @@ class RunContext(Context):
         hook(self._run.renewed_at)
 
     @property
+    def lease_duration(self) -> timedelta:
+        """How long the lease lasts after a renewal."""
+        return timedelta(seconds=self._run.lease_duration)
+
+    @property
     def stopping(self) -> threading.Event:  # type: ignore[override]
         return self._run.stopping
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from itertools import dropwhile
 from pathlib import Path
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 import msgspec
@@ -107,12 +108,25 @@ def first_line(lease: Lease, outcome: Failed | Lost | Unreadable, kind: Kind | N
     return mask_text(text, values).partition("\n")[0][:MAX_LINE]
 
 
+def refuse_unrun(value: Any) -> None:
+    """Refuse a coroutine or a generator as a result: nothing of the function has run.
+
+    A decorator whose wrapper is a plain function returns one in place of an ``async def`` function.
+    """
+    if isinstance(value, CoroutineType | GeneratorType | AsyncGeneratorType):
+        if not isinstance(value, AsyncGeneratorType):
+            value.close()  # otherwise Python warns that nobody has awaited it
+        name = type(value).__name__.replace("_", " ")
+        raise TypeError(f"the function returned a {name}, so nothing of it has run; make its decorator's wrapper async")
+
+
 def done(value: Any) -> Done:
     """Success with a result. A result that cannot be stored is converted, or dropped with the reason."""
     if value is None:
         return Done()
     if isinstance(value, Done):
         return value  # made by our own code; it is not stored
+    refuse_unrun(value)
     try:
         return Done(*storable_result(to_json(value, label="the result").decode()))
     except Exception as error:  # noqa: BLE001 - code of the value may raise anything

@@ -302,6 +302,16 @@ def test_no_worker_is_told_and_the_deadline_holds(app, work, capsys):
     assert "no live worker" in json.loads(told.out)["data"]["note"]
 
 
+def test_a_batch_that_its_deadline_stopped_can_be_resumed(app, work):
+    """A resume began a shard that met the old deadline and stopped at once, again and again."""
+    batch = app.run(work, range(5), where="workers", deadline=0.1, output="none").batch
+    assert batch.state is BatchState.STOPPED
+    with worker(app):
+        assert app.store.batches.resume(batch.id)
+        wait_until(lambda: app.store.batches.get(batch.id).state is not BatchState.RUNNING)
+    assert app.store.batches.get(batch.id).state is BatchState.DONE, "I19 is broken: a resume makes no progress"
+
+
 def test_failed_units_beside_an_inbox_run_again_at_once(app):
     """U8: the batch runs on while a result waits for its consumer; nobody waits for maintenance."""
     tried = []

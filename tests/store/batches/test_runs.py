@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, Sharding
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, Sharding, sharding_of
 from holdfast.domain.batches.turns import ClaimableJob
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState
 from holdfast.domain.fleet.stop_switch import StopMode
@@ -21,11 +21,11 @@ from tests.support.jobs import lapse, put, take
 KIND = "shard:resync"
 
 
-def launch(store, *values, shards=2, **options):
+def launch(store, *values, shards=2, until=None, **options):
     """A batch of these units on the workers."""
     run = begin(store, **options)
     store.batches.plan(run, keys(*values), retry_failed=True)
-    batch = store.batches.launch(run, Sharding(kind=KIND, shards=shards))
+    batch = store.batches.launch(run, Sharding(kind=KIND, shards=shards, until=until))
     store.leases.settle(run.lease, Done())
     return batch
 
@@ -249,6 +249,22 @@ def test_retry_failed_puts_it_back_on_the_workers(store):
     work(store, run, state=UnitState.FAILED)
     part(store, run)
     assert store.batches.retry_failed(batch.id) == 2
+    assert work(store, shard(store, batch)) == [1, 2]
+
+
+def test_a_deadline_that_has_passed_does_not_stop_what_a_person_continues(store, clock):
+    """Units that are retried the next day would never run. Until it has passed, a deadline stays in force."""
+    until = clock.now() + timedelta(hours=1)
+    batch = launch(store, 1, 2, shards=1, until=until)
+    run = shard(store, batch)
+    work(store, run, state=UnitState.FAILED)
+    part(store, run)
+    assert store.batches.retry_failed(batch.id) == 2
+    assert sharding_of(store.batches.get(batch.id)).until == until
+    store.batches.pause(batch.id)
+    clock.advance(timedelta(hours=2))
+    assert store.batches.resume(batch.id)
+    assert sharding_of(store.batches.get(batch.id)).until is None
     assert work(store, shard(store, batch)) == [1, 2]
 
 

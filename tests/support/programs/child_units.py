@@ -27,6 +27,13 @@ def child(key: int, *, path: str, nap: float = 0.0) -> int:
     return os.getpid()
 
 
+@app.unit(executor="process", lease=4, max_failures=0)
+def leased(key: int, *, path: str) -> None:
+    """A unit in a child that does not end by itself."""
+    Path(f"{path}-{key}-begun").write_text(str(os.getpid()))
+    NEVER.wait()
+
+
 @app.unit(executor="process", timeout=2, max_failures=0)
 def slow(key: str, unit: holdfast.Unit) -> None:
     """It obeys, does not obey, or kills its process."""

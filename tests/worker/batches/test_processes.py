@@ -11,9 +11,12 @@ import pytest
 
 import holdfast
 from holdfast.domain.batches.batch import BatchState
+from holdfast.store.jobs.leases import DEFAULT_LEASE
+from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.batches import driver
-from tests.support.processes import PATIENCE, connect, wait_until
+from holdfast.worker.executors.children import SupervisorClient
+from tests.support.processes import PATIENCE, connect, gone, wait_until
 from tests.support.program import programs
 from tests.support.programs import child_units
 
@@ -134,6 +137,36 @@ def test_children_run_units_of_shards(app, tmp_path):
     with app.worker(slots=2, poll=0.1):
         result = app.run(child_units.child.bind(path=str(tmp_path / "unit")), range(4), where="workers", output="none")
     assert (result.exit_code, result.batch.state) == (0, BatchState.DONE)
+
+
+def test_a_child_that_is_killed_before_it_is_ready_does_not_end_the_run(app, tmp_path, monkeypatch):
+    """The kernel may kill it for want of memory; the run raised an error, and lost what was in flight."""
+    killed, real = [], SupervisorClient.start
+
+    def start(self, *, until):
+        child, connection = real(self, until=until)
+        if len(killed) < 2:
+            killed.append(child)
+            self.kill(child)
+        return child, connection
+
+    monkeypatch.setattr(SupervisorClient, "start", start)
+    result, units = run(app, child_units.child.bind(path=str(tmp_path / "unit")), range(2))
+    assert (result.exit_code, len(killed), [unit.attempts for unit in units.values()]) == (0, 2, [1, 1])
+
+
+def test_a_child_ends_with_the_lease_of_its_shard(app, tmp_path):
+    """K71, I16: the function has a lease of 4 s. The supervisor of a stopped worker knew only the default of 60 s."""
+    app.submit(child_units.leased.bind(path=str(tmp_path / "unit")), [1], shards=1)
+    with programs("-m", "holdfast") as start:
+        worker = start("worker", "--app", "tests.support.programs.child_units:app", "--slots", 1)
+        begun = tmp_path / "unit-1-begun"
+        wait_until(lambda: begun.exists() and begun.read_text())
+        worker.send_signal(signal.SIGSTOP)
+        deadline = clock.now() + DEFAULT_LEASE.total_seconds() / 2
+        ended = clock.wait_until(lambda: gone(int(begun.read_text())), every=0.05, deadline=deadline)
+        worker.kill()
+    assert ended, "I16 is broken: a unit outlived its lease"
 
 
 @pytest.mark.parametrize("function", ["child", "program"])

@@ -20,7 +20,7 @@ from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, ServiceRunning
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
-from holdfast.worker.batches.conflicts import Owner, this_process
+from holdfast.worker.batches.conflicts import Owner, is_owner_dead, this_process
 from tests.client.batches.test_local import run
 from tests.support.processes import wait_until
 
@@ -179,11 +179,21 @@ def json_of(value):
 
 def lose(app, function, *keys):
     """A run that had these units in hand when its process died."""
-    gone = Owner("here", 2**22 - 1, 0.0, this_process().boot, this_process().namespace, "gone")
+    gone = Owner("here", 2**22 - 1, 0, this_process().boot, this_process().namespace, "gone")
     opening = structs.replace(run_request(function.bind(), [*keys], RunOptions()), owner=json_of(gone))
     opened = app.store.batches.open(opening, worker="w")
     candidates = [(unit_key(key), place) for place, key in enumerate(keys)]
     app.store.batches.flush(opened, next_units=NextUnits(candidates=candidates, limit=100))
+
+
+def test_a_step_of_the_clock_makes_no_run_dead(monkeypatch):
+    """A start by the wall clock moves with it: a second run took the units of a live one over."""
+    import psutil
+
+    before, boot = this_process().encode(), psutil.boot_time()
+    monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: boot + 3600)
+    assert not is_owner_dead(before)
+    assert is_owner_dead(json_of(structs.replace(this_process(), started=1))), "another process has its number"
 
 
 def test_units_of_a_lost_run_are_verified(app):

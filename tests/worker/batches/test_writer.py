@@ -284,6 +284,31 @@ def test_generators_are_refused(app):
             app.unit()(function)
 
 
+@pytest.mark.parametrize("executor", ["thread with a unit", "thread"])
+def test_a_decorator_that_hides_a_coroutine_is_no_success(app, executor):
+    """U3: its wrapper is a plain function, which returns a coroutine or a generator; nothing of it would run."""
+
+    async def asynchronous(key):
+        raise AssertionError
+
+    def plain(key):
+        yield key
+
+    if executor == "thread":
+
+        def work(key: int) -> object:
+            return (asynchronous, plain)[key](key)
+    else:
+
+        def work(key: int, unit: holdfast.Unit) -> object:
+            return (asynchronous, plain)[key](key)
+
+    result = run(app, app.unit(max_failures=0)(work), range(2))
+    errors = [unit.error.partition("\n")[0] for unit in units_of(app, result).values()]
+    returned = ["TypeError: the function returned a coroutine", "TypeError: the function returned a generator"]
+    assert [error.partition(",")[0] for error in errors] == returned, "U3 is broken"
+
+
 # -- sessions ----------------------------------------------------------------------------------------
 
 

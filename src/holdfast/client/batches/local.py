@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,8 +30,10 @@ from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker.batches.attempts import ThreadAttempts
 from holdfast.worker.batches.driver import Driver, DriverHeartbeat
+from holdfast.worker.batches.outages import outlast
 from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.processes import ChildAttempts
 from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
@@ -155,8 +158,8 @@ def _finish(
     total = max(source.keys_read, opened.batch.total or 0)
     if source.complete and aborted_by is None:
         store.batches.skip_missing(opened)
-    batch, counters = store.batches.end(opened, aborted_by, total, complete=source.complete)
-    store.leases.settle(opened.lease, Done())
+    batch, counters = outlast(lambda: store.batches.end(opened, aborted_by, total, complete=source.complete))
+    outlast(lambda: store.leases.settle(opened.lease, Done()))
     aborted_by = AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted_by
     return BatchResult.after(batch, counters, aborted_by, left_by=_left_by(selection, aborted_by))
 
@@ -185,14 +188,16 @@ def run_plan(bound: BoundFunction, options: RunOptions) -> RunPlan:
     )
 
 
-def unit_runner(store: Store, bound: BoundFunction, opened: BatchRun) -> UnitRunner:
-    """The runner for the units of one run."""
+def unit_runner(
+    store: Store, bound: BoundFunction, opened: BatchRun, *, lease_duration: timedelta = DEFAULT_LEASE
+) -> UnitRunner:
+    """The runner for the units of one run. Units in children end with the lease of the run."""
     options = bound.function.options
     if not options.in_process:
         return _thread_runner(store, bound, opened, retries=options.retries, timeout_s=options.timeout_s)
     timeouts = UnitTimeouts(math.inf if options.timeout_s is None else options.timeout_s)
-    attempts = ChildAttempts(opened, unit_kind(bound.function), bound.arguments, timeouts)
-    curve = options.kind.retry
+    kind, curve = unit_kind(bound.function), options.kind.retry
+    attempts = ChildAttempts(opened, kind, bound.arguments, timeouts, lease_duration=lease_duration)
     return UnitRunner(batch=opened.batch, attempts=attempts, retries=options.retries, curve=curve, timeouts=timeouts)
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -34,7 +35,7 @@ from holdfast.domain.batches.batch import (
 )
 from holdfast.domain.batches.checkpoint import checkpoint_interval
 from holdfast.domain.batches.turns import ShardTurn
-from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import Cancelled, Context, Release
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
@@ -49,6 +50,7 @@ from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches.conflicts import this_process
 from holdfast.worker.batches.driver import Driver
+from holdfast.worker.batches.outages import outlast
 from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.source import PendingUnits, numbered
 from holdfast.worker.context import RunContext
@@ -123,7 +125,8 @@ def _submit_or_join(store: Store, bound: BoundFunction, keys: Iterable[Any], opt
 
 def watch(store: Store, batch: Batch, output: Output, *, every: int | None = None) -> BatchResult:
     """Report the progress of a batch on the workers until it is finished; a signal stops the batch."""
-    before = store.batches.counters(batch.id).over
+    read = partial(_read, store, batch.id)
+    before = outlast(read)[1].over
     report = RunReport(output, batch, total=batch.total, every=every, created=batch.run_number == 1, before=before)
     stop_requested, sharding, checked_at = threading.Event(), sharding_of(batch), -math.inf
 
@@ -132,26 +135,30 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int | None = Non
         stop_requested.set()
 
     with report, signal_handlers(on_first_signal):
-        while (batch := store.batches.get(batch.id)).state is BatchState.RUNNING:
-            counters = store.batches.counters(batch.id)
+        while (state := outlast(read))[0].state is BatchState.RUNNING:
+            batch, counters = state
             report.progress(counters.over + counters.in_inbox, counters.failed)
             if counters.in_inbox and batch.total is not None and counters.over + counters.in_inbox >= batch.total:
                 break  # no unit is left to run; only results wait for their consumers
             if sharding is not None and clock.now() - checked_at >= WORKERS_INTERVAL_S:
                 checked_at = clock.now()
-                report.warn(_unserved(store, sharding))
+                report.warn(outlast(partial(_unserved, store, sharding)))
             if sharding is not None and sharding.until is not None and datetime.now(UTC) >= sharding.until:
-                store.batches.abort(batch.id, AbortedBy.DEADLINE)
+                outlast(partial(store.batches.abort, batch.id, AbortedBy.DEADLINE))
             if stop_requested.wait(POLL_INTERVAL_S):
                 stop_requested.clear()
-                store.batches.abort(batch.id, AbortedBy.SIGNAL)
-    counters = store.batches.counters(batch.id)
+                outlast(partial(store.batches.abort, batch.id, AbortedBy.SIGNAL))
+    batch, counters = outlast(read)
     if output.format is Format.NDJSON:
         for rows in _finished_units(store, batch):
             report.lines(rows)
     result = BatchResult.after(batch, counters, batch.aborted_by)
     report.finish(result)
     return result
+
+
+def _read(store: Store, batch_id: BatchId) -> tuple[Batch, Counters]:
+    return store.batches.get(batch_id), store.batches.counters(batch_id)
 
 
 def _unserved(store: Store, sharding: Sharding) -> str | None:
@@ -227,7 +234,8 @@ class _Shard:
         if opened is None or sharding is None:
             return
         arguments = self._function.convert_arguments(msgspec.json.decode(opened.batch.arguments))
-        runner = unit_runner(self._store, BoundFunction(self._function, arguments), opened)
+        bound = BoundFunction(self._function, arguments)
+        runner = unit_runner(self._store, bound, opened, lease_duration=self._context.lease_duration)
         self._context.on_renewal(runner.renewed)
         source = PendingUnits(sharding.shards, sharding.checkpoint.units)
         until = sharding.until

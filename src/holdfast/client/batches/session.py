@@ -20,6 +20,7 @@ from holdfast.domain.batches.unit import UnitKey, UnitRow, unit_key
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
+from holdfast.worker.batches.outages import outlast
 from holdfast.worker.batches.source import InputKeys
 from holdfast.worker.batches.unit import Unit
 from holdfast.worker.batches.writer import LedgerWriter
@@ -80,10 +81,12 @@ class BatchSession:
             aborted_by = None if aborted_by is AbortedBy.LIMIT and complete else aborted_by
             if complete and aborted_by is None:
                 self._store.batches.skip_missing(self._opened)
-            batch, counters = self._store.batches.end(
-                self._opened, aborted_by, self._total, complete=complete, sized=self._sized
+            batch, counters = outlast(
+                lambda: self._store.batches.end(
+                    self._opened, aborted_by, self._total, complete=complete, sized=self._sized
+                )
             )
-            self._store.leases.settle(self._opened.lease, Done())
+            outlast(lambda: self._store.leases.settle(self._opened.lease, Done()))
         result = BatchResult.after(batch, counters, aborted_by)
         self.summary, self.exit_code = result.summary, result.exit_code
         self._run.report.finish(result)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NewType
+from typing import Any, NewType, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.jobs.json_values import check_finite
 from holdfast.errors import InvalidInput
@@ -97,6 +97,12 @@ class UnitOutcome(Struct, frozen=True, kw_only=True, gc=False):
     handed: HandedResult | None = None
     #: The errors of the attempts before this one in the same run.
     earlier_errors: tuple[str, ...] = ()
+
+    def pending_again(self, attempts: int | None = None) -> Self:
+        """The same unit, pending and without this attempt. It keeps its error."""
+        attempts = max(0, self.attempts - 1) if attempts is None else attempts
+        notes = dict.fromkeys(("label", "warning", "data", "handed"))
+        return structs.replace(self, state=UnitState.PENDING, attempts=attempts, **notes)
 
 
 def kept_errors(before: str | None, *errors: str) -> str:

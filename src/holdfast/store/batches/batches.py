@@ -23,7 +23,7 @@ from holdfast.domain.batches.unit import (
     UnitState,
 )
 from holdfast.domain.jobs.job import JobId, WorkerId
-from holdfast.errors import NoSuchBatch, NoTransaction
+from holdfast.errors import NoSuchBatch
 from holdfast.store.batches import ledger, runs
 from holdfast.store.batches.control import BatchControl
 from holdfast.store.batches.runs import RunRequest, check_lease, open_batch
@@ -90,19 +90,18 @@ class Batches(BatchControl):
             LeaseLost: The run's job was taken over; nothing was written.
             AlreadyFinished: Another holder has finished the unit; nothing was written.
             NoTransaction: The caller's code has ended the transaction, or tried to.
+            StoreUnavailable: The connection broke; only if it broke at the end may anything have been written.
         """
         raised: BaseException | None = None
         try:
             with self._backend.transaction() as connection:
-                with self._backend.guard(connection):
-                    try:
+                try:
+                    with self._backend.guard(connection):
                         yield connection
-                    except BaseException as error:
-                        raised = error
-                        raise
+                except BaseException as error:
+                    raised = error
+                    raise
                 self.end_on(connection, run, end())
-        except NoTransaction:
-            raise
         except BaseException:
             if raised is not None:
                 raise raised from raised.__cause__  # not in the words of the store

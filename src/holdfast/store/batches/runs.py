@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.batches.batch import (
     DRIVER,
@@ -30,7 +30,7 @@ from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost
 from holdfast.store.batches.events import finish, record_change
 from holdfast.store.batches.ledger import lock_run
 from holdfast.store.batches.state import BatchRun, conclude, counted, hold, holders_of, locked
-from holdfast.store.engine.operation import Operation, query
+from holdfast.store.engine.operation import Operation, query, read_now
 from holdfast.store.fleet.stop_switch import refuse_if_stopped
 from holdfast.store.jobs.enqueue import enqueue_operation
 from holdfast.store.jobs.settlement import seize
@@ -195,6 +195,15 @@ def start_shard(batch: Batch, number: int = 0) -> Operation[bool]:
     return shard.created
 
 
+def continue_shards(batch: Batch) -> Operation[None]:
+    """Start a shard for units that a person wants to run. A deadline that has passed does not stop them."""
+    sharding = sharding_of(batch)
+    if sharding is not None and sharding.until is not None and sharding.until <= (yield from read_now()):
+        options = msgspec.json.encode(structs.replace(sharding, until=None)).decode()
+        yield query("start_batch_shards", id=batch.id, options=options, total=batch.total)
+    yield from start_shard(batch)
+
+
 def join(batch_id: BatchId, lease: Lease, *, owner: str, worker: WorkerId) -> Operation[BatchRun | None]:
     """Begin to work as a shard, under the lease of its job, and start the next shard; None: there is no more work.
 
@@ -260,7 +269,7 @@ def reopen(batch: Batch) -> Operation[None]:
     else:
         yield query("reopen_batch", id=batch.id)
         yield from conclude((yield from locked(batch.id)))
-        yield from start_shard(batch)
+        yield from continue_shards(batch)
 
 
 def judge_again(batch: Batch, *, actor: str | None) -> Operation[None]:

@@ -82,7 +82,7 @@ def _continue_batch(batch: Batch) -> Operation[None]:
     if batch.state.finished:
         yield from runs.reopen(batch)
     elif runs.is_on_workers(batch):
-        yield from runs.start_shard(batch)
+        yield from runs.continue_shards(batch)
 
 
 def change_units(

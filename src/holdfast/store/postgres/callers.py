@@ -10,7 +10,7 @@ import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from holdfast.errors import InvalidInput, NoTransaction
+from holdfast.errors import InvalidInput, NoTransaction, StoreUnavailable
 from holdfast.store.engine.changes import Changes, encode
 from holdfast.store.engine.operation import OWN_END, OWN_END_HINT, Query
 from holdfast.store.postgres.connections import Connection
@@ -62,8 +62,19 @@ def keep_transaction(connection: Connection) -> Iterator[None]:
 
     Raises:
         NoTransaction: The transaction has ended, or a failed statement has spoiled it.
+        StoreUnavailable: The connection broke, so nothing is kept.
     """
+    try:
+        with _kept(connection):
+            yield
+    except (psycopg.Error, NoTransaction) as error:
+        if connection.broken:
+            raise StoreUnavailable(f"the connection was lost within the transaction: {error}") from error
+        raise
 
+
+@contextmanager
+def _kept(connection: Connection) -> Iterator[None]:
     def refuse() -> None:
         raise NoTransaction(OWN_END, hint=OWN_END_HINT)
 

@@ -11,7 +11,7 @@ from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import Cancelled
 from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.unit import Perform, Unit, UnitResult
-from holdfast.worker.handler import describe_error
+from holdfast.worker.handler import describe_error, refuse_unrun
 
 #: The label of units that a verifier confirmed after a lost run.
 VERIFIED = "verified"
@@ -112,6 +112,8 @@ class _ThreadAttempt:
             return self._called(Unit(self._runner, row, key), began)
         try:
             returned = self._key_function(key)
+            if returned is not None:
+                refuse_unrun(returned)
         except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
             return Unit(self._runner, row, key).result(time.monotonic() - began, error=error)
         took_s = time.monotonic() - began
@@ -133,6 +135,7 @@ class _ThreadAttempt:
                     returned = self._function(unit)
                 finally:
                     timeouts.end(unit)
+            refuse_unrun(returned)
         except BaseException as error:  # noqa: BLE001 - as above
             return unit.result(time.monotonic() - began, error=error)
         return unit.result(time.monotonic() - began, returned=returned)

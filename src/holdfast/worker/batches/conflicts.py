@@ -23,6 +23,7 @@ from holdfast.domain.access.masking import mask_text
 from holdfast.domain.quantities import format_short_duration
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store import Store
+from holdfast.worker.commands.identity import ProcessId
 
 #: Time for the answer of a service manager.
 PROBE_TIMEOUT_S = 10.0
@@ -128,7 +129,8 @@ class Owner(Struct, frozen=True):
 
     host: str
     pid: int
-    started: float
+    #: In clock ticks since the boot: a start by the wall clock would move with the clock.
+    started: int | None
     boot: str
     namespace: str
     command: str
@@ -145,9 +147,8 @@ class Owner(Struct, frozen=True):
 
 def this_process() -> Owner:
     """This process as an owner."""
-    import psutil
-
-    return Owner(socket.gethostname(), os.getpid(), psutil.Process().create_time(), *_pid_space(), command_line())
+    process = ProcessId.of(os.getpid())
+    return Owner(socket.gethostname(), process.pid, process.started, *_pid_space(), command_line())
 
 
 def command_line() -> str:
@@ -157,16 +158,8 @@ def command_line() -> str:
 
 def is_owner_dead(encoded: str) -> bool:
     """Whether the owner is known to be gone. The owner on another host always counts as alive."""
-    import psutil
-
     owner = _decode(encoded)
-    if owner is None or not owner.here:
-        return False
-    try:
-        process = psutil.Process(owner.pid)
-        return abs(process.create_time() - owner.started) > 1 or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    return owner is not None and owner.here and ProcessId(owner.pid, owner.started).is_gone
 
 
 def describe_owner(owner_or_json: str | Mapping[str, Any]) -> str:

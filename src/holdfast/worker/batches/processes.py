@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -12,16 +13,19 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.state import BatchRun
-from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
+from holdfast.worker.batches.outages import RETRY_S
 from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
 from holdfast.worker.batches.unit import Perform, UnitResult
 from holdfast.worker.executors.children import ChildOptions, SupervisorClient
 from holdfast.worker.executors.processes import ProcessSlot, child_setup
+from holdfast.worker.shortage import WorkerShortage
 
 #: Time between the request to stop and the kill of a child that exceeded its timeout.
 KILL_GRACE_S = 5.0
+#: How long a run tries to start a child: the host may have run out of memory or processes for a moment.
+MAX_SHORTAGE_S = 10.0
 
 
 class _ChildUnit:
@@ -50,8 +54,17 @@ class _ChildUnit:
 class ChildAttempts:
     """Makes the attempts of one run in child processes."""
 
-    def __init__(self, opened: BatchRun, kind: Kind, arguments: dict[str, Any], timeouts: UnitTimeouts) -> None:
+    def __init__(
+        self,
+        opened: BatchRun,
+        kind: Kind,
+        arguments: dict[str, Any],
+        timeouts: UnitTimeouts,
+        *,
+        lease_duration: timedelta,
+    ) -> None:
         self._timeouts = timeouts
+        self._lease_duration = lease_duration
         self._opened = opened
         self._kind = kind
         self._arguments = arguments
@@ -62,7 +75,7 @@ class ChildAttempts:
     def open(self, runner: UnitRunner) -> tuple[Perform, Callable[[], None]]:
         hello = child_setup({self._kind.name: self._kind}, worker=f"batch-{self._opened.batch.id}")
         child = ProcessSlot(self._supervised, hello, ChildOptions(), reporter=lambda _: _refuse)
-        return lambda row: self._attempt(runner, child, row), child.close
+        return lambda row: self._started(runner, child, row), child.close
 
     def renewed(self, timestamp: float) -> None:
         self._renewed_at = timestamp
@@ -73,10 +86,22 @@ class ChildAttempts:
         """End the supervisor, which kills the children that are left."""
         self._supervised.close()
 
+    def _started(self, runner: UnitRunner, child: ProcessSlot, row: UnitRow) -> UnitResult:
+        """Make an attempt. A child that cannot start is no failure of the unit, and does not end the run at once."""
+        until = clock.now() + MAX_SHORTAGE_S
+        while True:
+            try:
+                return self._attempt(runner, child, row)
+            except WorkerShortage:
+                if clock.now() >= until:
+                    raise
+            if runner.stopping.wait(RETRY_S):
+                return UnitResult(row, None)
+
     def _attempt(self, runner: UnitRunner, child: ProcessSlot, row: UnitRow) -> UnitResult:
         payload = msgspec.json.encode({"opened": self._opened, "arguments": self._arguments, "row": row}).decode()
         lease = msgspec.structs.replace(self._opened.lease, kind=self._kind.name, payload=payload)
-        run = Run(lease, self._kind, renewed_at=self._renewed_at, lease_duration=DEFAULT_LEASE)
+        run = Run(lease, self._kind, renewed_at=self._renewed_at, lease_duration=self._lease_duration)
         unit = _ChildUnit(run, self._timeouts.timeout_s)
         self._runs.add(run)
         self._timeouts.begin(unit)

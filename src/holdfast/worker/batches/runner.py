@@ -14,6 +14,7 @@ from holdfast.domain.batches.batch import Batch
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow
 from holdfast.domain.jobs.retry_curve import Curve, delay_after
 from holdfast.worker import clock
+from holdfast.worker.batches.outages import MAX_OUTAGE_S, RETRY_S
 from holdfast.worker.batches.unit import Perform, UnitResult
 
 
@@ -159,7 +160,10 @@ class UnitRunner:
 
     def _retried(self, attempt: Perform, result: UnitResult) -> UnitResult:
         """Try a unit again until an attempt does not fail, or until no retries are left."""
+        result = self._outlasted(attempt, result)
         for tries in range(1, self._retries + 1):
+            if not result.retry:
+                break
             delay = delay_after(self._curve, tries, chance=random.random())
             if self.stopping.is_set() or self.stopping.wait(delay.total_seconds()):
                 return UnitResult(result.row, None, interrupted=True)
@@ -167,9 +171,18 @@ class UnitRunner:
             row = structs.replace(result.row, attempts=result.outcome.attempts, crashes=result.outcome.crashes)
             again = attempt(row)
             assert type(again) is UnitResult  # a bare outcome is that of a first attempt
+            again = self._outlasted(attempt, again)
             errors = (*result.outcome.earlier_errors, result.outcome.error or "")
             outcome = None if again.outcome is None else structs.replace(again.outcome, earlier_errors=errors)
             result = again._replace(row=result.row, outcome=outcome)
-            if not result.retry:
-                break
+        return result
+
+    def _outlasted(self, attempt: Perform, result: UnitResult) -> UnitResult:
+        """Repeat an attempt while the store does not answer; that costs nothing."""
+        until = clock.now() + MAX_OUTAGE_S
+        while result.outage and clock.now() < until:
+            if self.stopping.wait(RETRY_S):
+                return UnitResult(result.row, None, interrupted=True)
+            again = attempt(result.row)
+            result = again if isinstance(again, UnitResult) else UnitResult(result.row, again)
         return result

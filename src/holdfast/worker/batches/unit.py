@@ -17,6 +17,7 @@ from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import CommandFailed, InvalidInput, InvalidPayload, StoreUnavailable
+from holdfast.worker.batches.outages import OUTAGE
 from holdfast.worker.handler import describe_error, done
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class UnitResult(NamedTuple):
     fatal: bool = False
     #: The unit began, and stopped on request.
     interrupted: bool = False
+    #: The store did not answer: that is no failure of the unit.
+    outage: bool = False
 
 
 #: Runs one unit. A bare outcome belongs to a unit that no run had begun, is done now, and is not in the ledger yet: the
@@ -234,7 +237,7 @@ class Unit:
                 return UnitResult(row, self.outcome(UnitState.SKIPPED, None, took_s))
         fatal = isinstance(error, Fatal)
         failed = self.outcome(UnitState.FAILED, describe_error(error), took_s)
-        return UnitResult(row, failed, retry=not fatal, fatal=fatal)
+        return UnitResult(row, failed, retry=not fatal, fatal=fatal, outage=isinstance(error, OUTAGE))
 
     def _result_after_commit(self, settled: UnitOutcome, returned: Any, error: BaseException | None) -> UnitResult:
         """The unit is done, whatever came after its transaction; an error is logged and becomes a warning."""

@@ -17,6 +17,7 @@ from holdfast.store.batches.ledger import Flushed
 from holdfast.store.batches.state import BatchRun, UnitInFlight
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
+from holdfast.worker.batches.outages import outlast
 from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.source import Source
@@ -71,8 +72,7 @@ class LedgerWriter:
         self._settled: list[UnitOutcome] = []
         self._amended: list[UnitOutcome] = []
         self._interrupted: list[UnitInFlight] = []
-        self._collected = 0
-        self._rewrites = False
+        self._collected, self._rewrites = 0, False
 
     # -- results: any thread -----------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class LedgerWriter:
             return result
         failed = outcome.state is UnitState.FAILED
         if failed and self.aborted_by in BREAKERS:  # it failed like the others, after the stop
-            return result._replace(outcome=_pending_again(outcome, result.row.attempts))
+            return result._replace(outcome=outcome.pending_again(result.row.attempts))
         length = self._breaker.streak
         tripped = self._breaker.count(failed=failed, retried=result.row.failed_before)
         if failed:
@@ -211,8 +211,8 @@ class LedgerWriter:
 
     def _put_back(self, returned: dict[UnitKey, UnitOutcome]) -> None:
         waiting = {outcome.key for outcome in self._unwritten}
-        self._unwritten = [_pending_again(each) if each.key in returned else each for each in self._unwritten]
-        written = [_pending_again(each) for key, each in returned.items() if key not in waiting]
+        self._unwritten = [each.pending_again() if each.key in returned else each for each in self._unwritten]
+        written = [each.pending_again() for key, each in returned.items() if key not in waiting]
         self._unwritten += written
         self._rewrites = self._rewrites or bool(written)
 
@@ -221,9 +221,17 @@ class LedgerWriter:
         room = 0 if self._runner.stopping.is_set() or on_taken is None else max(0, self._room())
         request = self._request(room)
         outcomes, self._unwritten = self._unwritten, []
-        flushed = self._store.batches.flush(
-            self._opened, outcomes, request, amended=self._amended, interrupted=self._interrupted
-        )
+
+        def flush(request: NextUnits) -> Flushed:
+            amended, interrupted = self._amended, self._interrupted
+            return self._store.batches.flush(self._opened, outcomes, request, amended=amended, interrupted=interrupted)
+
+        def flush_again() -> Flushed:
+            """After an outage: the same may have arrived before, so its rows may exist."""
+            self._runner.unknown_commits.update((each.key, each) for each in outcomes)
+            return flush(structs.replace(request, fresh=False))
+
+        flushed = outlast(lambda: flush(request), again=flush_again)
         self._flushed_at = clock.now()
         self._collected, self._rewrites, self._amended, self._interrupted = 0, False, [], []
         if request.limit:
@@ -290,11 +298,3 @@ class LedgerWriter:
             finished = [each for each in known if each is not None]
         if finished:
             self._on_written(finished)
-
-
-def _pending_again(outcome: UnitOutcome, attempts: int | None = None) -> UnitOutcome:
-    """The same unit, pending and without this attempt. It keeps its error."""
-    attempts = max(0, outcome.attempts - 1) if attempts is None else attempts
-    return structs.replace(
-        outcome, state=UnitState.PENDING, attempts=attempts, label=None, warning=None, data=None, handed=None
-    )
