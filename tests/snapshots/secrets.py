@@ -18,7 +18,8 @@ JOB_TEXTS = (
 BATCH_TEXTS = (
     *("holdfast_batch.name", "holdfast_batch.failures", "holdfast_unit.key", "holdfast_unit.label"),
     *("holdfast_unit.warning", "holdfast_unit.error", "holdfast_unit.data", "holdfast_unit_count.name"),
-    *("holdfast_inbox.key", "holdfast_inbox.data", "holdfast_in_flight.units"),
+    *("holdfast_inbox.key", "holdfast_inbox.data", "holdfast_in_flight.units", "holdfast_unit.earlier_errors"),
+    "holdfast_batch_event.detail",
 )
 #: Secrets by the name of their field, by declaration, and by how they are written.
 PLAIN_TEXTS = (
@@ -37,7 +38,7 @@ SECRETS = {
 LEAK = re.compile(r"ZQ\d\d[\w-]*")
 #: Columns of text that hold none: names, states, identities, and values that never leave the store.
 HARMLESS = {
-    "holdfast_meta": {"installation", "checksums", "objects"},
+    "holdfast_meta": {"installation", "checksums", "objects", "successor"},
     "holdfast_kind": {"name"},
     "holdfast_queue": {"name"},
     "holdfast_stop_switch": {"mode", "actor"},
@@ -51,7 +52,8 @@ HARMLESS = {
     "holdfast_attempt": {"worker", "reason"},
     "holdfast_event": {"name", "actor"},
     "holdfast_batch": {"identity", "kind", "state", "requested", "aborted_by", "version", "inputs", "code", "options", "actor"},
-    "holdfast_unit": {"state"},
+    "holdfast_batch_event": {"name", "actor"},
+    "holdfast_unit": {"state", "worker"},
     "holdfast_inbox": {"inbox"},
     "holdfast_schedule": {"name", "declared", "provider", "actor"},
     "holdfast_plan": {"schedule", "scope", "origin", "actor"},
@@ -174,6 +176,15 @@ def _hide_in_batches(connection: sqlite3.Connection) -> None:
             json.dumps({texts["holdfast_unit.data"]: [texts["holdfast_unit.data"]]}),
             f"ValueError: {texts['holdfast_unit.error']}",
         ),
+    )
+    connection.execute(
+        "UPDATE holdfast_unit SET earlier_errors = ?",
+        (json.dumps([f"OSError: {texts['holdfast_unit.earlier_errors']}"]),),
+    )
+    stopped = [{"count": 1, "error": f"at {texts['holdfast_batch_event.detail']}", "key": "1"}]
+    connection.execute(
+        "UPDATE holdfast_batch_event SET detail = json_set(coalesce(detail, '{}'), '$.failures', json(?))",
+        (json.dumps(stopped),),
     )
     connection.execute(
         "UPDATE holdfast_unit_count SET name = 'label:' || ? WHERE name LIKE 'label:%'",

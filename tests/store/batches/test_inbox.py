@@ -44,6 +44,19 @@ def state_of(store, run):
     return store.batches.get(run.batch.id).state
 
 
+def test_a_result_of_a_lost_run_does_not_finish_its_batch(store, clock):
+    """I6: the run was killed before the end of its input. A new run would have begun all units anew."""
+    run = hand_over(store, 1)
+    take_units(store, run, 2)
+    clock.advance(timedelta(seconds=61))
+    store.leases.take_over()
+    (result,) = store.inbox.take(BOX)
+    store.inbox.accept(result)
+    assert state_of(store, run) is BatchState.RUNNING, "I6 is broken: the batch is over, and a unit is pending"
+    again = begin(store)
+    assert (again.batch.id, [unit.key for unit in take_units(store, again, 1, 2).taken]) == (run.batch.id, ["2"])
+
+
 def test_a_unit_is_done_when_its_result_is_accepted(store):
     """The run ends before; the batch when nothing waits any more."""
     run = hand_over(store, 1, 2)

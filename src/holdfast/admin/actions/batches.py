@@ -156,7 +156,9 @@ class UnitActions(TargetActions):
         keys, target = self._keys_of(cluster), f"batch={cluster.batch_id} cluster={cluster.key}"
         ledger = self._actions.audited(action.audit_name, target).ledger
         change = ledger.retry if action.name == "retry" else ledger.skip
-        count, ids = change(cluster.batch_id, keys, actor=self._actions.actor), list[int | str](keys)
+        count = change(cluster.batch_id, keys, actor=self._actions.actor)
+        secrets = batch_secrets(self._store.batches.get(cluster.batch_id))
+        ids: list[int | str] = [mask_text(key, secrets) for key in keys]
         left = len(keys) - count
         return Changed(
             action=action.name,

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 
 from prometheus_client.core import Metric
 
+from holdfast.admin.views.batches import batch_secrets
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.batches.unit import LABEL, UnitState
 from holdfast.store import Store
+from holdfast.store.batches.queries import COUNTED_BATCHES
 from holdfast.worker.store_metrics import gauge
 
 #: Counters that are states of units, or wait in an inbox. The others are notes about the same units.
@@ -23,9 +25,11 @@ def batch_metrics(store: Store) -> Iterator[Metric]:
     yield gauge("store_batches", "Batches by state, of the newest 1,000.", ["state"], batches)
     units: Counter[tuple[str, ...]] = Counter()
     labels: Counter[tuple[str, ...]] = Counter()
+    newest = store.batches.page(limit=COUNTED_BATCHES).batches
+    secrets = {secret for batch in newest for secret in batch_secrets(batch)}
     for total in store.ledger.count_units():
         if total.name.startswith(LABEL):
-            labels[total.kind, mask_text(total.name.removeprefix(LABEL))] += total.count
+            labels[total.kind, mask_text(total.name.removeprefix(LABEL), secrets)] += total.count
         elif total.name in RESULTS:
             units[total.kind, total.name] += total.count
     text = "Finished units, and those whose results wait in an inbox, of the newest 1,000 batches."

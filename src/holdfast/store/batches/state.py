@@ -127,8 +127,14 @@ def conclude(batch: Batch) -> Operation[None]:
     now = yield from counted(batch.id)
     total = max(batch.total or 0, now.over)
     state = state_after(now, total, why)
-    if why is not None or state.finished:
+    if why is not None or (state.finished and (yield from _has_no_more(batch))):
         yield from finish(batch, state, why, total)
+
+
+def _has_no_more(batch: Batch) -> Operation[bool]:
+    """Whether no unit waits. A run that was lost has returned its units, and only its next run knows the other keys."""
+    pending = yield query("read_pending_units", batch_id=batch.id, limit=1)
+    return batch.total is not None and not pending
 
 
 def conclude_run(
