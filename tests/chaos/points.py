@@ -222,7 +222,7 @@ def _is_border(connection: psycopg.Connection[Any], text: str, points: Points) -
 
 
 def _broken(connection: psycopg.Connection[Any]) -> psycopg.Error:
-    connection.close()
+    connection.pgconn.finish()  # broken, and not closed by its user
     return psycopg.OperationalError("server closed the connection unexpectedly")
 
 

@@ -45,6 +45,7 @@ GOOD = {
     ("batch", "ls"): [],
     ("batch", "show"): ["1"],
     ("batch", "units"): ["1"],
+    ("batch", "history"): ["1"],
     ("batch", "attach"): ["1"],
     ("batch", "pause"): ["1"],
     ("batch", "resume"): ["1"],
@@ -68,6 +69,9 @@ GOOD = {
     ("queue", "set"): ["default", "--limit", "3"],
     ("queue", "pause"): ["default"],
     ("queue", "resume"): ["default"],
+    ("queue", "rm"): ["spare"],
+    ("inbox", "ls"): [],
+    ("inbox", "show"): ["results"],
     ("workers",): [],
     ("audit-log",): [],
     ("token", "add"): ["ci"],
@@ -113,6 +117,9 @@ ELSEWHERE = {
     ("db", "backup"),
     ("db", "copy"),
     ("db", "roles"),
+    ("inbox", "take"),
+    ("inbox", "accept"),
+    ("inbox", "refuse"),
     ("files", "append"),
     ("files", "write"),
 }
@@ -138,6 +145,7 @@ def populated(app):
     app.control.cancel(holdfast.Selector(ids=(done.id,)), actor="ada")
     app.run(app.unit(name="count")(lambda n: None), [1, 2], output="none")
     app.schedules.create("nightly", "mail", "@daily", payload={"to": 1})
+    app.store.queues.set_limits("spare", limit=1)
     app.store.credentials.add("old", Role.VIEWER, actor="ada")
     return app
 
@@ -227,7 +235,7 @@ def test_every_exit_code_of_an_error_is_in_the_table():
 def test_shared_options_work_anywhere_on_the_line(run, populated):
     """They may come before or after the command; the last one counts."""
     assert run("-o", "json", "ls").data == run("ls", "-o", "json").data
-    assert run("-o", "json", "queue", "ls").data == run("queue", "-o", "json", "ls").data
+    assert run("-o", "json", "token", "ls").data == run("token", "-o", "json", "ls").data
     assert run("-o", "json", "ls", "-o", "ndjson").lines[-1]["_meta"]["lines"] == 4
 
 

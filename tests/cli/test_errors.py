@@ -179,8 +179,9 @@ def test_a_misspelt_command_is_guessed(run):
 
 def test_one_limit_can_be_taken_away(run):
     run("queue", "set", "default", "--limit", "3", "--worker-limit", "2")
-    answer = run("queue", "set", "default", "--limit", "0", "-o", "json")
-    assert (answer.data["limit"], answer.data["worker_limit"]) == (None, 2)
+    run("queue", "set", "default", "--limit", "0")
+    shown = run("queue", "show", "default", "-o", "json").data
+    assert (shown["limit"], shown["worker_limit"]) == (None, 2)
 
 
 @pytest.mark.parametrize("text", ["[tool]\nholdfast = 3", "tool = 3", f"slots = {'9' * 5000}"])

@@ -81,11 +81,13 @@ def _cleaned(value: Any) -> Any:
     """Clean what differs between versions of Python, and what generators of clients do not understand.
 
     Descriptions come from docstrings. Only since 3.13 are these stored without their indentation. A pair of two equal
-    types is an array of two: generators refuse ``"items": false``.
+    types is an array of two: generators refuse ``"items": false``, and an array without ``items``.
     """
     match value:
         case {"prefixItems": [first, *others], "items": False, **rest} if all(each == first for each in others):
             return _cleaned({**rest, "items": first})
+        case {"type": "array"} if not value.keys() & {"items", "prefixItems"}:
+            return _cleaned({**value, "items": {}})
         case dict():
             return {
                 key: inspect.cleandoc(inner) if key == "description" and isinstance(inner, str) else _cleaned(inner)

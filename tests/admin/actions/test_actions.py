@@ -137,7 +137,7 @@ def test_an_action_that_changes_nothing_is_not_recorded(actions, store):
         actions.queues.perform("resume", "q")
         actions.schedules.perform("resume", "hourly")
         actions.batches.perform("cancel", run.batch.id)
-    actions.queues.perform("resume", "new")
+    actions.queues.perform("resume", "q")
     assert [action for action, *_ in reversed(records(store))] == [
         *("schedule add", "hold", "queue set", "queue set", "queue pause", "schedule pause", "filter save", "enqueue"),
         *("queue resume", "schedule resume"),

@@ -132,9 +132,9 @@ class RandomStore:
                 by_state = Selector(states=tuple(rng.sample(list(State), rng.randint(1, 4))))
                 return rng.choice((self._some, lambda: Selector(labels=("x",)), lambda: by_state))()
             case Target.BATCH:
-                return rng.choice([batch.id for batch in self.store.batches.page(limit=10)] + [99])
+                return rng.choice([batch.id for batch in self.store.batches.page(limit=10).batches] + [99])
             case Target.UNIT:
-                batch = rng.choice(self.store.batches.page(limit=10))
+                batch = rng.choice(self.store.batches.page(limit=10).batches)
                 clusters = unit_clusters(batch, self.store.ledger.errors(batch.id))
                 return UnitCluster(batch.id, rng.choice([each.key for each in clusters] or ["0123456789ab"]))
             case Target.SCHEDULE:

@@ -13,13 +13,13 @@ from holdfast.admin.views.overview import overview
 from holdfast.domain.access.roles import Via
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import WorkerId
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import NotFound
 from tests.support.jobs import prune, put, take_one
 
 
 @pytest.fixture
-def fleet(store):
-    return Actions(store, actor="ada", via=Via.CLI).fleet
+def queues(store):
+    return Actions(store, actor="ada", via=Via.CLI).queues
 
 
 def test_queues_whose_jobs_are_not_ready_are_shown(store):
@@ -35,32 +35,32 @@ def test_queues_whose_jobs_are_not_ready_are_shown(store):
         assert (getattr(views[name], name), views[name].jobs, queue_view(store, name).name) == (1, 1, name)
 
 
-def test_an_unknown_queue_is_not_paused(store, fleet):
+def test_an_unknown_queue_is_not_paused(store, queues):
     """E1.5: a typo is refused with a hint. A queue of a worker is known before it has jobs."""
     put(store, queue="imports")
     with pytest.raises(NotFound, match="there is no queue 'import'") as refused:
-        fleet.set_queue("import", paused=True)
+        queues.perform("pause", "import")
     assert refused.value.hint == "Did you mean 'imports'?"
     with pytest.raises(NotFound):
-        fleet.set_queue("import", paused=False)
+        queues.perform("resume", "import")
     assert store.queues.list() == []
-    assert fleet.set_queue("later", paused=True, create=True).paused
+    assert queues.perform("pause", "later", create=True).changed
     store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["served"], kinds=["mail"])
-    assert fleet.set_queue("served", paused=True).paused
+    assert queues.perform("pause", "served").changed
 
 
-def test_the_settings_of_a_queue_without_jobs_are_deleted(store, fleet):
+def test_the_settings_of_a_queue_without_jobs_are_deleted(store, queues):
     """E1.5: jobs in any state keep them."""
-    fleet.set_queue("old", limit=3)
-    assert fleet.delete_queue("old").limit == 3
+    queues.perform("set", "old", limit=3)
+    assert queues.perform("rm", "old").changed
     assert store.queues.list() == []
     with pytest.raises(NotFound):
-        fleet.delete_queue("old")
+        queues.perform("rm", "old")
     for number, options in enumerate(({}, {"hold": True}, {"delay": timedelta(hours=1)})):
         store.queues.set_limits(f"q{number}", limit=3)
         put(store, queue=f"q{number}", **options)
-        with pytest.raises(Conflict, match="has 1 jobs"):
-            fleet.delete_queue(f"q{number}")
+        refused = queues.perform("rm", f"q{number}")
+        assert (refused.failed, refused.unchanged[0].why) == (True, "open: it has jobs, or no settings")
     assert len(store.queues.list()) == 3
     assert [entry.action for entry in store.audit_log.page()][:1] == ["queue rm"]
 

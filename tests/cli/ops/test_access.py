@@ -101,8 +101,8 @@ def test_new_work_and_whole_store_actions_are_recorded(run, app, entries, own_st
 
 
 def test_entries_can_be_narrowed(run, app):
-    run("queue", "pause", "mail")
-    run("queue", "pause", "post")
+    run("queue", "pause", "mail", "--create")
+    run("queue", "pause", "post", "--create")
     assert "queue=post" in run("audit-log").out
     assert [each["target"] for each in run("audit-log", "--about", "MAIL", "-o", "json").data["entries"]] == [
         "queue=mail"

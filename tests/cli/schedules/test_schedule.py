@@ -78,7 +78,7 @@ def test_all_options_reach_the_definition(schedule):
         "queue": "slow",
         "priority": 3,
         "scopes": ["a", "b"],
-        "ping": "https://x.example/y",
+        "ping": "https://x.example/***",
         "when": {
             "every": "PT3600S",
             "phase": "PT300S",

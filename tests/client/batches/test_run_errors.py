@@ -86,7 +86,7 @@ def test_a_mistake_on_the_command_line_is_exit_2_with_the_envelope(command, real
     document = json.loads(out)
     assert (code, document["status"], document["error"]["code"]) == (2, "error", "E_INVALID")
     with holdfast.Holdfast(real_database.url) as app:
-        assert app.store.batches.page() == [], "E3: no batch was left open"
+        assert app.store.batches.page().batches == [], "E3: no batch was left open"
 
 
 @pytest.mark.one_backend
@@ -156,7 +156,7 @@ def test_a_reader_that_closes_the_pipe_does_not_stop_the_run(command, real_datab
             err = process.stderr.read()
         assert (process.returncode, "Traceback" in err, "Exception" in err) == (0, False, False)
         with holdfast.Holdfast(real_database.url) as app:
-            assert app.store.batches.page()[0].state == "done"
+            assert app.store.batches.page().batches[0].state == "done"
 
 
 def test_a_silent_run_raises_what_nothing_would_print(real_database):

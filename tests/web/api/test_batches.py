@@ -58,9 +58,9 @@ def test_many_batches_change_at_once(operator, admin, app):
     admin.change("/batches/action", 400, action="rm")
     admin.change("/batches/action", 400, action="pause", state="done")
     admin.change("/batches/action", 404, action="cancel", owner="ada")
-    assert admin.change("/batches/action", action="rm", older_than="0s", dry_run=True)["batches"] == [2, 1]
-    assert admin.change("/batches/action", action="rm", ids=[2])["batches"] == [2]
-    assert admin.change("/batches/action", action="rm", state="done")["batches"] == [1]
+    assert admin.change("/batches/action", action="rm", older_than="0s", dry_run=True)["ids"] == [2, 1]
+    assert admin.change("/batches/action", action="rm", ids=[2])["ids"] == [2]
+    assert admin.change("/batches/action", action="rm", state="done")["ids"] == [1]
     assert admin.read("/batches")["batches"] == []
 
 

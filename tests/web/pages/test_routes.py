@@ -488,7 +488,7 @@ def test_strange_forms(place):
     ):
         assert place.client.post(path, data={"action": "explode", "request": "explode"}).status_code == 400, path
     assert place.client.post("/jobs/action", content=b"\xff\xfe").status_code == 400
-    assert place.client.post("/queues/action?name=", data={"action": "pause"}).status_code == 400
+    assert place.client.post("/queues/action?name=", data={"action": "pause"}).status_code == 404
     assert place.client.get("/jobs/action").status_code in (404, 405)
 
 

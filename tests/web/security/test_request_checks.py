@@ -107,7 +107,7 @@ def test_hostile_text_is_only_text(admin, app, text):
         assert "set-cookie" not in answer.headers
     placed = admin.post("/api/v1/jobs", json={"kind": "mail", "payload": {"to": 1}, "label": text, "key": text})
     assert placed.status_code in (201, 400)
-    admin.change("/queues/action", queue="q", paused=True, note=text)
+    admin.change("/queues/action", queue="q", action="pause", create=True, note=text)
     assert admin.read("/queues")["queues"]
     assert app.views.count(Selector()).count == (placed.status_code == 201)
 

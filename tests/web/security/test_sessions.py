@@ -71,7 +71,7 @@ def test_a_link_signs_in_once(site, app):
     assert first.get("/").status_code == 200
     assert first.get("/api/v1/me").json()["data"] == {"name": "ada", "role": "admin"}
     assert second.post("/sign-in", data={"link": link, "name": "eve"}).status_code == 404
-    first.change("/queues/action", queue="q", paused=True)
+    first.change("/queues/action", queue="q", action="pause", create=True)
     assert [entry.actor for entry in app.store.audit_log.page()] == ["ada", "ada"]
 
 

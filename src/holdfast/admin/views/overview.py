@@ -81,12 +81,15 @@ class Overview(Struct, frozen=True):
         return [worker for worker in self.workers if worker.alive]
 
 
-def overview(store: Store, masks: Masks, *, cap: int = COUNT_CAP) -> Overview:
-    """Read the whole store. The cost does not depend on the number of jobs; counts stop at *cap*."""
+def overview(store: Store, masks: Masks, *, cap: int = COUNT_CAP, running: int = MAX_RUNNING) -> Overview:
+    """Read the whole store. The cost does not depend on the number of jobs; counts stop at *cap*.
+
+    *running* is the number of running jobs to list.
+    """
     tallies, trouble = store.dashboard.tallies(cap=cap, span=SPAN, slot=SLOT), store.dashboard.trouble()
     lanes, workers, stopped = store.dashboard.lanes(cap=cap), worker_views(store), stop_view(store)
     queues = queue_views(store, cap=cap, lanes=lanes, tallies=tallies)
-    running = store.views.page(Selector(states=(State.RUNNING,)), limit=MAX_RUNNING, brief=True).jobs
+    jobs = store.views.page(Selector(states=(State.RUNNING,)), limit=running, brief=True).jobs if running else []
     attention = [
         *_stop_attention(stopped),
         *_queue_attention(queues),
@@ -98,7 +101,7 @@ def overview(store: Store, masks: Masks, *, cap: int = COUNT_CAP) -> Overview:
         counts=counts_of(tallies, cap=cap),
         queues=queues,
         workers=workers,
-        running=masked_jobs(running, masks, store),
+        running=masked_jobs(jobs, masks, store),
         attention=attention,
         stopped=stopped,
         span_s=SPAN.total_seconds(),

@@ -54,7 +54,7 @@ class AttentionLine(Struct, frozen=True):
 
 
 def show_overview(request: Request) -> Response:
-    view = overview(request.store, request.masks)
+    view = overview(request.store, request.masks, running=0)
     return request.page(
         "overview.html",
         view=view,
