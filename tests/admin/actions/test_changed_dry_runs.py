@@ -151,6 +151,7 @@ class RandomStore:
         rng, now = self.rng, self.database.clock.now()
         possible = {
             "note": "why",
+            "create": True,
             "with_dependents": True,
             "memory": "64M",
             "done": True,

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.admin.doctor.descriptors import descriptors
-from holdfast.admin.views.fleet import WorkerView
+from holdfast.admin.views.fleet import Liveness, WorkerView
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def worker(host=None, slots=8):
     place = socket.gethostname() if host is None else host
-    return WorkerView("w", place, 7, None, ["default"], [], NOW, NOW, slots)
+    return WorkerView("w", place, 7, None, ["default"], [], NOW, NOW, Liveness.FRESH, slots)
 
 
 @pytest.mark.parametrize(

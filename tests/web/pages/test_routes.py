@@ -184,7 +184,8 @@ def test_every_screen(place):
         assert answer.status_code == 200, (path, answer.text[-2000:])
         assert not faults(answer.text), path
         if route != "/doctor":  # its findings are cached
-            assert len(statements) <= 6, (path, statements)
+            # The secrets of a schedule that fails are read to mask its error.
+            assert len([each for each in statements if each != "get_schedule"]) <= 6, (path, statements)
             assert "read_stop_switch" in statements, (path, statements)
         assert "<code>holdfast " in answer.text, path
         assert answer.text.count('aria-current="page"') >= 1, path

@@ -125,15 +125,34 @@ class ForkGate:
             self._changed.notify_all()
 
 
+#: Connections that read at a time, each with two file descriptors, and how long a thread waits for one of them.
+MAX_READERS, MAX_READER_WAIT_S = 6, 1.0
+
+
 class Readers:
-    """Connections that read; each serves one thread at a time."""
+    """Connections that read; each serves one thread at a time.
+
+    They are few, so that many slots do not use up the file descriptors of a worker. A thread that gets none in time
+    opens another one.
+    """
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
         self._idle: deque[sqlite3.Connection] = deque()
+        self._free = threading.Semaphore(MAX_READERS)
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
+        is_free = self._free.acquire(timeout=MAX_READER_WAIT_S)
+        try:
+            with self._opened() as connection:
+                yield connection
+        finally:
+            if is_free:
+                self._free.release()
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -143,7 +162,10 @@ class Readers:
         finally:
             if connection.in_transaction:  # interrupted: the next reader must not see an old snapshot
                 connection.execute("ROLLBACK")
-            self._idle.append(connection)
+            if len(self._idle) < MAX_READERS:
+                self._idle.append(connection)
+            else:
+                connection.close()
 
     def close(self) -> None:
         with suppress(IndexError):
