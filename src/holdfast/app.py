@@ -16,7 +16,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import APPLICATIONS, Kind
 from holdfast.domain.jobs.new_job import EnqueueOutcome, NewJob
-from holdfast.domain.quantities import Duration, as_duration
+from holdfast.domain.quantities import Duration
 from holdfast.errors import InvalidKind
 from holdfast.store import Store
 from holdfast.store.fleet.registry import Queues
@@ -227,8 +227,7 @@ class Holdfast:
           and *stdin* is a descriptor that they read.
         - For queues with an autoscaler: *memory_profiles* gives the memory of commands by label, *host_limits* the
           share of a host that they may use, by host name. Both default to the configuration.
-        - *retention* is how long finished things stay: ``{"done": "7d", "dead": 0}``; 0 keeps them. It defaults to the
-          configuration, name by name.
+        - *retention* is how long finished things stay, beside the configuration: ``{"done": "7d", "dead": 0}``.
         - *commands* makes it run commands (``holdfast add``), which can do all that the user of the process can. The
           default is true for an application without kinds of its own, and false for every other.
 
@@ -261,17 +260,9 @@ class Holdfast:
         self, *, heartbeat: Duration = 10, retention: Mapping[str, Duration] | None = None, version: str | None = None
     ) -> Worker:
         """Create a worker that runs no jobs: it plans the schedules of the store and does maintenance."""
-        from holdfast.client.fleet.workers import chosen_retention
-        from holdfast.worker.options import WorkerOptions
+        from holdfast.client.fleet.workers import scheduler_options
 
-        options = WorkerOptions(
-            queues=(),
-            slots=1,
-            heartbeat=as_duration(heartbeat).total_seconds(),
-            retention=chosen_retention(retention),
-            version=version or self._version,
-        )
-        return self._worker({}, options)
+        return self._worker({}, scheduler_options(heartbeat, retention, version=version or self._version))
 
     def _worker(self, kinds: Mapping[str, Kind], options: WorkerOptions) -> Worker:
         from holdfast.worker.worker import Worker

@@ -297,5 +297,4 @@ def _expected(field: SettingField) -> str:
     kind = get_args(field.type)[0]
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
-    kinds = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table"}
-    return kinds.get(type(field.default), "a text")
+    return {int: "a whole number", list: "a list of texts", dict: "a table"}.get(type(field.default), "a text")

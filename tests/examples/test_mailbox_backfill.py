@@ -122,7 +122,7 @@ def test_the_other_exit_codes(bash, tmp_path):
     bash(f"{HOLDFAST} batch resume 2")
     running = bash.start(f"exec {RESYNC} --nap 1")  # so long that it is under way when it is cancelled
     wait_until(lambda: json.loads(bash(f"{HOLDFAST} batch show 2 -o json")[1])["data"]["holders"])
-    assert bash(f"{HOLDFAST} batch cancel 2")[0] == 0
+    assert bash(f"{HOLDFAST} batch cancel 2 --yes")[0] == 0
     assert running.wait(PATIENCE) == 12
 
 

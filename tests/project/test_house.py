@@ -22,9 +22,9 @@ SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
-MAX_MODULES = 285
-MAX_PYTHON_LINES = 43_500
-MAX_SQL_LINES = 4_700
+MAX_MODULES = 312
+MAX_PYTHON_LINES = 47_000
+MAX_SQL_LINES = 4_900
 
 #: Modules that users import by name, and the layers below them that are one file.
 ENTRANCE_HALL = {"__init__", "__main__", "app", "files", "options", "settings", "testing"}
@@ -69,7 +69,13 @@ ALIKE: dict[str, tuple[str, ...]] = {
     ),
     "one has the words that people write, the other the values that they mean": (
         *("EnqueueOptions NewJob", "EnqueueArguments NewJob", "EnqueueArguments EnqueueOptions"),
-        *("UnitOptions UnitArguments", "JobArguments KindOptions", "ScheduleOptions Timing", "Command Edit"),
+        *(
+            "UnitOptions UnitArguments",
+            "WorkerArguments WorkerOptions",
+            "JobArguments KindOptions",
+            "ScheduleOptions Timing",
+            "Command Edit",
+        ),
         "Edit PresetValues",
         "BatchConditions BatchFilter",
     ),
@@ -98,6 +104,7 @@ TESTS_OF_A_FLOOR = {
     "store/engine/test_notifier.py": "notifiers of both backends",
     "store/postgres/test_enqueue.py": "the SQL function holdfast.enqueue",
     "web/pages/test_browser.py": "the pages in a real browser",
+    "web/test_batch_metrics.py": "metrics of batches as a server answers them",
 }
 
 

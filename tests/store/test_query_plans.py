@@ -42,7 +42,7 @@ def leases(layout: Layout, *, token: int = 1) -> list[Lease]:
 
 def judge_again(store: Store, layout: Layout) -> None:
     """A hundred waiting jobs were locked when their dependencies finished; one of them no longer waits."""
-    store.leases._unjudged.update([*layout.ids("waiting"), *layout.ids("running", 1)])
+    store.leases._unjudged.extend([*layout.ids("waiting"), *layout.ids("running", 1)])
     store.leases.judge_again()
 
 

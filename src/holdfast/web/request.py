@@ -37,7 +37,6 @@ from holdfast.web.pages import format as formats
 
 if TYPE_CHECKING:
     from holdfast.admin.views.masking import Masks
-    from holdfast.domain.fleet.stop_switch import StopSwitch
     from holdfast.store import Store
     from holdfast.web.app import Site
     from holdfast.web.security.authentication import Caller
@@ -225,8 +224,8 @@ class Request:
             "notice": notice,
             "theme": theme if theme in ("light", "dark") else "",
             "now": self.now,
-            "stopped": values["stopped"] if "stopped" in values else self._stopped(),
-            "successor": self._successor(),
+            "stopped": values["stopped"] if "stopped" in values else self._banner(stop_view),
+            "successor": self._banner(lambda store: store.database.tools.successor),
             "cli": "",
             "self_url": "",
         }
@@ -235,15 +234,10 @@ class Request:
             answer.delete_cookie(NOTICE_COOKIE, path=self.base or "/")
         return answer
 
-    def _stopped(self) -> StopSwitch | None:
-        """The stop switch, for the banner of every page. A page about a failing store has none."""
+    def _banner(self, read: Callable[[Store], Any]) -> Any:
+        """What a banner of every page shows. A page about a failing store has none."""
         with suppress(HoldfastError):
-            return stop_view(self.store)
-        return None
-
-    def _successor(self) -> str | None:
-        with suppress(HoldfastError):
-            return self.store.database.tools.successor
+            return read(self.store)
         return None
 
     def confirm(self, screen: str, **values: Any) -> Response:

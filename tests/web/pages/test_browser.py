@@ -288,7 +288,7 @@ def test_a_form_that_came_with_an_update_works(stage, visitor):
     expect(page.get_by_text("for the test")).to_be_visible()
     page.get_by_label("Limit of reports over all hosts").fill("4")
     page.get_by_role("button", name="Set the limits of reports").click()
-    expect(page.get_by_text("Queue reports: at most 4 over all hosts")).to_be_visible()
+    expect(page.get_by_text("Queue reports changed.")).to_be_visible()
     stage.app.store.queues.resume("reports")
 
 

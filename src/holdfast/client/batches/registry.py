@@ -84,7 +84,7 @@ class BatchRegistry:
         """The kinds that run units: shards on workers, and units in child processes."""
         if not self._units:
             return {}
-        from holdfast.client.batches.remote import kinds_of
+        from holdfast.client.batches.shard import kinds_of
 
         return {kind.name: kind for unit in self._units.values() for kind in kinds_of(unit)}
 

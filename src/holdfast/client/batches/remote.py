@@ -1,13 +1,12 @@
-"""Runs of batches on the workers: submitted, watched, done in shards."""
+"""Runs of batches on the workers: submitted and watched."""
 
 from __future__ import annotations
 
 import math
 import shlex
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,9 +15,9 @@ import msgspec
 
 from holdfast.client.batches.batch_claim import abandon_batch, open_batch
 from holdfast.client.batches.dry_run import dry_run
-from holdfast.client.batches.function import BoundFunction, UnitFunction, published_kind
+from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.keys import FailedKeys
-from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers, unit_kind, unit_runner
+from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult, RunReport
 from holdfast.domain.batches.batch import (
@@ -28,33 +27,21 @@ from holdfast.domain.batches.batch import (
     BatchId,
     BatchState,
     Sharding,
-    batch_label,
     shard_kind,
     sharding_of,
-    summarise,
 )
 from holdfast.domain.batches.checkpoint import checkpoint_interval
-from holdfast.domain.batches.turns import ShardTurn
-from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow, UnitState
-from holdfast.domain.jobs.context import Cancelled, Context, Release
-from holdfast.domain.jobs.job import WorkerId
-from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.kind_options import KindOptions
+from holdfast.domain.batches.unit import Counters, UnitRow, UnitState
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_duration, checked_number
-from holdfast.errors import BatchHeld, InvalidInput, LeaseLost
+from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.output.printer import Format, Output
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
-from holdfast.worker.batches.conflicts import this_process
-from holdfast.worker.batches.driver import Driver
 from holdfast.worker.batches.outages import outlast
-from holdfast.worker.batches.plan import RunPlan
-from holdfast.worker.batches.source import PendingUnits, numbered
-from holdfast.worker.context import RunContext
-from holdfast.worker.service import ServiceThread, TickResult
+from holdfast.worker.batches.source import numbered
 
 #: Units that one transaction writes to the ledger.
 PLAN_CHUNK = 1000
@@ -197,114 +184,3 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
         rate=options.limits.units_per_second(function),
         checkpoint=checkpoint_interval(options.checkpoint),
     )
-
-
-#: Pause between two checks for a stop of the worker.
-WATCH_INTERVAL_S = 0.2
-
-
-def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
-    """The kinds that workers and child processes need for the units of a function."""
-
-    def shard(batch: int, number: int, context: Context) -> None:  # noqa: ARG001 - the number makes its key unique
-        assert function.store is not None
-        assert isinstance(context, RunContext)
-        _Shard(function.store(), function, context).work(BatchId(batch))
-
-    kind = function.options.kind
-    options = KindOptions(queue=kind.queue, lease=kind.lease, max_attempts=None, max_crashes=None, timeout=None)
-    shards = Kind(shard_kind(function.options.name), shard, options)
-    shards.unit = published_kind(function)
-    return [shards, unit_kind(function)] if function.options.in_process else [shards]
-
-
-class _Shard:
-    """One run of a shard. It takes units until none is left, until it is stopped, or until its turn is over."""
-
-    def __init__(self, store: Store, function: UnitFunction[..., Any], context: RunContext) -> None:
-        self._store = store
-        self._function = function
-        self._context = context
-
-    def work(self, batch_id: BatchId) -> None:
-        opened = self._store.batches.join(
-            batch_id, self._context.lease, owner=this_process().encode(), worker=WorkerId(self._context.worker)
-        )
-        sharding = None if opened is None else sharding_of(opened.batch)
-        if opened is None or sharding is None:
-            return
-        arguments = self._function.convert_arguments(msgspec.json.decode(opened.batch.arguments))
-        bound = BoundFunction(self._function, arguments)
-        runner = unit_runner(self._store, bound, opened, lease_duration=self._context.lease_duration)
-        self._context.on_renewal(runner.renewed)
-        source = PendingUnits(sharding.shards, sharding.checkpoint.units)
-        until = sharding.until
-        plan = RunPlan(
-            limits=sharding.limits,
-            deadline=None if until is None else max(timedelta(0), until - datetime.now(UTC)),
-            in_doubt_if_lost=sharding.in_doubt_if_lost,
-            rate=None if sharding.rate is None else sharding.rate / sharding.shards,
-            checkpoint=sharding.checkpoint,
-        )
-        driver = Driver(self._store, opened, runner, plan, source, on_written=self._on_written)
-        watch = ServiceThread(_ShardWatch(driver, self._context, sharding), on_tick=lambda *_: None)
-        with self._turn(opened.batch, sharding):
-            watch.start()
-            try:
-                aborted_by = driver.run() if self._function.hooks.begin(opened.batch) else AbortedBy.FATAL
-            finally:
-                watch.stop(timeout=1)
-        self._leave(opened, aborted_by, made_room=driver.stopped_taking)
-
-    @contextmanager
-    def _turn(self, batch: Batch, sharding: Sharding) -> Iterator[None]:
-        turns, lease = self._context.turns, self._context.lease
-        if turns is None:
-            yield
-            return
-        label, priority = batch_label(batch), lease.priority
-        now = clock.now()
-        turns.begin(
-            ShardTurn(job_id=lease.job_id, batch_label=label, queue=sharding.queue, priority=priority, began_at=now)
-        )
-        try:
-            yield
-        finally:
-            turns.end(lease.job_id)
-
-    def _on_written(self, outcomes: Sequence[UnitOutcome]) -> None:
-        self._context.counts.units_finished(self._function.options.name, outcomes)
-        self._function.hooks.units(outcomes)
-
-    def _leave(self, opened: BatchRun, aborted_by: AbortedBy | None, *, made_room: bool) -> None:
-        if aborted_by is AbortedBy.LEASE_LOST:
-            raise LeaseLost.of(opened.lease.job_id, opened.lease.token)
-        batch = self._store.batches.leave(opened, aborted_by)
-        if batch.state is not BatchState.RUNNING:
-            self._context.counts.batches[batch.state] += 1
-            counters = self._store.batches.counters(batch.id)
-            self._function.hooks.end(summarise(counters, batch.total or 0, batch.aborted_by))
-        elif self._context.stopping.is_set():
-            raise Cancelled
-        elif made_room or aborted_by is AbortedBy.STOP_SWITCH:
-            raise Release
-
-
-class _ShardWatch:
-    """Stops a shard on a stop of its worker, and lets it make room when its turn is over."""
-
-    name = "minder"
-
-    def __init__(self, driver: Driver, context: RunContext, sharding: Sharding) -> None:
-        self.wake = threading.Event()
-        self._driver = driver
-        self._context = context
-        self._sharding = sharding
-
-    def tick(self) -> TickResult:
-        turns = self._context.turns
-        if self._context.stopping.is_set():
-            self._driver.stop(None)
-        elif self._context.leaving.is_set() or (turns is not None and turns.is_over(self._context.lease.job_id)):
-            self._driver.stop_taking()
-        return TickResult(WATCH_INTERVAL_S)

@@ -120,3 +120,11 @@ def built_in_kinds(*, commands: bool) -> dict[str, Kind]:
     """The kinds of Holdfast itself: pings of schedules, and *commands* if the worker runs them."""
     ping = {PING: ping_kind(load_settings().ping_hosts)}
     return {**ping, COMMAND: command_kind()} if commands else ping
+
+
+def scheduler_options(
+    heartbeat: Duration, retention: Mapping[str, Duration] | None, *, version: str | None
+) -> WorkerOptions:
+    """The options of a worker that runs no jobs."""
+    interval = as_duration(heartbeat).total_seconds()
+    return WorkerOptions(queues=(), slots=1, heartbeat=interval, retention=chosen_retention(retention), version=version)

@@ -226,6 +226,10 @@ FIELDS = {
 
 #: By type and name, where a word has another meaning.
 EXCEPTIONS = {
+    "QueueView.held": "Jobs that wait for a person.",
+    "QueueView.scheduled": "Jobs that wait for their time.",
+    "QueueView.waiting": "Jobs that wait for other jobs.",
+    "WorkerView.heartbeat": "Whether its last heartbeat is fresh, late or lost.",
     "After.keys": "The jobs to wait for, as pairs of kind and unique key.",
     "AuditLogQuery.actor": "Only actions of this person.",
     "AuditLogQuery.text": "Only actions on a target that contains this text.",
