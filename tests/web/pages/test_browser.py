@@ -286,9 +286,10 @@ def test_a_form_that_came_with_an_update_works(stage, visitor):
     expect(page.locator("#live")).to_have_text("live")
     stage.app.store.queues.pause("reports", note="for the test")
     expect(page.get_by_text("for the test")).to_be_visible()
-    page.get_by_label("Limit of reports over all hosts").fill("4")
+    page.get_by_label("Limit of reports over all hosts").fill("5")
     page.get_by_role("button", name="Set the limits of reports").click()
     expect(page.get_by_text("Queue reports changed.")).to_be_visible()
+    stage.app.store.queues.set_limits("reports", limit=4)
     stage.app.store.queues.resume("reports")
 
 
