@@ -165,6 +165,7 @@ OPERATIONS = {
     "queue depths": lambda store, layout: store.queues.depths(["default", "other"], cap=100),
     "oldest ready": lambda store, layout: store.queues.oldest_ready(["default", "other"], ["mail", "later"]),
     "queues in use": lambda store, layout: store.queues.with_ready_jobs(),
+    "delete queue": lambda store, layout: store.queues.delete("other"),
     "sweep": lambda store, layout: store.leases.check_waiting(limit=100),
     "sweep on": lambda store, layout: store.leases.check_waiting(after=layout.ids("waiting", 900)[-1], limit=100),
     "report": lambda store, layout: store.leases.report(leases(layout)[0], done=1),

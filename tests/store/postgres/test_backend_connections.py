@@ -149,7 +149,7 @@ def test_an_exception_of_a_signal_handler_ends_the_call(database):
 
 def test_a_transaction_that_the_server_ended_runs_again(database):
     """S10: this process was stopped inside it, for longer than a transaction may be idle."""
-    store = open_store(database.url, patience=timedelta(seconds=0.2))
+    store = open_store(database.url, patience=timedelta(seconds=1))
     pids = []
 
     def operation():

@@ -42,11 +42,11 @@ WITH RECURSIVE busy (name, step) AS (
         ORDER BY queue, lease_expires_at LIMIT 1) AS next_queue
     WHERE busy.step < :lanes::bigint
 ), parked (name, step) AS (
-    (SELECT queue, 1 FROM holdfast.live WHERE state IN ('scheduled', 'waiting', 'held')
+    (SELECT queue, 1 FROM holdfast.live WHERE substr(state, 1, 1) <> 'r'
         ORDER BY queue, state LIMIT 1)
     UNION ALL
     SELECT next_queue.queue, parked.step + 1 FROM parked CROSS JOIN LATERAL (
-        SELECT queue FROM holdfast.live WHERE state IN ('scheduled', 'waiting', 'held') AND queue > parked.name
+        SELECT queue FROM holdfast.live WHERE substr(state, 1, 1) <> 'r' AND queue > parked.name
         ORDER BY queue, state LIMIT 1) AS next_queue
     WHERE parked.step < :lanes::bigint
 )
@@ -58,18 +58,18 @@ SELECT names.name, queue.run_limit AS "limit", queue.worker_limit, coalesce(queu
     (SELECT count(*) FROM (
         SELECT FROM holdfast.live WHERE live.queue = names.name AND lease_expires_at < (SELECT holdfast.now())
         LIMIT :cap::bigint) AS capped) AS expired,
-    -- planner: IN with BETWEEN fits live_parked only; with = the planner walks the index of one state.
+    -- planner: substr with BETWEEN fits live_parked only; with = the planner walks the index of one state.
     (SELECT count(*) FROM (
         SELECT FROM holdfast.live WHERE live.queue = names.name
-            AND state IN ('scheduled', 'waiting', 'held') AND state BETWEEN 'scheduled' AND 'scheduled'
+            AND substr(state, 1, 1) <> 'r' AND state BETWEEN 'scheduled' AND 'scheduled'
         LIMIT :cap::bigint) AS capped) AS scheduled,
     (SELECT count(*) FROM (
         SELECT FROM holdfast.live WHERE live.queue = names.name
-            AND state IN ('scheduled', 'waiting', 'held') AND state BETWEEN 'waiting' AND 'waiting'
+            AND substr(state, 1, 1) <> 'r' AND state BETWEEN 'waiting' AND 'waiting'
         LIMIT :cap::bigint) AS capped) AS waiting,
     (SELECT count(*) FROM (
         SELECT FROM holdfast.live WHERE live.queue = names.name
-            AND state IN ('scheduled', 'waiting', 'held') AND state BETWEEN 'held' AND 'held'
+            AND substr(state, 1, 1) <> 'r' AND state BETWEEN 'held' AND 'held'
         LIMIT :cap::bigint) AS capped) AS held
 FROM (SELECT name FROM holdfast.queue UNION SELECT name FROM busy UNION SELECT name FROM parked) AS names
 LEFT JOIN holdfast.queue ON queue.name = names.name

@@ -41,7 +41,7 @@ DELETE FROM holdfast.queue WHERE name = :name
     AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live WHERE live.queue = :name AND state = 'ready')
     AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live WHERE live.queue = :name AND lease_expires_at IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live
-        WHERE live.queue = :name AND state IN ('scheduled', 'waiting', 'held'))
+        WHERE live.queue = :name AND substr(state, 1, 1) <> 'r')
 RETURNING name
 
 -- name: list_paused_queues

@@ -44,10 +44,10 @@ WITH RECURSIVE busy (name, step) AS (
         busy.step + 1
     FROM busy WHERE busy.name IS NOT NULL AND busy.step < :lanes
 ), parked (name, step) AS (
-    SELECT min(queue), 1 FROM holdfast_live WHERE state IN ('scheduled', 'waiting', 'held')
+    SELECT min(queue), 1 FROM holdfast_live WHERE substr(state, 1, 1) <> 'r'
     UNION ALL
     SELECT (SELECT min(queue) FROM holdfast_live
-            WHERE state IN ('scheduled', 'waiting', 'held') AND queue > parked.name), parked.step + 1
+            WHERE substr(state, 1, 1) <> 'r' AND queue > parked.name), parked.step + 1
     FROM parked WHERE parked.name IS NOT NULL AND parked.step < :lanes
 )
 SELECT names.name, queue.run_limit AS "limit", queue.worker_limit, coalesce(queue.paused, 0) AS paused, queue.note,
@@ -58,16 +58,16 @@ SELECT names.name, queue.run_limit AS "limit", queue.worker_limit, coalesce(queu
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_live AS live
         WHERE live.queue = names.name AND lease_expires_at < :now LIMIT :cap)) AS expired,
-    -- planner: IN names the condition of live_parked: SQLite does not infer it.
+    -- planner: substr names the condition of live_parked: SQLite does not infer it.
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_live AS live WHERE live.queue = names.name
-            AND state IN ('scheduled', 'waiting', 'held') AND state = 'scheduled' LIMIT :cap)) AS scheduled,
+            AND substr(state, 1, 1) <> 'r' AND state = 'scheduled' LIMIT :cap)) AS scheduled,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_live AS live WHERE live.queue = names.name
-            AND state IN ('scheduled', 'waiting', 'held') AND state = 'waiting' LIMIT :cap)) AS waiting,
+            AND substr(state, 1, 1) <> 'r' AND state = 'waiting' LIMIT :cap)) AS waiting,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_live AS live WHERE live.queue = names.name
-            AND state IN ('scheduled', 'waiting', 'held') AND state = 'held' LIMIT :cap)) AS held
+            AND substr(state, 1, 1) <> 'r' AND state = 'held' LIMIT :cap)) AS held
 FROM (SELECT name FROM holdfast_queue UNION SELECT name FROM busy WHERE name IS NOT NULL
     UNION SELECT name FROM parked WHERE name IS NOT NULL) AS names
 LEFT JOIN holdfast_queue AS queue ON queue.name = names.name

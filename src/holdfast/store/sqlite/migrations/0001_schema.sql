@@ -161,7 +161,7 @@ CREATE INDEX holdfast_live_due ON holdfast_live (due_at, id) WHERE state = 'sche
 CREATE INDEX holdfast_live_waiting ON holdfast_live (id) WHERE state = 'waiting';
 CREATE INDEX holdfast_live_held ON holdfast_live (id) WHERE state = 'held';
 CREATE INDEX holdfast_live_retried ON holdfast_live (id) WHERE attempts > 0 AND state <> 'running';
-CREATE INDEX holdfast_live_parked ON holdfast_live (queue, state) WHERE state IN ('scheduled', 'waiting', 'held');
+CREATE INDEX holdfast_live_parked ON holdfast_live (queue, state) WHERE substr(state, 1, 1) <> 'r';
 CREATE INDEX holdfast_live_running ON holdfast_live (queue, lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 
 -- The outcome of a job.
