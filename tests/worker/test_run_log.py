@@ -116,7 +116,9 @@ def test_a_release_is_a_line_of_json(real_database, tmp_path):
         for kind in cli_jobs.app.kinds.values():
             app._registry.add(kind)
         ref = app.enqueue("obedient", {"path": str(tmp_path / "begun")})
-    with program(*APP, "--log-format", "json", "--log-level", "debug", url=real_database.url) as worker:
+    with program(
+        *APP, "--grace", "1s", "--log-format", "json", "--log-level", "debug", url=real_database.url
+    ) as worker:
         wait_until((tmp_path / "begun").exists)
         worker.send(signal.SIGTERM)
         printed = [json.loads(line) for line in worker.end()[1].splitlines()]
