@@ -46,7 +46,7 @@ def test_a_shortage_pauses_claims_for_longer_each_time(monkeypatch):
 
 LIMITED = """
 import resource, runpy
-resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
 """
 

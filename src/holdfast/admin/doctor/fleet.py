@@ -73,12 +73,12 @@ def check_lanes(lanes: Sequence[LaneCount], alive: Sequence[WorkerView]) -> Iter
 
 
 def check_queues(queues: Sequence[QueueView]) -> Iterator[HealthCheck]:
-    """Report queues that are paused, and leases that nobody takes over."""
+    """Report queues that are paused, and leases that no worker takes over."""
     for queue in queues:
         if queue.paused:
             note = f": {queue.note}" if queue.note else ""
             fix = f"holdfast queue resume {quote_argument(queue.name)}"
             yield warn("queue", f"{queue.name!r} is paused{note}", fix)
         if queue.expired:
-            text = f"{queue.expired:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
+            text = f"{queue.expired:,} leases of {queue.name!r} have expired, and no worker has taken them over"
             yield warn("leases", text, "Any worker of this store does it within seconds: start one.")

@@ -52,7 +52,7 @@ def _ids(target: str) -> Sequence[JobId]:
 
 
 def _masked(entry: AuditEntry, values: Sequence[str]) -> AuditEntry:
-    """Mask an entry. The name of a token is no secret, although it looks like one."""
+    """Mask an entry. The name of a token is not a secret, although it looks like one."""
     target = entry.target if entry.target.startswith("token=") else mask_text(entry.target, values)
     return structs.replace(entry, target=target, note=None if entry.note is None else mask_text(entry.note, values))
 

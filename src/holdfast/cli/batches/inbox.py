@@ -35,7 +35,7 @@ def ls(session: CliSession) -> None:
 
 @command("show", group=inbox, answers=Items("results", InboxResultView))
 @click.argument("name")
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
+@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of rows.")
 def show(session: CliSession, *, name: str, limit: int) -> None:
     """List the results in an inbox, and take none of them. Secrets are masked."""
     session.output.items("results", list_results(session.store, name, limit=limit), _result_table)
@@ -43,7 +43,7 @@ def show(session: CliSession, *, name: str, limit: int) -> None:
 
 @command("take", group=inbox, answers=Items("results", TakenResult), changes=True)
 @click.argument("name")
-@click.option("-n", "--limit", default=1, show_default=True, type=_LIMIT, help="At most so many.")
+@click.option("-n", "--limit", default=1, show_default=True, type=_LIMIT, help="Maximum number of rows.")
 @click.option("--lease", default="60s", show_default=True, metavar="TIME", help="Keep them from other consumers.")
 def take(session: CliSession, *, name: str, limit: int, lease: str) -> None:
     """Take results, the longest free first. Their values are printed as the units handed them over.

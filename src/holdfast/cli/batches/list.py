@@ -30,7 +30,7 @@ from holdfast.worker.batches.conflicts import describe_owner
 
 @command("ls", answers=Items("batches", BatchView))
 @with_batch_filter(
-    click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="At most so many."),
+    click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of rows."),
     click.option("--before", type=click.IntRange(1), metavar="ID", help="Batches before this one: the next page."),
 )
 def ls(session: CliSession, *, chosen: BatchFilter, limit: int, before: int | None) -> None:
@@ -65,7 +65,7 @@ def show(session: CliSession, *, batch_id: int) -> None:
 
 @command("history", answers=Items("events", BatchEventView))
 @click.argument("batch_id", type=click.IntRange(1))
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
+@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of rows.")
 def history(session: CliSession, *, batch_id: int, limit: int) -> None:
     """Show the history of a batch, the newest first: its runs, requests of people, why it stopped."""
     batch = session.store.batches.get(BatchId(batch_id))

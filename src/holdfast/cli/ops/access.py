@@ -157,7 +157,7 @@ def _token_table(views: Iterable[TokenView]) -> Iterator[Line]:
 
 
 @command("audit-log", answers=Items("entries", AuditEntry))
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 5000), help="At most so many.")
+@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 5000), help="Maximum number of rows.")
 @click.option("--actor", metavar="NAME", help="Only what this person did.")
 @click.option("--about", metavar="TEXT", help="Only what was done to a target that holds this text.")
 def audit_log(session: CliSession, *, limit: int, actor: str | None, about: str | None) -> None:
@@ -177,4 +177,4 @@ def _audit_table(entries: Iterable[AuditEntry]) -> Iterator[Line]:
         count = "" if each.count is None else f"{each.count:,}"
         return [stamp(each.at), each.actor, each.via, each.action, each.target, count, each.note or ""]
 
-    return table(("WHEN", "WHO", "VIA", "VERB", "TARGET", "COUNT", "NOTE"), (row(each) for each in entries))
+    return table(("WHEN", "WHO", "VIA", "ACTION", "TARGET", "COUNT", "NOTE"), (row(each) for each in entries))
