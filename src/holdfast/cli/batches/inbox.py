@@ -35,7 +35,9 @@ def ls(session: CliSession) -> None:
 
 @command("show", group=inbox, answers=Items("results", InboxResultView))
 @click.argument("name")
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of rows.")
+@click.option(
+    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of rows."
+)
 def show(session: CliSession, *, name: str, limit: int) -> None:
     """List the results in an inbox, and take none of them. Secrets are masked."""
     session.output.items("results", list_results(session.store, name, limit=limit), _result_table)

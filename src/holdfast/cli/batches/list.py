@@ -30,7 +30,9 @@ from holdfast.worker.batches.conflicts import describe_owner
 
 @command("ls", answers=Items("batches", BatchView))
 @with_batch_filter(
-    click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of rows."),
+    click.option(
+        "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of rows."
+    ),
     click.option("--before", type=click.IntRange(1), metavar="ID", help="Batches before this one: the next page."),
 )
 def ls(session: CliSession, *, chosen: BatchFilter, limit: int, before: int | None) -> None:
@@ -65,7 +67,9 @@ def show(session: CliSession, *, batch_id: int) -> None:
 
 @command("history", answers=Items("events", BatchEventView))
 @click.argument("batch_id", type=click.IntRange(1))
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of rows.")
+@click.option(
+    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of rows."
+)
 def history(session: CliSession, *, batch_id: int, limit: int) -> None:
     """Show the history of a batch, the newest first: its runs, requests of people, why it stopped."""
     batch = session.store.batches.get(BatchId(batch_id))

@@ -20,7 +20,9 @@ from holdfast.output.printer import Line
 
 @command("ls", answers="JOBS")
 @with_job_filter
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 2**31), help="Maximum number of rows.")
+@click.option(
+    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 2**31), help="Maximum number of rows."
+)
 @click.option("--all", "everything", is_flag=True, help="All that match, however many.")
 @click.option("--cwd", "directories", is_flag=True, help="Show the directories in which programs run.")
 def ls(session: CliSession, *, selector: Selector, limit: int, everything: bool, directories: bool) -> None:

@@ -157,7 +157,9 @@ def _token_table(views: Iterable[TokenView]) -> Iterator[Line]:
 
 
 @command("audit-log", answers=Items("entries", AuditEntry))
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 5000), help="Maximum number of rows.")
+@click.option(
+    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 5000), help="Maximum number of rows."
+)
 @click.option("--actor", metavar="NAME", help="Only what this person did.")
 @click.option("--about", metavar="TEXT", help="Only what was done to a target that holds this text.")
 def audit_log(session: CliSession, *, limit: int, actor: str | None, about: str | None) -> None:

@@ -73,7 +73,9 @@ def schedule() -> None:
 @click.option("-k", "--kind", help="Only those that fire this kind of job.")
 @click.option("--name", "text", metavar="TEXT", help="Only those whose name contains this text.")
 @click.option("--after", default="", metavar="NAME", help="Begin after this name.")
-@click.option("-n", "--limit", default=100, show_default=True, type=click.IntRange(1, 2**31), help="Maximum number of rows.")
+@click.option(
+    "-n", "--limit", default=100, show_default=True, type=click.IntRange(1, 2**31), help="Maximum number of rows."
+)
 @click.option("--all", "everything", is_flag=True, help="All that match, however many.")
 def ls(session: CliSession, *, after: str, limit: int, everything: bool, **chosen: str | None) -> None:
     """List schedules by name, and when each fires next.
@@ -157,7 +159,9 @@ def preview(session: CliSession, *, expression: str, tz: str, phase: str, begin:
 
 @command("history", answers=Items("plans", PlanView))
 @click.argument("name")
-@click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of rows.")
+@click.option(
+    "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of rows."
+)
 def history(session: CliSession, *, name: str, limit: int) -> None:
     """List what was fired and what was skipped, and why; the newest first."""
     plans = [plan_view(each) for each in session.actions.schedules.api.history(name, limit=limit)]
