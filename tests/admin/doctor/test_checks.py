@@ -80,7 +80,7 @@ def test_expired_leases_and_dead_jobs(store, clock):
     take_one(store)
     lapse(clock)
     warnings = messages(doctor.check_store(store))
-    assert warnings["leases"].startswith("1 leases of 'default' have lapsed")
+    assert warnings["leases"].startswith("1 leases of 'default' have expired")
     assert warnings["dead jobs"] == "1 jobs are dead"
     store.control.retry(Selector(), actor="ada")
 
