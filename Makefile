@@ -6,30 +6,39 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check services chaos mutants format docs snapshots bench test-pythons clean
+.PHONY: help run test check services chaos mutants format docs docs-site snapshots bench test-pythons clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "Holdfast needs Python 3.11 or later; name one with: make PYTHON=python3.12 …" >&2; exit 1; }
+
 $(READY): requirements/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Holdfast needs Python 3.11 or later; name one with: make PYTHON=python3.12 …" >&2; exit 1; }
+	$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-run: $(READY) ## see Holdfast at work on a SQLite file
-	@$(BIN)/python examples/first_steps/demo.py
+# An environment with the packages of one file; those that make run needs are installed in seconds.
+.venv-%/.ready: requirements/%.txt
+	$(CHECK_PYTHON)
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+run: .venv-run/.ready ## see Holdfast at work on a SQLite file
+	@PYTHONPATH=src .venv-run/bin/python examples/first_steps/demo.py
 
 # The tests start hundreds of programs, each of which would compile what it imports.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(READY) ## run all tests, with a real PostgreSQL from the development environment
-	$(BIN)/python -m pytest -n 4 --dist loadgroup
+	$(BIN)/python -m pytest -n 5
 
 services: ## install what the tests can use of the system's packages (Debian, as root)
 	@missing=""; \
-	for pair in pgbouncer:pgbouncer chromium:chromium promtool:prometheus nginx:nginx-light caddy:caddy; do \
+	for pair in pgbouncer:pgbouncer chromium:chromium promtool:prometheus systemd-analyze:systemd nginx:nginx-light caddy:caddy; do \
 		command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
 	[ -z "$$missing" ] || { apt-get update -q && RUNLEVEL=1 apt-get install -q -y --no-install-recommends $$missing; }
@@ -52,6 +61,10 @@ format: $(READY) ## put the code into shape
 
 docs: $(READY) ## write the generated pages of docs/reference anew
 	$(BIN)/python docs/reference/generate.py
+
+docs-site: .venv-docs/.ready ## build the documentation site in build/site
+	.venv-docs/bin/sphinx-build -q -E -W --keep-going -c docs -d build/site-cache . build/site
+	@echo "open build/site/index.html"
 
 snapshots: $(READY) ## write the snapshots of commands, answers and pages anew
 	HOLDFAST_SNAPSHOTS=write $(BIN)/python -m pytest tests/snapshots

@@ -27,7 +27,6 @@ from holdfast.domain.fleet.admission import (
     add_sample,
     choose,
     expected_memory,
-    host_limit,
     room,
 )
 from holdfast.domain.fleet.autoscaler import (
@@ -44,6 +43,7 @@ from holdfast.domain.fleet.autoscaler import (
     strain,
 )
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.quantities import host_limit
 
 GB = 10**9
 TOTAL, CORES = 61 * GB, 32

@@ -41,8 +41,8 @@ class HoldfastStore:
         began = time.perf_counter()
         while left:
             held = leases.claim(WORKER, queues=[QUEUE], leases={KIND: DEFAULT_LEASE}, free=batch, limits=False)
-            lost = leases.settle_many([Settlement(lease, DONE) for lease in held])
-            left -= len(held) - len(lost)
+            settled = leases.settle_many([Settlement(lease, DONE) for lease in held])
+            left -= len(held) - len(settled.lost)
         return time.perf_counter() - began
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ CLAIM = f"""
         UPDATE holdfast.live SET state = 'running', token = token + 1, worker = 'raw',
             claimed_at = now(), lease_expires_at = now() + interval '60 s'
         WHERE id = ANY(ARRAY(
-            SELECT id FROM holdfast.live WHERE state = 'ready' AND queue = '{QUEUE}' AND kind = '{KIND}'
+            SELECT id FROM holdfast.live WHERE state = 'ready' AND queue = '{QUEUE}' AND kind = '{KIND}' AND reader = ''
             ORDER BY priority DESC, due_at, id LIMIT %s FOR UPDATE SKIP LOCKED))
         RETURNING id, token)
     SELECT taken.id, taken.token, job.payload::text FROM taken JOIN holdfast.job ON job.id = taken.id

@@ -11,7 +11,7 @@ from bench.work import KIND, PAYLOAD, QUEUE, chunks
 CLAIM = f"""
     UPDATE holdfast_live SET state = 'running', token = token + 1, worker = 'raw', claimed_at = ?1, lease_expires_at = ?2
     WHERE id IN (
-        SELECT id FROM holdfast_live WHERE state = 'ready' AND queue = '{QUEUE}' AND kind = '{KIND}'
+        SELECT id FROM holdfast_live WHERE state = 'ready' AND queue = '{QUEUE}' AND kind = '{KIND}' AND reader = ''
         ORDER BY priority DESC, due_at, id LIMIT ?3)
     RETURNING id, token, (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id)
 """

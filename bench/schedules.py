@@ -26,7 +26,7 @@ from tests.support.postgres import DURABLE, bundled_programs, running
 import holdfast
 from bench.peers import HOME, python
 from bench.report import Ratio, print_ratios
-from holdfast.domain.schedules.rule import Calendar, between
+from holdfast.domain.schedules.firing_times import Calendar, between
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.stats import Stats
@@ -147,8 +147,8 @@ def fill_idle(app: holdfast.Holdfast, url: str, count: int) -> None:
         later = int((datetime.now(UTC) + timedelta(days=365)).timestamp() * 1e6)
         connection.execute(
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?)"
-            " INSERT INTO holdfast_schedule (name, definition, next_at, check_at, actor, created_at, changed_at)"
-            " SELECT 'idle ' || n, ?, ? + n, ? + n, 'bench', 0, 0 FROM n",
+            " INSERT INTO holdfast_schedule (name, definition, cursor, next_at, check_at, actor, created_at, changed_at)"
+            " SELECT 'idle ' || n, ?, 0, ? + n, ? + n, 'bench', 0, 0 FROM n",
             (count, one.definition, later, later),
         )
         connection.commit()
@@ -158,8 +158,8 @@ def fill_idle(app: holdfast.Holdfast, url: str, count: int) -> None:
 
     with psycopg.connect(url, autocommit=True) as server:
         server.execute(
-            "INSERT INTO holdfast.schedule (name, definition, next_at, check_at, actor, created_at, changed_at)"
-            " SELECT 'idle ' || n, %s::json, later, later, 'bench', now(), now()"
+            "INSERT INTO holdfast.schedule (name, definition, cursor, next_at, check_at, actor, created_at, changed_at)"
+            " SELECT 'idle ' || n, %s::json, now(), later, later, 'bench', now(), now()"
             " FROM generate_series(1, %s) AS n, LATERAL (SELECT now() + interval '1 year' + n * interval '1 s') AS t (later)",
             (one.definition, count),
         )

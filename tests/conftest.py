@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,13 +33,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("backend_name", names, scope="session")
 
 
+#: Tests that run in one process, by their ids: they share a store full of jobs, or need the machine for themselves.
+GROUPS = (
+    r"test_query_plans.py::test_sqlite_touches",
+    r"test_query_plans.py::test_postgres_touches\w+\[\w+-postgres-system-",
+    r"test_query_plans.py::test_postgres_touches",
+    r"tests/chaos/test_world.py",
+    r"tests/web/pages/test_browser.py",
+)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The stores full of jobs are filled once: their tests run in one process each, and first of all."""
-    for item in items:
-        if item.path.name == "test_plans.py":
-            item.add_marker(pytest.mark.xdist_group(f"plans-{item.callspec.params.get('postgres', 'sqlite')}"))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    """Begin with the slow tests: at the end one of them would run alone."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a group in one process, the largest groups first."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((group for group in GROUPS if re.search(group, nodeid)), nodeid)
+
+    return Groups(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,7 @@ import click
 import click.testing
 import pytest
 import typer
+import typer.core
 import typer.testing
 
 import holdfast
@@ -33,7 +34,7 @@ def work(real_database):
 
 
 def by_click(run):
-    @click.command()
+    @click.command(cls=options.command_class(click.Command))
     @click.option("--loud", is_flag=True)
     @options.click
     def command(batch, loud):
@@ -49,7 +50,7 @@ def by_click(run):
 def by_typer(run):
     typer_app = typer.Typer()
 
-    @typer_app.command()
+    @typer_app.command(cls=options.command_class(typer.core.TyperCommand))
     @options.typer
     def command(batch: options.BatchArguments, loud: bool = False):
         run(batch, loud=loud)
@@ -62,13 +63,16 @@ def by_typer(run):
 
 
 def by_argparse(run, capsys):
+    def parse_and_run(parser, words):
+        namespace = parser.parse_args(words)
+        run(options.batch_arguments(namespace), loud=namespace.loud)
+
     def call(words):
         parser = argparse.ArgumentParser()
         parser.add_argument("--loud", action="store_true")
         options.add_arguments(parser)
-        namespace = parser.parse_args(words)
         with pytest.raises(SystemExit) as finished:
-            run(options.batch_arguments(namespace), loud=namespace.loud)
+            parse_and_run(parser, words)
         return finished.value.code, capsys.readouterr().out
 
     return call
@@ -76,13 +80,14 @@ def by_argparse(run, capsys):
 
 def by_django(run, capsys):
     from django.conf import settings
-    from django.core.management import call_command
     from django.core.management.base import BaseCommand
 
     if not settings.configured:
         settings.configure()
 
     class Command(BaseCommand):
+        requires_system_checks = ()
+
         def add_arguments(self, parser):
             parser.add_argument("--loud", action="store_true")
             options.add_arguments(parser)
@@ -92,7 +97,7 @@ def by_django(run, capsys):
 
     def call(words):
         with pytest.raises(SystemExit) as finished:
-            call_command(Command(), *words)
+            Command().run_from_argv(["manage.py", "command", *words])
         return finished.value.code, capsys.readouterr().out
 
     return call
@@ -125,6 +130,19 @@ def test_the_contract_holds_in_every_framework(call):
     assert (code, json.loads(out)["error"]["code"]) == (2, "E_INVALID"), "E3"
     code, out = call(["--all", "--limit", "2", "--output", "json"])
     assert (code, json.loads(out)["data"]["summary"]["pending"]) == (0, 1)
+
+
+@pytest.mark.parametrize("words", [["--jobs", "x"], ["--bogus"], ["surplus"], ["--range"]], ids=" ".join)
+def test_usage_errors_of_every_parser_come_in_the_requested_format(call, words, monkeypatch):
+    """E3: exit 2 with the envelope, also when the environment asks for it; text is left to the parser."""
+    code, out = call(["-o", "json", *words])
+    assert (code, json.loads(out)["error"]["code"]) == (2, "E_USAGE")
+    code, out = call(["--output=ndjson", *words])
+    assert (code, json.loads(out)["_meta"]["error"]["code"]) == (2, "E_USAGE")
+    assert call(words) == (2, "")
+    monkeypatch.setenv("HOLDFAST_OUTPUT", "json")
+    code, out = call(words)
+    assert (code, json.loads(out)["error"]["hint"].endswith("--help.")) == (2, True)
 
 
 def test_every_option_reaches_the_run():

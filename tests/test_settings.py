@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.ops.about import flatten
+from holdfast.cli.ops.config import flatten
 from holdfast.cli.ops.pid_file import PidFile
 from holdfast.errors import ConfigurationError
 from holdfast.settings import load_settings, log_folder, read_settings, setting_fields
@@ -113,7 +113,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
     texts |= {"memory_profiles": "train=8G, merge*=512M", "host_limits": "*=70%", "retention": "done=1d"}
     fields = setting_fields()
     environ = {setting.variable: texts.get(name, "x") for name, setting in fields.items() if not setting.is_table}
-    settings, values = read_settings(environ=environ, directory=tmp_path)
+    settings, values, _ = read_settings(environ=environ, directory=tmp_path)
     assert settings.slots == 4
     assert settings.queues == ["mail", "default"]
     assert settings.memory_profiles == {"train": "8G", "merge*": "512M"}
@@ -149,7 +149,7 @@ memory = "16G"
 def test_commands_have_their_presets_in_the_file(tmp_path):
     """By label where a profile fits; each part has a name of its own."""
     (tmp_path / "holdfast.toml").write_text(TABLES)
-    settings, values = read_settings(environ={}, directory=tmp_path)
+    settings, values, _ = read_settings(environ={}, directory=tmp_path)
     leaves = {leaf.name: leaf.value for name in ("command", "profiles") for leaf in flatten(values[name])}
     assert leaves == {
         "command.memory": "2G",
@@ -164,7 +164,7 @@ def test_commands_have_their_presets_in_the_file(tmp_path):
     ("text", "says"),
     [
         ("[command]\nmemori = 1", "memori"),
-        ('[command]\nmemory = "much"', "'much' is no size"),
+        ('[command]\nmemory = "much"', "'much' is not a valid size"),
         ('[command]\ntimeout = "soon"', "not a duration"),
         ("[command]\nretry = -1", "-1"),
         ('[command.env]\n"A B" = "x"', "'A B' cannot be a variable"),

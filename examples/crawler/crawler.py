@@ -1,8 +1,8 @@
-"""Crawl a library: discover, series, chapters, content; each step enqueues the next, each part has one live job.
+"""Crawl a library: each step enqueues the next, and each part has one live job.
 
-python crawler.py login              # a session, which the jobs use
+python crawler.py login              # get a session for the jobs
 python crawler.py crawl              # enqueue the first step
-python crawler.py refetch 1 2        # chapter 2 of series 1 again, though it is there
+python crawler.py refetch 1 2        # fetch chapter 2 of series 1 again
 python crawler.py show
 """
 
@@ -23,7 +23,7 @@ import click
 import holdfast
 from holdfast import Context, Fail, Release, files
 
-app = holdfast.Holdfast()  # the store: HOLDFAST_URL, or what holdfast.toml says
+app = holdfast.Holdfast()  # the store: HOLDFAST_URL, or url in holdfast.toml
 SITE = os.environ.get("CRAWL_SITE", "http://127.0.0.1:8026")
 SESSION, PAGES = Path("session"), Path("pages.db")
 QUEUE = "crawl"
@@ -33,33 +33,33 @@ PATIENCE = 10.0
 @app.job(queue=QUEUE, retry=["100ms"])
 def discover(job: Context, *, force: bool = False) -> int:
     """Find the series."""
-    found = fetch("/index")
-    for series in found:
+    numbers = fetch("/index")
+    for series in numbers:
         job.enqueue("read_series", {"series": series, "force": force})
-    return len(found)
+    return len(numbers)
 
 
 @app.job(queue=QUEUE, retry=["100ms"], unique=["series"])
 def read_series(series: int, job: Context, *, force: bool = False) -> int:
     """Find the chapters of a series."""
-    found = fetch(f"/series/{series}")
-    for chapter in found:
+    chapters = fetch(f"/series/{series}")
+    for chapter in chapters:
         job.enqueue("read_chapter", {"series": series, "chapter": chapter, "force": force})
-    return len(found)
+    return len(chapters)
 
 
 @app.job(queue=QUEUE, retry=["100ms"], unique=["series", "chapter"])
 def read_chapter(series: int, chapter: int, job: Context, *, force: bool = False) -> int:
-    """Find the parts of a chapter. While this is live there is no other for the chapter."""
-    found = fetch(f"/chapter/{series}/{chapter}")
-    for part in found:
+    """Find the parts of a chapter. A chapter has one live job."""
+    parts = fetch(f"/chapter/{series}/{chapter}")
+    for part in parts:
         job.enqueue("read_content", {"series": series, "chapter": chapter, "part": part, "force": force})
-    return len(found)
+    return len(parts)
 
 
 @app.job(queue=QUEUE, max_attempts=3, retry=["100ms"], unique=["series", "chapter", "part"])
 def read_content(series: int, chapter: int, part: int, *, force: bool = False) -> str:
-    """Fetch one part, unless it is there; it is kept under its own name, so that a second time does no harm."""
+    """Fetch one part, unless it is stored. A second run replaces its row."""
     key = (series, chapter, part)
     with opened() as pages:
         if not force and pages.execute("SELECT 1 FROM page WHERE (series, chapter, part) = (?, ?, ?)", key).fetchone():
@@ -71,7 +71,7 @@ def read_content(series: int, chapter: int, part: int, *, force: bool = False) -
 
 
 def fetch(path: str) -> Any:
-    """Ask the site. An expired session is nobody's failure: the job goes back, and the queue waits for a person."""
+    """Fetch a path. If the session has expired, release the job and pause the queue until a person signs in."""
     session = SESSION.read_text() if SESSION.exists() else ""
     request = urllib.request.Request(f"{SITE}{path}", headers={"X-Session": session})  # noqa: S310 - our own site
     try:
@@ -82,7 +82,7 @@ def fetch(path: str) -> Any:
             app.queues.pause(QUEUE, note="the session has expired: python crawler.py login")
             raise Release("the session has expired") from None
         if error.code == 404:
-            raise Fail(f"there is no {path}") from None
+            raise Fail(f"not found: {path}") from None
         raise
 
 
@@ -97,12 +97,12 @@ def opened() -> Iterator[sqlite3.Connection]:
 
 @click.group()
 def program() -> None:
-    """Crawl a library, and look at what came of it."""
+    """Crawl a library, and show the result."""
 
 
 @program.command()
 def login() -> None:
-    """Get a session, and let the queue go on."""
+    """Get a session, and resume the queue."""
     with urllib.request.urlopen(f"{SITE}/login", timeout=PATIENCE) as answer:  # noqa: S310
         files.write(SESSION, json.load(answer))
     app.queues.resume(QUEUE)
@@ -110,7 +110,7 @@ def login() -> None:
 
 
 @program.command()
-@click.option("--force", is_flag=True, help="Fetch what is there, too.")
+@click.option("--force", is_flag=True, help="Fetch stored parts again, too.")
 def crawl(*, force: bool) -> None:
     """Enqueue the first step; workers do the rest."""
     click.echo(f"job {discover.enqueue(force=force).id}")
@@ -120,14 +120,14 @@ def crawl(*, force: bool) -> None:
 @click.argument("series", type=int)
 @click.argument("chapter", type=int)
 def refetch(series: int, chapter: int) -> None:
-    """Fetch a chapter again; if it is being fetched, that job is named."""
+    """Fetch a chapter again, or print the job that already does."""
     ref = read_chapter.enqueue(series=series, chapter=chapter, force=True)
-    click.echo(f"job {ref.id}" + ("" if ref.created else " is at it already"))
+    click.echo(f"job {ref.id}" + ("" if ref.created else " already does this"))
 
 
 @program.command()
 def show() -> None:
-    """Say what there is."""
+    """Print the number of parts of each series."""
     with opened() as pages:
         for series, count in pages.execute("SELECT series, count(*) FROM page GROUP BY series ORDER BY series"):
             click.echo(f"series {series}: {count} parts")

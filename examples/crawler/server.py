@@ -2,9 +2,10 @@
 
     python server.py --port 8026
 
-Prints its address when it listens. ``/index`` names the series, ``/series/N`` their chapters, ``/chapter/N/M`` the
-parts of a chapter, ``/content/N/M/P`` a part. ``/login`` gives a session, sent back as ``X-Session``; ``/expire`` ends
-all of them. ``/content/2/1/1`` is broken until ``/mend`` is asked for; ``/count`` tells how often each was fetched.
+Prints its address when it listens. ``/index`` lists the series, ``/series/N`` their chapters, ``/chapter/N/M`` the
+parts of a chapter; ``/content/N/M/P`` is a part. ``/login`` returns a session, which clients send as ``X-Session``;
+``/expire`` ends all sessions. ``/content/2/1/1`` is broken until a request for ``/mend``; ``/count`` returns the
+number of fetches of each path.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
-#: How many there are of what lies below.
+#: The number of children of each level.
 BELOW = {"index": 3, "series": 4, "chapter": 2}
 
 

@@ -1,4 +1,4 @@
-"""Holdfast in a minute: jobs are enqueued, run, fail, are tried again, and end.
+"""Holdfast in a minute: enqueue jobs, run them, and see one fail, retry and finish.
 
 Run it with ``make run``, or ``python examples/first_steps/demo.py``.
 """
@@ -19,37 +19,37 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         app = holdfast.Holdfast(f"sqlite:///{Path(folder) / 'jobs.db'}")
         send, report = register(app)
-        tell("A store is one SQLite file; nothing has to be set up.", app.url)
+        tell("The store is one SQLite file. It needs no setup.", app.url)
 
         mails = [send.enqueue(to=name) for name in ("ada", "grace", "nobody")]
-        tell("Three jobs are enqueued. They are safe on disk before the call returns.", *map(describe, mails))
+        tell("Enqueue three jobs. Each is on disk when the call returns.", *map(describe, mails))
 
         summary = report.options(after=mails[:2]).enqueue(title="mails")
-        tell("A fourth one waits for two of them.", describe(summary), why(app, summary))
+        tell("A fourth job depends on two of them.", describe(summary), why(app, summary))
 
         twin = send.options(key="welcome-ada").enqueue(to="ada")
         again = send.options(key="welcome-ada").enqueue(to="ada")
-        tell("A key makes a job unique: the second call is answered with the first job.", f"{twin!r} and {again!r}")
+        tell("A key makes a job unique: the second call returns the first job.", f"{twin!r} and {again!r}")
 
-        tell("Now they run. The mail to nobody fails and is tried again after a second.")
+        tell("Run them. The mail to nobody fails, and Holdfast retries it after a second.")
         run_until_quiet(app)
 
-        tell("How it ended:", *(describe(job) for job in (*mails, twin, summary)))
-        tell("Nothing is forgotten. The history of the mail to nobody:", *history(app, mails[2]))
-        tell("Its error is kept for a person, who can mend the cause and run it again:")
+        tell("Outcomes:", *(describe(job) for job in (*mails, twin, summary)))
+        tell("The history of the mail to nobody:", *history(app, mails[2]))
+        tell("Its error is stored. Fix the cause, then run it again:")
         app.control.retry(holdfast.Selector(ids=(mails[2].id,)), actor="you")
         say("  " + describe(mails[2]))
         app.close()
-    say("\nThat was Holdfast. Read README.md for what comes next.")
+    say("\nNext: docs/guides/first-steps.md shows a job that survives kill -9.")
 
 
 def register(app: holdfast.Holdfast):  # noqa: ANN201 - the handlers' types are spelt out below
-    """Register the two kinds of job of this demonstration."""
+    """Register the two kinds of this demo."""
 
     @app.job(max_attempts=2, retry=["1s"])
     def send(to: str) -> str:
         if to == "nobody":
-            message = "there is no such address"
+            message = "unknown address"
             raise LookupError(message)
         return f"mail to {to} sent"
 
@@ -61,8 +61,8 @@ def register(app: holdfast.Holdfast):  # noqa: ANN201 - the handlers' types are 
 
 
 def run_until_quiet(app: holdfast.Holdfast) -> None:
-    """Run what is ready, and wait for what is scheduled."""
-    bell = threading.Event()
+    """Run ready jobs, and wait for scheduled ones."""
+    clock = threading.Event()
     while True:
         for settlement in run_ready(app):
             job, outcome = settlement.lease, settlement.outcome
@@ -73,7 +73,7 @@ def run_until_quiet(app: holdfast.Holdfast) -> None:
                     say(f"  job {job.job_id} ({job.kind}), attempt {job.attempt}: failed, {first_line(error)}")
         if app.views.count(holdfast.Selector(states=(holdfast.State.SCHEDULED,))).count == 0:
             return
-        bell.wait(0.1)
+        clock.wait(0.1)
 
 
 def describe(ref: JobRef) -> str:

@@ -1,10 +1,10 @@
-"""A mailbox whose messages are indexed anew: a backfill over a range of ids that survives whatever happens to it.
+"""Index the messages of a mailbox: a backfill over a range of ids that survives kills and restarts.
 
-    python mailbox.py make --messages 500          # a mailbox of made-up messages, some of them broken
+    python mailbox.py make --messages 500          # create a mailbox with test messages
     python mailbox.py resync --range 1-500 --jobs 4
-    python mailbox.py count                        # how many messages are indexed
+    python mailbox.py count                        # print how many messages are indexed
 
-Stop it with Ctrl-C, kill it with -9, and give the same line again: it goes on where it was.
+Stop it with Ctrl-C or kill it with -9, then run the same line again: it continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import click
 import holdfast
 from holdfast import options
 
-app = holdfast.Holdfast()  # the store: HOLDFAST_URL, or what holdfast.toml says
+app = holdfast.Holdfast()  # the store: HOLDFAST_URL, or url in holdfast.toml
 MAILBOX, INDEX = Path("mailbox.db"), Path("index.db")
 
 
@@ -30,15 +30,15 @@ def resync(mid: int, *, replace: bool = False, nap: float = 0.0, unit: holdfast.
     with opened(MAILBOX) as mailbox:
         row = mailbox.execute("SELECT subject, body FROM message WHERE id = ?", (mid,)).fetchone()
     if row is None:
-        raise holdfast.Skip("there is no such message")
+        raise holdfast.Skip("no such message")
     subject, body = row
     if body is None:
         raise ValueError("the body cannot be read")
     if not subject:
         unit.warn("no subject")
-    time.sleep(nap)  # a server that takes its time
+    time.sleep(nap)  # a slow server
     with opened(INDEX) as index:
-        index.execute("INSERT INTO effect VALUES (?)", (mid,))  # counts how often it was done
+        index.execute("INSERT INTO effect VALUES (?)", (mid,))  # counts each effect
         done = index.execute("INSERT OR IGNORE INTO entry VALUES (?, ?)", (mid, len(body)))
         if done.rowcount == 0 and not replace:
             unit.done("duplicate")
@@ -61,10 +61,10 @@ def program() -> None:
 
 
 @program.command()
-@click.option("--messages", default=500, show_default=True, help="How many.")
+@click.option("--messages", default=500, show_default=True, help="Number of messages.")
 @click.option("--broken", default="", help="Messages whose body cannot be read: 7,8,9.")
 def make(messages: int, broken: str) -> None:
-    """Make a mailbox of made-up messages, and an empty index."""
+    """Create a mailbox of test messages, and an empty index."""
     unreadable = {int(mid) for mid in broken.split(",") if mid}
     with opened(MAILBOX) as mailbox:
         mailbox.execute("CREATE TABLE IF NOT EXISTS message (id INTEGER PRIMARY KEY, subject TEXT, body TEXT)")
@@ -79,9 +79,9 @@ def _message(n: int, *, readable: bool) -> tuple[int, str, str | None]:
     return n, f"message {n}" if n % 50 else "", "word " * n if readable else None
 
 
-@program.command("resync")
-@click.option("--replace", is_flag=True, help="Write entries anew that are there already.")
-@click.option("--nap", default=0.0, help="How long each message takes, in seconds.")
+@program.command("resync", cls=options.command_class(click.Command))
+@click.option("--replace", is_flag=True, help="Replace existing entries.")
+@click.option("--nap", default=0.0, help="Seconds that each message takes.")
 @options.click
 def command(*, batch: options.BatchArguments, replace: bool, nap: float) -> None:
     """Index messages, resumable."""
@@ -90,7 +90,7 @@ def command(*, batch: options.BatchArguments, replace: bool, nap: float) -> None
 
 @program.command()
 def count() -> None:
-    """Say how many messages are indexed, and how often one was indexed more than once."""
+    """Print how many messages are indexed, and how many of them more than once."""
     with opened(INDEX) as index:
         (entries,) = index.execute("SELECT count(*) FROM entry").fetchone()
         (effects,) = index.execute("SELECT count(*) FROM effect").fetchone()

@@ -1,7 +1,7 @@
-"""Sales, summed up every five minutes, and a report for each tenant; however often a scheduler is killed.
+"""Sum up sales every five minutes, and write a report for each tenant, even if schedulers are killed.
 
-python rollup.py sell --count 100        # some sales, at this moment
-python rollup.py show                    # sums and reports, and whether anything is missing
+python rollup.py sell --count 100        # add sales, now
+python rollup.py show                    # print sums, reports, and missing or repeated ones
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 import holdfast
 from holdfast import Plan
 
-app = holdfast.Holdfast()  # the store: HOLDFAST_URL, or what holdfast.toml says
+app = holdfast.Holdfast()  # the store: HOLDFAST_URL, or url in holdfast.toml
 SALES = Path("sales.db")
 EVERY = os.environ.get("ROLLUP_EVERY", "5m")
 TENANTS = ("ada", "bob", "eve")
@@ -34,7 +34,7 @@ INSERT INTO watermark SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM watermark);
 
 
 def tenants() -> list[str]:
-    """Who gets a report: asked at each plan, so that a new tenant is there with the next one."""
+    """The tenants. The planner calls this for each plan, so a new tenant gets the next report."""
     with opened() as sales:
         return [name for (name,) in sales.execute("SELECT DISTINCT tenant FROM sale ORDER BY tenant")]
 
@@ -42,26 +42,26 @@ def tenants() -> list[str]:
 @app.schedule(f"every {EVERY}", catch_up="latest")
 @app.job(retry=["1s"])
 def rollup(plan: Plan) -> int:
-    """Sum up all since the watermark. A plan that was missed is no loss: the next one reaches as far."""
+    """Sum up all sales since the watermark. The next plan covers a missed one."""
     with opened() as sales:
         (mark,) = sales.execute("SELECT at FROM watermark").fetchone()
         until = plan.time.timestamp()
         if until <= mark:
-            return 0  # a newer plan was here first
+            return 0  # a newer plan ran first
         span = {"mark": mark, "until": until}
-        found = sales.execute(
+        totals = sales.execute(
             "INSERT INTO total SELECT tenant, sum(cents) FROM sale WHERE at > :mark AND at <= :until GROUP BY tenant"
             " ON CONFLICT (tenant) DO UPDATE SET cents = cents + excluded.cents",
             span,
         )
         sales.execute("UPDATE watermark SET at = :until", span)
-        return found.rowcount
+        return totals.rowcount
 
 
 @app.schedule(f"every {EVERY}", catch_up="every", scopes=tenants)
 @app.job(retry=["1s"])
 def report(plan: Plan) -> int:
-    """What a tenant has sold until this plan: none may be missing, so every plan is caught up with."""
+    """Write the sales of a tenant up to this plan. No report may be missing, so every plan fires."""
     with opened() as sales:
         until = plan.time.timestamp()
         (cents,) = sales.execute(
@@ -76,7 +76,7 @@ def report(plan: Plan) -> int:
 
 @contextmanager
 def opened() -> Iterator[sqlite3.Connection]:
-    """A transaction on the sales, on its own from the first read on."""
+    """A transaction on the sales that locks the file from the first read on."""
     with closing(sqlite3.connect(SALES, timeout=30, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.executescript(TABLES)
@@ -91,13 +91,13 @@ def opened() -> Iterator[sqlite3.Connection]:
 
 @click.group()
 def program() -> None:
-    """Sell, and look at what the schedules have made of it."""
+    """Add sales, and show the results of the schedules."""
 
 
 @program.command()
 @click.option("--count", default=100, show_default=True)
 def sell(count: int) -> None:
-    """Some sales, at this moment."""
+    """Add sales, now."""
     now, chance = datetime.now(UTC).timestamp(), random.Random()
     rows = [(now, TENANTS[n % len(TENANTS)], chance.randrange(1, 10_000)) for n in range(count)]
     with opened() as sales:
@@ -107,7 +107,7 @@ def sell(count: int) -> None:
 
 @program.command()
 def show() -> None:
-    """Totals up to the watermark, reports, and the plans that were done without one, or with more than one."""
+    """Print totals up to the watermark, and the number of reports, missing ones and repeated ones."""
     with opened() as sales:
         for tenant, cents in sales.execute("SELECT tenant, cents FROM total ORDER BY tenant"):
             click.echo(f"{tenant}  {cents / 100:,.2f}")

@@ -8,7 +8,7 @@ import time
 
 from holdfast import files
 
-#: This one takes more memory than its cap allows.
+#: This cell uses more memory than its cap.
 GREEDY = ("BIG", "2021")
 
 

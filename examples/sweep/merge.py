@@ -1,4 +1,4 @@
-"""All cells into one file: python merge.py writes out/all.json."""
+"""Merge all cells: python merge.py writes out/all.json."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from holdfast import files
 
 
 def main() -> None:
-    found = [json.loads(path.read_text()) for path in sorted(Path("out").glob("symbol=*/threshold=*/year=*.json"))]
-    files.write("out/all.json", json.dumps(found, indent=1))
-    print(f"{len(found)} cells are merged")
+    cells = [json.loads(path.read_text()) for path in sorted(Path("out").glob("symbol=*/threshold=*/year=*.json"))]
+    files.write("out/all.json", json.dumps(cells, indent=1))
+    print(f"merged {len(cells)} cells")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Is every cell there? python validate.py COUNT fails when one is missing."""
+"""Check the number of cells: python validate.py COUNT fails if one is missing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def main(count: str) -> int:
-    found = json.loads(Path("out/all.json").read_text())
-    print(f"{len(found)} of {count} cells")
-    return 0 if len(found) == int(count) else 1
+    cells = json.loads(Path("out/all.json").read_text())
+    print(f"{len(cells)} of {count} cells")
+    return 0 if len(cells) == int(count) else 1
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Import pages from a list of addresses: units fetch them, a consumer saves them, and either may be killed.
+"""Import pages from a list of addresses: units fetch them, a consumer saves them; either may be killed.
 
 python importer.py check addresses.txt                 # valid, invalid and duplicate lines
 python importer.py fetch addresses.txt --jobs 4        # or --where workers
-python importer.py save                                # takes the pages out of the inbox
+python importer.py save                                # takes the pages from the inbox
 python importer.py show
 """
 
@@ -24,7 +24,7 @@ import click
 import holdfast
 from holdfast import options
 
-app = holdfast.Holdfast()  # the store: HOLDFAST_URL, or what holdfast.toml says
+app = holdfast.Holdfast()  # the store: HOLDFAST_URL, or url in holdfast.toml
 PAGES = Path("pages.db")
 PATIENCE = 10.0
 INBOX = "pages"
@@ -39,8 +39,8 @@ class Input(NamedTuple):
 
 
 def read(path: Path) -> Input:
-    """Sort the lines of a file: what can be fetched, what cannot and why, and what was there before."""
-    found = Input([], [], [])
+    """Sort the lines of a file into valid addresses, invalid ones with the reason, and duplicates."""
+    lines = Input([], [], [])
     seen: set[str] = set()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         text = line.partition("#")[0].strip()
@@ -48,21 +48,21 @@ def read(path: Path) -> Input:
             continue
         parts = urlsplit(text)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            found.invalid.append((number, text, "it is no http address"))
+            lines.invalid.append((number, text, "not an http address"))
             continue
         address = urlunsplit((parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query, ""))
         if address in seen:
-            found.duplicate.append((number, text))
+            lines.duplicate.append((number, text))
         else:
             seen.add(address)
-            found.valid.append(address)
-    return found
+            lines.valid.append(address)
+    return lines
 
 
 @app.unit(retries=1, retry=["100ms"], timeout="30s", max_failures=20)
 def fetch(address: str, unit: holdfast.Unit) -> None:
-    """Fetch one page and hand it over; a page that says what another said is a duplicate."""
-    with urllib.request.urlopen(address, timeout=PATIENCE) as answer:  # noqa: S310 - read() lets only http pass
+    """Fetch one page and hand it over. A page with the text of an earlier one is a duplicate."""
+    with urllib.request.urlopen(address, timeout=PATIENCE) as answer:  # noqa: S310 - read() accepts only http
         text = answer.read().decode(errors="replace")
     if "id='consent'" in text:
         unit.warn("a consent wall, not the page")
@@ -96,44 +96,44 @@ def program() -> None:
 @program.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def check(file: Path) -> None:
-    """Say what of a list can be fetched."""
-    found = read(file)
-    click.echo(f"{len(found.valid)} valid, {len(found.invalid)} invalid, {len(found.duplicate)} duplicate")
-    for number, text, why in found.invalid:
+    """Print the number of valid lines, and each invalid or duplicate one."""
+    lines = read(file)
+    click.echo(f"{len(lines.valid)} valid, {len(lines.invalid)} invalid, {len(lines.duplicate)} duplicate")
+    for number, text, why in lines.invalid:
         click.echo(f"line {number}: {text}: {why}")
-    for number, text in found.duplicate:
-        click.echo(f"line {number}: {text}: it was there before")
+    for number, text in lines.duplicate:
+        click.echo(f"line {number}: {text}: duplicate line")
 
 
-@program.command("fetch")
+@program.command("fetch", cls=options.command_class(click.Command))
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @options.click
 def fetch_command(*, batch: options.BatchArguments, file: Path) -> None:
     """Fetch the pages of a list, resumable."""
-    found = read(file)
-    if found.invalid or found.duplicate:
-        click.echo(f"{len(found.invalid)} invalid and {len(found.duplicate)} duplicate lines are left out", err=True)
-    app.run(fetch, found.valid, **{**batch.run, "source": f"file {file.name}"}).exit()
+    lines = read(file)
+    if lines.invalid or lines.duplicate:
+        click.echo(f"{len(lines.invalid)} invalid and {len(lines.duplicate)} duplicate lines are skipped", err=True)
+    app.run(fetch, lines.valid, **{**batch.run, "source": f"file {file.name}"}).exit()
 
 
 @program.command()
-@click.option("--wait", default="1s", show_default=True, help="How long to wait for another page.")
+@click.option("--wait", default="1s", show_default=True, help="Time to wait for another page.")
 def save(wait: str) -> None:
-    """Take pages out of the inbox and save them, until none comes any more."""
+    """Take pages from the inbox and save them, until it stays empty."""
     saved = 0
     inbox = app.inbox(INBOX)
     while results := inbox.take(10, wait=wait):
         for result in results:
             with opened() as pages:
                 pages.execute("INSERT OR REPLACE INTO page VALUES (:address, :title, :text)", result.value)
-            result.accept()  # killed before this, it comes again in a minute, and is replaced
+            result.accept()  # after a kill before this line, another consumer gets the page in a minute
             saved += 1
     click.echo(f"{saved} pages are saved")
 
 
 @program.command()
 def show() -> None:
-    """Say which pages there are."""
+    """List the saved pages."""
     with opened() as pages:
         for address, title in pages.execute("SELECT address, title FROM page ORDER BY address"):
             click.echo(f"{address}  {title}")

@@ -2,8 +2,8 @@
 
     python server.py --port 8025
 
-Prints its address when it listens. ``/article/N`` is a page of its own; every ``/copy/N`` says what ``/article/N``
-says; ``/slow/N`` takes its time; ``/broken/N`` fails until ``/mend`` is asked for; ``/consent/N`` wants a click first.
+Prints its address when it listens. ``/copy/N`` has the text of ``/article/N``; ``/slow/N`` answers slowly;
+``/broken/N`` fails until a request for ``/mend``; ``/consent/N`` is a consent wall.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast import errors
+from holdfast.errors import *  # noqa: F403 - every error of a public call is a public name
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -27,16 +30,15 @@ if TYPE_CHECKING:
     from holdfast.domain.jobs.job import Job, JobId, State
     from holdfast.domain.jobs.kind import Kind
     from holdfast.domain.jobs.new_job import EnqueueOutcome, NewJob
-    from holdfast.domain.jobs.selector import Selector
+    from holdfast.domain.jobs.selector import Count, Selector
     from holdfast.domain.jobs.why import WhyReason
     from holdfast.domain.schedules.definition import Condition, DeclarationResult, Definition, Schedule
     from holdfast.domain.schedules.plan import Overlap, Plan
-    from holdfast.errors import HoldfastError
     from holdfast.options import BatchArguments
     from holdfast.store import Store
     from holdfast.store.fleet.registry import Depth, Queues
-    from holdfast.store.jobs.control import JobControl
-    from holdfast.store.jobs.queries import Count, JobQueries, Page
+    from holdfast.store.jobs.control import ChangedJobs, JobControl
+    from holdfast.store.jobs.queries import JobQueries, Page
     from holdfast.store.jobs.settlement import Settlement
     from holdfast.store.schedules.fired_plans import FiredPlan
     from holdfast.store.schedules.plans import SkippedPlans
@@ -47,13 +49,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "After", "Attempt", "Backfilled", "Batch", "BatchArguments", "BatchRegistry", "BatchResult", "BatchSession",
-    "BatchState", "BoundFunction", "Bounds", "Cancelled", "Clock", "Completed", "Condition", "Context", "Count",
-    "DeclarationResult", "Definition", "DependencyState", "Depth", "EnqueueOutcome", "Enqueuer", "Event", "Fail",
-    "FakeContext", "Fatal", "FiredPlan", "Handler", "Holdfast", "HoldfastError", "Inbox", "InboxResult", "Job",
-    "JobControl", "JobId", "JobQueries", "JobRef", "Kind", "NewJob", "Overlap", "Page", "Plan", "Queue", "Queues",
-    "Release", "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector", "Settlement", "Skip", "SkippedPlans",
-    "Snooze", "State", "Store", "Summary", "Unit", "UnitFunction", "UnitOutcome", "UnitResult", "WhyReason", "Worker",
+    "BatchState", "BoundFunction", "Bounds", "Cancelled", "ChangedJobs", "Clock", "Completed", "Condition",
+    "Context", "Count", "DeclarationResult", "Definition", "DependencyState", "Depth", "EnqueueOutcome",
+    "Enqueuer", "Event", "Fail", "FakeContext", "Fatal", "FiredPlan", "Handler", "Holdfast",
+    "Inbox", "InboxResult", "Job", "JobControl", "JobId", "JobQueries", "JobRef", "Kind", "NewJob", "Overlap",
+    "Page", "Plan", "Queue", "Queues", "Release", "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector",
+    "Settlement", "Skip", "SkippedPlans", "Snooze", "State", "Store", "Summary", "Unit", "UnitFunction",
+    "UnitOutcome", "UnitResult", "WhyReason", "Worker",
 ]  # fmt: skip
+__all__ += errors.__all__
 
 #: The names of each module; a name is imported when it is first used, so that `import holdfast` is quick.
 _NAMES = {
@@ -76,16 +80,15 @@ _NAMES = {
     "domain.jobs.job": "Job JobId State",
     "domain.jobs.kind": "Kind",
     "domain.jobs.new_job": "EnqueueOutcome NewJob",
-    "domain.jobs.selector": "Selector",
+    "domain.jobs.selector": "Count Selector",
     "domain.jobs.why": "WhyReason",
     "domain.schedules.definition": "Condition DeclarationResult Definition Schedule",
     "domain.schedules.plan": "Overlap Plan",
-    "errors": "HoldfastError",
     "options": "BatchArguments",
     "store": "Store",
     "store.fleet.registry": "Depth Queues",
-    "store.jobs.control": "JobControl",
-    "store.jobs.queries": "Count JobQueries Page",
+    "store.jobs.control": "ChangedJobs JobControl",
+    "store.jobs.queries": "JobQueries Page",
     "store.jobs.settlement": "Settlement",
     "store.schedules.fired_plans": "FiredPlan",
     "store.schedules.plans": "SkippedPlans",

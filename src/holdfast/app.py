@@ -215,7 +215,7 @@ class Holdfast:
     def worker(self, *, commands: bool | None = None, **options: Unpack[WorkerArguments]) -> Worker:
         """Create a worker for the kinds of this application; ``run()`` works until ``stop()`` is called.
 
-        - *queues* defaults to the queues of the kinds; ``["*"]`` is every queue, also those that are made later.
+        - *queues* defaults to the queues of the kinds; ``["*"]`` is every queue, also those that are created later.
         - *kinds* restricts the worker to some kinds. Without it, kinds that are registered after its start run too.
         - *slots* is the number of jobs at a time (8). *version* names the code of this worker; default: the one of
           the application.
@@ -227,7 +227,7 @@ class Holdfast:
           and *stdin* is a descriptor that they read.
         - For queues with an autoscaler: *memory_profiles* gives the memory of commands by label, *host_limits* the
           share of a host that they may use, by host name. Both default to the configuration.
-        - *retention* is how long finished things stay, beside the configuration: ``{"done": "7d", "dead": 0}``.
+        - *retention* is how long finished rows stay, besides the configuration: ``{"done": "7d", "dead": 0}``.
         - *commands* makes it run commands (``holdfast add``), which can do all that the user of the process can. The
           default is true for an application without kinds of its own, and false for every other.
 

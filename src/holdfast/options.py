@@ -2,7 +2,7 @@
 
 ::
 
-    @click.command()
+    @click.command(cls=options.command_class(click.Command))
     @options.click
     def command(batch: options.BatchArguments) -> None:
         app.run(resync, batch.keys(resync), **batch.run).exit()
@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -21,7 +22,6 @@ import msgspec
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.keys import KeyFile, epochs, parse_key, parse_range
 from holdfast.client.batches.options import RunOptions
-from holdfast.client.batches.run_errors import exit_on_error
 from holdfast.domain.batches.batch import DEFAULT_SHARDS
 from holdfast.errors import InvalidInput
 
@@ -44,39 +44,39 @@ class Option(NamedTuple):
 
 #: The source of the keys: a command line names exactly one of them.
 SOURCES = (
-    Option("range", str, None, "Whole numbers or, as FROM..TO, days; both ends included.", "LO-HI"),
-    Option("ids", str, None, "These keys.", "A,B,…"),
-    Option("all", bool, False, "All keys, as the function's own keys= lists them."),
-    Option("from", str, None, "One key per line; - is stdin.", "FILE"),
+    Option("range", str, None, "Whole numbers as FROM-TO, or days as FROM..TO; both ends included.", "LO-HI"),
+    Option("ids", str, None, "Keys, separated by commas.", "A,B,…"),
+    Option("all", bool, False, "All keys that keys= of the function lists."),
+    Option("from", str, None, "File with one key per line; - is stdin.", "FILE"),
 )
 #: The options of the run itself.
 RUN_OPTIONS = (
-    Option("jobs", int, 1, "Units at a time. [1]", "N"),
-    Option("max_failures", int, None, "Stop after so many in a row; 0 is never. [5]", "N"),
-    Option("max_total_failures", int, None, "Stop after so many in all.", "N"),
-    Option("max_failure_rate", float, None, "Stop when more than this share fails.", "SHARE"),
-    Option("deadline", str, None, "Stop after so long, with exit 10.", "TIME"),
-    Option("limit", int, None, "Run no more than so many units now.", "N"),
-    Option("epochs", str, None, "Cut the range into units of N keys or days, or of a year or month.", "N|year|month"),
-    Option("only", str, None, "Of the keys, run only these.", "A,B,…"),
-    Option("resume_from", str, None, "Begin at this key, in the order of the input.", "KEY"),
-    Option("no_retry_failed", bool, False, "Leave failed units of earlier runs alone."),
-    Option("fresh", bool, False, "Begin a new generation, whatever became of the last."),
-    Option("allow_concurrent", bool, False, "Join a run that is under way."),
-    Option("wait", bool, False, "Wait for a run that is under way."),
-    Option("once", bool, False, "Do nothing when the last generation ended clean: exit 13."),
-    Option("dry_run", bool, False, "Say what would be run; run nothing."),
-    Option("name", str, None, "A name for the batch, instead of where its keys come from.", "NAME"),
-    Option("inputs", str, None, "Files whose change is drift.", "A,B,…"),
-    Option("accept_drift", bool, False, "Go on though version or inputs have changed."),
-    Option("where", str, "here", "Where it runs: here, or on the workers. [here]", "here|workers"),
-    Option("shards", int, DEFAULT_SHARDS, f"On workers, units at a time. [{DEFAULT_SHARDS}]", "N"),
-    Option("rate", float, None, "Begin no more than so many units in a second.", "N"),
-    Option("conflicts", str, None, "Must not run: pid:PATH, systemd:NAME, pm2:NAME, worker:QUEUE.", "A,B,…"),
+    Option("jobs", int, 1, "Maximum number of units at the same time. [1]", "N"),
+    Option("max_failures", int, None, "Stop after this many failures in a row; 0: never. [5]", "N"),
+    Option("max_total_failures", int, None, "Stop after this many failures in total.", "N"),
+    Option("max_failure_rate", float, None, "Stop when a larger share of the units fails, such as 0.1.", "SHARE"),
+    Option("deadline", str, None, "Stop after this time, with exit 10.", "TIME"),
+    Option("limit", int, None, "Maximum number of units in this run.", "N"),
+    Option("epochs", str, None, "Divide the range into units of N keys or days, months or years.", "N|year|month"),
+    Option("only", str, None, "Run only these keys of the input.", "A,B,…"),
+    Option("resume_from", str, None, "Start at this key, in the order of the input.", "KEY"),
+    Option("no_retry_failed", bool, False, "Do not retry units that failed in earlier runs."),
+    Option("fresh", bool, False, "Start over: run all units again as a new generation."),
+    Option("allow_concurrent", bool, False, "Run beside another run of this batch."),
+    Option("wait", bool, False, "Wait until the other run of this batch ends."),
+    Option("once", bool, False, "Do nothing (exit 13) if the last generation is done without failures."),
+    Option("dry_run", bool, False, "Show what would run, and run nothing."),
+    Option("name", str, None, "Name of the batch. [derived from its keys]", "NAME"),
+    Option("inputs", str, None, "Input files. If one changes between runs, the batch refuses to continue.", "A,B,…"),
+    Option("accept_drift", bool, False, "Continue although the version or the inputs have changed."),
+    Option("where", str, "here", "Run it here or on the workers. [here]", "here|workers"),
+    Option("shards", int, DEFAULT_SHARDS, f"On workers: units at the same time. [{DEFAULT_SHARDS}]", "N"),
+    Option("rate", float, None, "Maximum number of units that start in a second.", "N"),
+    Option("conflicts", str, None, "Refuse while these run: pid:PATH, systemd:NAME, pm2:NAME, worker:QUEUE.", "A,B,…"),
     Option("checkpoint", str, None, "Write the ledger after each unit, N units, or this time. [50, 1s]", "each|N|TIME"),
     Option("progress_every", int, None, "Units between lines of progress on stderr. [text: 10, else none]", "N"),
 )
-OUTPUT = Option("output", str, None, "How to print: text, json or ndjson.", "FORMAT")
+OUTPUT = Option("output", str, None, "Format of the output: text, json or ndjson.", "FORMAT")
 ALL = (*SOURCES, *RUN_OPTIONS, OUTPUT)
 
 
@@ -107,6 +107,8 @@ class BatchArguments:
             return keys
 
     def _checked(self) -> AbstractContextManager[object]:
+        from holdfast.client.batches.run import exit_on_error  # not for --help: it imports all that runs a batch
+
         return exit_on_error(RunOptions(output=self._values["output"])) if self._exits else nullcontext()
 
     def _keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
@@ -187,6 +189,26 @@ def _with_click_options(function: Callable[..., Any], options: Sequence[Option])
     return command
 
 
+def command_class(base: type[Any]) -> type[Any]:
+    """A class of commands, made of ``click.Command`` or typer's ``TyperCommand``, for the ``cls=`` of their decorators.
+
+    Its commands print their own usage errors in the format of ``--output`` too.
+    """
+
+    class BatchCommand(base):  # type: ignore[misc] # the class of either library
+        def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+            words = list(args)
+            try:
+                return super().make_context(info_name, args, parent, **extra)
+            except Exception as error:  # typer has its own copy of click's errors
+                if words and getattr(error, "exit_code", None) == InvalidInput.exit_code:
+                    path = " ".join(filter(None, [getattr(parent, "command_path", None), info_name]))
+                    _exit_on_usage_error(words, error.format_message(), path)  # type: ignore[attr-defined]
+                raise
+
+    return BatchCommand
+
+
 def typer(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to a typer command, whose function gets them as ``batch``."""
     import typer as library
@@ -219,13 +241,38 @@ def _parameter(option: Option) -> str:
 
 
 def add_arguments(parser: Any) -> None:
-    """Add the options to a parser of argparse; a Django command calls this in its own ``add_arguments``."""
+    """Add the options to a parser of argparse; a Django command calls this in its own ``add_arguments``.
+
+    The parser prints its usage errors in the format of ``--output``.
+    """
+    _report_usage_errors(parser)
     for option in ALL:
         if option.type is bool:
             parser.add_argument(*option.flags, dest=option.name, action="store_true", help=option.text)
         else:
             kind, text = {"type": option.type, "metavar": option.metavar}, option.text.replace("%", "%%")
             parser.add_argument(*option.flags, dest=option.name, default=option.default, help=text, **kind)
+
+
+def _exit_on_usage_error(words: Sequence[str], message: str, path: str) -> None:
+    from holdfast.client.batches.run import exit_on_usage_error  # not for --help
+
+    exit_on_usage_error(words, message, path)
+
+
+def _report_usage_errors(parser: Any) -> None:
+    parse, report, words = parser.parse_known_args, parser.error, list[str]()
+
+    def parse_known_args(args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        words[:] = sys.argv[1:] if args is None else args
+        return parse(args, namespace)
+
+    def error(message: str) -> None:
+        if getattr(parser, "called_from_command_line", True):  # call_command of Django raises errors
+            _exit_on_usage_error(words, message, parser.prog)
+        report(message)
+
+    parser.parse_known_args, parser.error = parse_known_args, error
 
 
 def batch_arguments(namespace: Any) -> BatchArguments:
@@ -243,7 +290,7 @@ def parse_arguments(pairs: Iterable[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name.isidentifier():
-            raise InvalidInput(f"{pair!r} is no argument", hint="Write --set name=value.")
+            raise InvalidInput(f"{pair!r} is not a valid argument", hint="Write --set name=value.")
         try:
             arguments[name] = msgspec.json.decode(text)
         except msgspec.DecodeError:

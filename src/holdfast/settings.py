@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sys
@@ -15,9 +14,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from holdfast.domain.commands.preset import PRESET_HINTS, Preset, Words
-from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.names import nearest_name
-from holdfast.domain.quantities import as_bytes
+from holdfast.domain.quantities import as_bytes, host_limit
 from holdfast.domain.retention import RetentionAges, checked_ages, default_ages
 from holdfast.domain.store_url import HINT, SCHEME, SqliteUrl, anchored, sqlite_url, without_password
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -52,11 +50,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     queues: Annotated[list[str], _doc("The queues a worker serves: * for all; none means those of its kinds.")] = []
     kinds: Annotated[list[str], _doc("The kinds a worker runs; none means all of its application.")] = []
     slots: Annotated[int, _doc("Jobs that a worker runs at a time: 1 to 10,000.", ge=1, le=10_000)] = 8
-    grace: Annotated[str, _doc("How long jobs may go on after a first signal.")] = "30s"
+    grace: Annotated[str, _doc("How long running jobs may continue after the first signal.")] = "30s"
     metrics: Annotated[str | None, _doc("HOST:PORT where a worker serves /metrics, /livez and /readyz.")] = None
     web: Annotated[str, _doc("HOST:PORT where the dashboard and the API listen.")] = "127.0.0.1:8320"
-    web_hosts: Annotated[list[str], _doc("Names that the dashboard answers to, beside those of this machine.")] = []
-    web_secure: Annotated[Literal["on", "off"], _doc("Whether it is reached by HTTPS alone: cookies say so.")] = "off"
+    web_hosts: Annotated[list[str], _doc("Host names that the dashboard accepts, besides those of this machine.")] = []
+    web_secure: Annotated[Literal["on", "off"], _doc("Whether people use HTTPS only: marks cookies as secure.")] = "off"
     web_proxy_header: Annotated[str | None, _doc("The header in which a trusted proxy names the person.")] = None
     web_proxy_from: Annotated[list[str], _doc("Addresses of proxies whose header is trusted.")] = []
     web_proxy_role: Annotated[
@@ -76,29 +74,27 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["auto", "on", "off"],
         _doc("Whether a worker runs commands (holdfast add); auto: unless it has an application."),
     ] = "auto"
-    log_format: Annotated[Literal["text", "json"], _doc("How a worker writes its log.")] = "text"
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], _doc("What a worker logs.")] = "info"
-    version: Annotated[str | None, _doc("The version of its code that a worker reports; none: the application's.")] = (
-        None
-    )
+    log_format: Annotated[Literal["text", "json"], _doc("Format of a worker's log.")] = "text"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _doc("Least severe messages to log.")] = "info"
+    version: Annotated[str | None, _doc("Version of the code that a worker reports; none: the application's.")] = None
     ping_hosts: Annotated[list[str], _doc("The hosts that schedules may ping when they succeed; none: no pings.")] = []
-    retention: Annotated[RetentionAges, _doc("How long workers keep what has finished: done = 7d. 0 keeps it.")] = (
-        msgspec.field(default_factory=default_ages)
+    retention: Annotated[RetentionAges, _doc("How long to keep finished rows: done = 7d; 0: forever.")] = msgspec.field(
+        default_factory=default_ages
     )
-    output: Annotated[Literal["text", "json", "ndjson"], _doc("How commands print.")] = "text"
+    output: Annotated[Literal["text", "json", "ndjson"], _doc("Format of the output of commands.")] = "text"
     memory_profiles: Annotated[
-        dict[Label, MemorySize], _doc("What programs take, by label: 8G. * stands for anything.")
+        dict[Label, MemorySize], _doc("Memory that commands use, by label: 8G. * matches any text.")
     ] = {}
     host_limits: Annotated[
-        dict[Label, HostLimit], _doc("What programs may take of a host, by its name: 80% (the default) or 48G.")
+        dict[Label, HostLimit], _doc("Memory of a host for commands, by host name: 80% (the default) or 48G.")
     ] = {}
     api_key_sha256: Annotated[
         Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}\Z")] | None,
-        _doc("SHA-256, in hex, of the key that changes need in HOLDFAST_API_KEY."),
+        _doc("SHA-256, in hex, of the key that commands which change something need in HOLDFAST_API_KEY."),
     ] = None
-    command: Annotated[Preset, _doc("What add, sweep and run take where the line says nothing.")] = Preset()
-    profiles: Annotated[dict[str, Preset], _doc("The same for programs whose label fits a pattern.")] = {}
-    audit_checks: Annotated[list[Words], _doc("Programs that audit runs; one that fails is exit 1.")] = []
+    command: Annotated[Preset, _doc("Defaults for the options of add, sweep and run.")] = Preset()
+    profiles: Annotated[dict[str, Preset], _doc("The same for commands whose label matches a pattern.")] = {}
+    audit_checks: Annotated[list[Words], _doc("Commands that holdfast audit runs; it exits with 1 if one fails.")] = []
 
 
 class SettingField(NamedTuple):
@@ -129,10 +125,11 @@ class SettingValue(Struct, frozen=True):
 
 
 class LoadedSettings(NamedTuple):
-    """The typed settings, and each value as it was written, with its origin: a file, a variable, or ``default``."""
+    """The settings, the origin of each (a file, a variable, ``default``), and the origins of the ages of retention."""
 
     settings: Settings
     values: dict[str, SettingValue]
+    key_origins: dict[str, str]
 
 
 #: An origin and its values.
@@ -164,18 +161,19 @@ def read_settings(
     The files are those of the nearest folder that has any, here or above; where both set a value,
     ``[tool.holdfast]`` of ``pyproject.toml`` wins. *file* replaces them.
     """
-    url = sqlite_url(user_data(environ) / "holdfast.db")
+    typed: dict[str, Any] = {"url": sqlite_url(user_data(environ) / "holdfast.db")}
     values = {field.name: SettingValue(field.name, field.default, "default") for field in setting_fields().values()}
-    values["url"] = SettingValue("url", url, "default")
-    typed: dict[str, Any] = {"url": url}
+    values["url"] = SettingValue("url", typed["url"], "default")
+    key_origins = {f"retention.{key}": "default" for key in values["retention"].value}
     files = [_file_layer(file)] if file is not None else _nearest_layers(directory or Path.cwd())
     for origin, layer in (*files, *_environment_layers(environ)):
         for name, value in layer.items():
             if name == "retention" and isinstance(value, dict):
+                key_origins |= {f"retention.{key}": origin for key in value}
                 value = {**values[name].value, **value}  # noqa: PLW2901 - name by name, so that no layer shortens the rest
             typed[name] = _converted(setting_fields()[name], value, origin)
             values[name] = SettingValue(name, value, origin)
-    return LoadedSettings(Settings(**typed), values)
+    return LoadedSettings(Settings(**typed), values, key_origins)
 
 
 def default_url() -> str:
@@ -208,6 +206,8 @@ def log_folder(url: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of command logs on this host: beside a SQLite file, or in the user's data."""
     if url.startswith(SCHEME):
         return Path(f"{sqlite_file(url)}-logs")
+    import hashlib
+
     digest = hashlib.sha256(without_password(url).encode()).hexdigest()[:16]
     return user_data(environ) / "logs" / digest
 
@@ -248,7 +248,7 @@ def _load(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: invalid TOML, or text that is not UTF-8
-        hint = "Mend the file, or name another with --config."
+        hint = "Fix the file, or name another with --config."
         raise ConfigurationError(f"{file} cannot be read: {error}", hint=hint) from None
 
 
@@ -288,7 +288,7 @@ def _checked_size(kind: type[Any], value: Any) -> Any:
     if kind is RetentionAges:
         return checked_ages(value)
     if not isinstance(value, str):
-        raise InvalidInput(f"{value!r} is no size")
+        raise InvalidInput(f"{value!r} is not a valid size")
     as_bytes(value) if kind is MemorySize else host_limit(value, 1)
     return kind(value)
 

@@ -13,7 +13,7 @@ from tests.chaos.situations import NEMESES
 from tests.chaos.world import NEEDED
 from tests.support.processes import preload
 
-#: What ``all`` runs, and how many strikes of each are wanted on each backend for docs/guarantees.md.
+#: What ``all`` runs, and how many strikes of each are wanted on each backend for docs/guarantees-tests.md.
 FULL = {
     "kills": 10_000,
     "batches": 10_000,
@@ -66,10 +66,12 @@ def _arguments() -> argparse.Namespace:
         help=f"campaigns ({', '.join(NEMESES)}); several nemeses at once with commas; all: one after the other",
     )
     parser.add_argument("--backend", choices=["sqlite", "postgres", "both"], default="both")
-    parser.add_argument("--count", type=int, help="strikes of each nemesis; by default those of docs/guarantees.md")
+    parser.add_argument(
+        "--count", type=int, help="strikes of each nemesis; by default those of docs/guarantees-tests.md"
+    )
     parser.add_argument("--seconds", type=float, default=_from_environment("HOLDFAST_CHAOS_SECONDS"))
     parser.add_argument("--seed", type=int, default=_from_environment("HOLDFAST_SEED"))
-    parser.add_argument("--write", action="store_true", help="write the figures into docs/guarantees.md")
+    parser.add_argument("--write", action="store_true", help="write the figures into docs/guarantees-tests.md")
     return parser.parse_args()
 
 
@@ -105,7 +107,7 @@ def _report(outcome: Outcome) -> None:
         return
     for violation in outcome.violations:
         _say(f"  {violation}")
-    _say(f"  {len(outcome.violations)} violations; the history is in {outcome.folder}")
+    _say(f"  {len(outcome.violations)} violations; the history and the store are in {outcome.folder}")
     _say(f"  replay: {outcome.campaign.replay}")
 
 

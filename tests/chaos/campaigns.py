@@ -46,7 +46,7 @@ class Outcome:
     took: float
     violations: list[Violation]
     figures: dict[str, int]
-    #: The history of a campaign that failed is kept.
+    #: The history and the store of a campaign that failed are kept.
     folder: Path | None
 
 

@@ -1,4 +1,4 @@
-"""The table of figures in docs/guarantees.md: a row for each campaign and backend, written by the harness."""
+"""The table of figures in docs/guarantees-tests.md: a row for each campaign and backend, written by the harness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.chaos.campaigns import Outcome
 from tests.chaos.situations import NEMESES
 
-PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guarantees-tests.md"
 BEGIN, END = "<!-- figures: written by python -m tests.chaos --write -->", "<!-- end of figures -->"
 HEAD = (
     "| campaign | backend | strikes | jobs | units | plans | taken over | no answer | violations | minutes | seed | date | machine |",

@@ -17,6 +17,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.retry_curve import Curve
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import BatchHeld, HoldfastError
+from holdfast.worker.shortage import WorkerShortage
 from tests.chaos import audit, kinds
 from tests.chaos.history import Phase, Recorder
 
@@ -25,6 +26,10 @@ PROGRAM = Path(__file__).with_name("program.sh")
 SETTLED = 2.0
 #: Live jobs beyond which a client waits.
 BACKLOG = 400
+#: Batches that are not over beyond which no more are submitted.
+MOST_BATCHES = 40
+#: States of batches that are not over.
+UNFINISHED = "('ready', 'running', 'paused', 'stopped')"
 #: Seconds between two batches in the foreground.
 BREATH = 0.5
 #: Exit codes of batches that have come to their end: done, failed, partial.
@@ -192,9 +197,13 @@ class Client:
     # -- batches -----------------------------------------------------------------------------------
 
     def submit_batch(self) -> None:
-        """A batch for the workers, unless they are far behind."""
-        if not self._too_much():
+        """A batch for the workers, unless they are far behind or many batches are open."""
+        if not self._too_much() and not self._too_many_batches():
             self._batch()
+
+    def _too_many_batches(self) -> bool:
+        unfinished = f"SELECT count(*) FROM holdfast.batch WHERE state IN {UNFINISHED}"
+        return self._database.execute(unfinished)[0][0] > MOST_BATCHES
 
     def _batch(self) -> None:
         name, kind = self._name(), self._random.choice(["count", "count_tx"])
@@ -234,21 +243,25 @@ class Client:
                 kinds.app.queues.resume(kinds.MOODY)
 
 
-def drive(pipe: Any, url: str, folder: str, first: str) -> None:
-    """What a foreground process does: one batch after the other, each until it is done. It tells each one's name."""
+def drive(pipe: Any, url: str, folder: str, names: list[str]) -> None:
+    """What a foreground process does: one batch after the other, each until it is done; after *names* new ones.
+
+    It tells each one's name when it begins, and that it is over.
+    """
     kinds.prepare(url, folder, "driver")
-    for n in itertools.count():
-        name = first if n == 0 else f"{first}+{n}"
-        pipe.send(name)
-        while not run_to_its_end(name) and not pipe.poll():
+    for name in itertools.chain(names, (f"{names[-1]}+{n}" for n in itertools.count(1))):
+        pipe.send((name, False))
+        while not (over := run_to_its_end(name)) and not pipe.poll():
             kinds.NEVER.wait(0.1)
+        pipe.send((name, over))
         if pipe.poll(BREATH):
             return
 
 
 def run_to_its_end(name: str) -> bool:
     """Run a batch here, or go on with it; whether it is over. Its name says in which form, and whether in ``tx`` mode."""
-    with suppress(HoldfastError), kinds.recorder().asking("batch", name=name) as answer:
+    # A run ends with a shortage when its children are killed for ten seconds while they start.
+    with suppress(HoldfastError, WorkerShortage), kinds.recorder().asking("batch", name=name) as answer:
         batch_id, exit_code = _run_session(name) if name.startswith("session") else _run_units(name)
         answer.update(id=batch_id, exit_code=exit_code)
         return exit_code in OVER

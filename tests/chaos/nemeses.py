@@ -70,7 +70,10 @@ class Kills(Nemesis):
 
 
 class BatchKills(Nemesis):
-    """kill -9 of batches in all four forms: in the foreground, sessions, units in children, and shards on workers."""
+    """kill -9 of batches in all four forms: in the foreground, sessions, units in children, and shards on workers.
+
+    A foreground run is spared while it has begun no unit, or while many batches are not over: a worker is killed instead.
+    """
 
     unit = "kill -9 of batches"
     every = 0.2
@@ -80,10 +83,12 @@ class BatchKills(Nemesis):
         chance, number = world.random.random(), 0
         with suppress(HoldfastError):
             world.client.submit_batch()
-        if chance < 0.6 and world.driver is not None:
+        # Few before their first unit, most of them later: a start takes longer than a batch.
+        is_due = chance < 0.1 or (chance < 0.6 and world.driver_began())
+        if is_due and world.driver is not None and not world.behind:
             number = world.driver.alive
             world.driver.kill()
-        elif chance < 0.75 and world.driver is not None:
+        elif 0.6 <= chance < 0.75 and world.driver is not None:
             number = _kill_one_below(world.driver.pid, world)
         elif ready := [worker for worker in world.workers if worker.says()]:
             world.random.choice(ready).signal(signal.SIGKILL)

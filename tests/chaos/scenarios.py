@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,8 +13,8 @@ from typing import Any
 
 import psycopg
 
-from holdfast.domain.batches.batch import AbortedBy, Sharding, is_shard, shard_kind
-from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
+from holdfast.domain.batches.batch import AbortedBy, Sharding, is_shard, shard_kind, sharding_of
+from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitRow, UnitState, unit_key
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId
@@ -54,6 +54,8 @@ class World:
     removable: bool = False
     effects: Counter[str] = field(default_factory=Counter)
     batches: list[RunRequest] = field(default_factory=list)
+    #: The keys of the units of every batch.
+    keys: Sequence[Any] = KEYS
     bag: dict[str, object] = field(default_factory=dict)
 
     def enqueue(self, store: Store, *labels: str, **options: object) -> list[JobId]:
@@ -155,46 +157,46 @@ def begin(world: World, store: Store, **options: object) -> BatchRun:
     return store.batches.open(asked, worker=WorkerId("first"))
 
 
-def keys(values: Iterable[int]) -> list[tuple[str, int]]:
+def keys(values: Iterable[Any]) -> list[tuple[str, int]]:
     return [(unit_key(value), place) for place, value in enumerate(values)]
 
 
 def run_units(world: World, store: Store, run: BatchRun, *, limit: int = 100) -> int:
     """Take units, have their effects, then write their ends."""
-    return _run(world, store, run, NextUnits(candidates=keys(KEYS), limit=limit))
+    return _run(world, store, run, NextUnits(candidates=keys(world.keys), limit=limit))
 
 
 def run_shard(world: World, store: Store, lease: Lease) -> None:
-    """What a worker does as a shard of a batch."""
+    """What a worker does as a shard of a batch, until no unit is left or the deadline has passed."""
     batch_id = json.loads(lease.payload)["batch"]
     run = store.batches.join(batch_id, lease, owner="{}", worker=WorkerId("w"))
-    if run is not None:
-        while _run(world, store, run, NextUnits(limit=2)):
-            pass
-        store.batches.leave(run, None)
+    if run is None:
+        return
+    sharding = sharding_of(run.batch)
+    late = sharding is not None and sharding.until is not None and sharding.until <= world.database.clock.now()
+    while not late and _run(world, store, run, NextUnits(limit=2)):
+        pass
+    store.batches.leave(run, AbortedBy.DEADLINE if late else None)
 
 
 def _run(world: World, store: Store, run: BatchRun, request: NextUnits) -> int:
-    ends = []
     taken = store.batches.flush(run, next_units=request).taken
-    for unit in taken if "effects" not in world.bag else []:
-        world.effects[f"{run.batch.id}:{unit.key}"] += 1
-        ends.append(
-            UnitOutcome(
-                key=unit.key,
-                position=unit.position,
-                state=UnitState.DONE,
-                attempts=unit.attempts + 1,
-            )
-        )
-    if ends:
-        store.batches.flush(run, ends)
-    for unit in taken if "effects" in world.bag else []:
-        world.effects[f"{run.batch.id}:{unit.key}"] += 1
-        end = UnitOutcome(key=unit.key, position=unit.position, state=UnitState.DONE, attempts=unit.attempts + 1)
-        with suppress(AlreadyFinished), store.batches.unit_transaction(run, lambda end=end: end) as connection:
-            _insert_effect(connection, unit.key)
+    if "effects" in world.bag:
+        for unit in taken:
+            end = make_effect(world, run, unit)
+            with suppress(AlreadyFinished), store.batches.unit_transaction(run, lambda end=end: end) as connection:
+                _insert_effect(connection, unit.key)
+    elif taken:
+        store.batches.flush(run, [make_effect(world, run, unit) for unit in taken])
     return len(taken)
+
+
+def make_effect(world: World, run: BatchRun, unit: UnitRow) -> UnitOutcome:
+    """A unit has its effect, and then its end. A verifier knows the effects of units that were lost in flight."""
+    made = f"{run.batch.id}:{unit.key}"
+    verified = "verifier" in world.bag and unit.poison_suspect and world.effects[made] > 0
+    world.effects[made] += not verified
+    return UnitOutcome(key=unit.key, position=unit.position, state=UnitState.DONE, attempts=unit.attempts + 1)
 
 
 def _insert_effect(connection: Any, key: str) -> None:
@@ -213,13 +215,13 @@ def finish(world: World, asked: RunRequest) -> None:
         pass
     for result in store.inbox.take(BOX, limit=10):
         store.inbox.accept(result)
-    batch, _ = store.batches.end(run, None, len(KEYS), complete=True)
+    batch, _ = store.batches.end(run, None, len(world.keys), complete=True)
     store.leases.settle(run.lease, Done())
     if batch.state != "done":
         raise Broken("I11", f"batch {batch.id} is {batch.state} after its last unit")
     units = store.batches.units(batch.id)
-    if len(units) != len(KEYS):
-        raise Broken("R3", f"only {len(units)} of {len(KEYS)} units were ever run")
+    if len(units) != len(world.keys):
+        raise Broken("R3", f"only {len(units)} of {len(world.keys)} units were ever run")
     for unit in units:
         if unit.state != "done":
             raise Broken("R3", f"unit {unit.key} is {unit.state}: the batch did not go on at the unit")
@@ -377,7 +379,7 @@ def _launch(world: World, store: Store) -> None:
         world.run(store, lease)
 
 
-def _after_launch(world: World) -> None:
+def after_launch(world: World) -> None:
     """Launched: the workers end it. Not launched: the same command goes on."""
     if "launched" in world.bag:
         batch = world.store.batches.latest("shards")
@@ -486,7 +488,7 @@ SCENARIOS = {
     "conclusion of a batch": Scenario(_conclude, meanwhile=steer),
     "retry of chosen units": Scenario(_retry_chosen, meanwhile=steer),
     "stop and resume of a batch": Scenario(_stop, meanwhile=steer),
-    "launch on workers": Scenario(_launch, after=_after_launch),
+    "launch on workers": Scenario(_launch, after=after_launch),
     "inbox accept": Scenario(_inbox, meanwhile=steer),
     "schedule firing": Scenario(_plan, prepare=_schedule, meanwhile=_plan, after=_after_plan),
     "retention": Scenario(_retention, prepare=_finished),

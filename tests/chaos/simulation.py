@@ -16,12 +16,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
+from holdfast.client.batches.keys import epochs
+from holdfast.domain.batches.batch import AbortedBy, BatchId
+from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitRow, UnitState, unit_key
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
@@ -50,6 +52,9 @@ MINUTE = timedelta(minutes=1)
 QUEUES, KINDS, TICKS = ("fast", "tight"), ("mail", "plan"), 600
 UNITS = 6
 WORKERS, BATCHES = 4, 2
+#: The units of the first batch have a verifier. Those of the second are epochs, in doubt if their run is lost.
+VERIFIED = 0
+KEYS = ([unit_key(n) for n in range(UNITS)], [unit_key(span) for span in epochs(1, 2 * UNITS, 2)])
 #: So many rounds of an hour each, and nothing may be left to do.
 QUIET = 40
 
@@ -59,7 +64,7 @@ Step = tuple[str, int, int, int]
 ACTIONS = {
     "enqueue": 14, "claim": 14, "begin": 9, "finish": 14, "report": 3, "renew": 6, "give_back": 2, "crash": 3,
     "stop": 3, "wake": 3, "time": 12, "sweep": 9, "cancel": 2, "hold": 1, "resumed": 2, "retry": 2, "queue": 2,
-    "limit": 2, "plan": 4, "open": 3, "units": 7, "end": 2, "steer": 3, "ghost": 3, "inbox": 2,
+    "limit": 2, "plan": 4, "open": 6, "units": 14, "end": 3, "steer": 4, "ghost": 3, "inbox": 2,
 }  # fmt: skip
 
 
@@ -102,6 +107,9 @@ class Simulation:
         self.workers = [Worker(n) for n in range(WORKERS)]
         self.runs: list[tuple[int, BatchRun, list[Any]]] = []
         self.drivers: set[int] = set()
+        #: The runs that hold a batch: its id, and the end of the lease. Those of *gone* are known to be dead.
+        self.holders: dict[JobId, tuple[BatchId, datetime]] = {}
+        self.gone: set[JobId] = set()
         self.ghosts: list[Lease] = []
         self.cancelled: set[int] = set()
         self._make_schedules(backend.path)
@@ -243,6 +251,8 @@ class Simulation:
 
     def do_sweep(self, a: int, b: int, c: int) -> None:
         taken = self.store.leases.take_over()
+        for each in taken:
+            self.holders.pop(each.job_id, None)
         self.referee.taken_over([each for each in taken if each.job_id not in self.drivers], self.now)
         self.store.leases.promote()
         self.store.leases.check_waiting()
@@ -300,36 +310,48 @@ class Simulation:
     # -- batches ---------------------------------------------------------------------------
 
     def do_open(self, a: int, b: int, c: int) -> None:
-        number = a % BATCHES
-        opening = RunRequest(
-            identity=f"b{number}",
-            kind="resync",
-            arguments="{}",
-            source="keys",
-            actor="ada",
-            owner="{}",
-            join=b % 4 == 0,
-        )
-        with suppress(BatchHeld, BatchPaused):
-            run = self.store.batches.open(opening, worker=WorkerId(f"r{b}"), lease_duration=TERM)
-            self.runs.append((number, run, []))
-            self.drivers.add(run.lease.job_id)
+        """A process starts the command of a batch. It may know of dead holders, and it may join live ones."""
+        number, join = a % BATCHES, b % 4 == 0
+        dead = tuple(self.gone) if c % 3 == 0 else ()
+        batch = self.store.batches.latest(f"b{number}")
+        rivals = [
+            job_id
+            for job_id, (held, until) in self.holders.items()
+            if batch is not None and held == batch.id and until > self.now and job_id not in dead
+        ]
+        try:
+            run = self.store.batches.open(_opening(number, join, dead), worker=WorkerId(f"r{b}"), lease_duration=TERM)
+        except BatchPaused:
+            return
+        except BatchHeld:
+            if not rivals:
+                raise Broken("R18", f"a run of batch {number} was refused, and no other run holds it") from None
+            return
+        if batch is not None and run.batch.id == batch.id:
+            if rivals and not join:
+                raise Broken("R18", f"a run of batch {number} began beside {rivals}")
+            for job_id in dead:
+                if self.holders.get(job_id, (None,))[0] == batch.id:
+                    del self.holders[job_id]
+        self.runs.append((number, run, []))
+        self.drivers.add(run.lease.job_id)
+        self.holders[run.lease.job_id] = (run.batch.id, self.now + TERM)
 
     def do_units(self, a: int, b: int, c: int) -> None:
-        """A run writes the ends of what it has in hand, each after its effect, and takes more."""
+        """A run writes the ends of what it has in hand, each after its effect, and takes more. It may die in between."""
         if not self.runs:
             return
         number, run, hand = self.runs[a % len(self.runs)]
-        states = (UnitState.DONE, UnitState.DONE, UnitState.FAILED, UnitState.SKIPPED, UnitState.RUNNING)
-        ends: list[UnitOutcome] = []
-        for place, unit in enumerate(hand):
-            state = states[(c + place) % 5]
-            handed = HandedResult("box", "{}") if state is UnitState.RUNNING else None
-            if state in (UnitState.DONE, UnitState.RUNNING):
-                self.referee.effects[run.batch.id, unit.key] += 1
-            ends.append(UnitOutcome(key=unit.key, position=unit.position, state=state, attempts=1, handed=handed))
-        keys = [(unit_key(n), n) for n in range(UNITS)]
-        request = NextUnits(candidates=keys, limit=b % 4, in_doubt_if_lost=number % 2 == 1)
+        expires = self.holders.get(run.lease.job_id, (None, self.now))[1]
+        if number == VERIFIED and expires <= self.now:  # its watchdog has ended it
+            self._is_gone(number, run, hand)
+            return
+        ends = [self._end_of(number, run, unit, c + place) for place, unit in enumerate(hand)]
+        if c % 7 == 0:
+            self._is_gone(number, run, hand)
+            return
+        keys = [(key, place) for place, key in enumerate(KEYS[number])]
+        request = NextUnits(candidates=keys, limit=b % 4, in_doubt_if_lost=number != VERIFIED)
         try:
             if ends and b % 5 == 0:  # one of them ends in its own transaction
                 own = ends.pop()
@@ -338,8 +360,26 @@ class Simulation:
             flushed = self.store.batches.flush(run, ends, request)
             hand[:] = flushed.taken
         except LeaseLost:
-            self.runs.remove((number, run, hand))
+            self._is_gone(number, run, hand)
         self._check_units()
+
+    def _is_gone(self, number: int, run: BatchRun, hand: list[Any]) -> None:
+        self.runs.remove((number, run, hand))
+        self.gone.add(run.lease.job_id)
+
+    def _end_of(self, number: int, run: BatchRun, unit: UnitRow, choice: int) -> UnitOutcome:
+        """The effect of a unit and its end. A verifier confirms effects of units that were lost in flight."""
+        last = UnitState.DONE if number == VERIFIED else UnitState.RUNNING
+        state = (UnitState.DONE, UnitState.DONE, UnitState.FAILED, UnitState.SKIPPED, last)[choice % 5]
+        made = (run.batch.id, unit.key)
+        if number == VERIFIED and unit.poison_suspect and self.referee.effects[made]:
+            state = UnitState.DONE
+        elif state in (UnitState.DONE, UnitState.RUNNING):
+            self.referee.effects[made] += 1
+        handed = HandedResult("box", "{}") if state is UnitState.RUNNING else None
+        return UnitOutcome(
+            key=unit.key, position=unit.position, state=state, attempts=1, crashes=unit.crashes, handed=handed
+        )
 
     def do_inbox(self, a: int, b: int, c: int) -> None:
         """A consumer accepts or refuses results, or keeps them until another may take them."""
@@ -352,17 +392,24 @@ class Simulation:
 
     def do_end(self, a: int, b: int, c: int) -> None:
         if self.runs:
-            _, run, hand = self.runs.pop(a % len(self.runs))
+            number, run, hand = self.runs[a % len(self.runs)]
+            self._is_gone(number, run, hand)
             if b % 3 == 0:
                 return  # its process is gone
+            aborted_by = (None, AbortedBy.DEADLINE, AbortedBy.SIGNAL)[c % 3]
             with suppress(LeaseLost):
-                self.store.batches.end(run, None, UNITS, complete=not hand and b % 3 == 1)
+                if aborted_by is not None:  # what it has in hand has begun, and is stopped
+                    interrupted = [(unit.key, unit.position) for unit in hand]
+                    self.store.batches.flush(run, interrupted=interrupted)
+                complete = not hand and b % 3 == 1 and aborted_by is None
+                self.store.batches.end(run, aborted_by, UNITS, complete=complete)
+                self.holders.pop(run.lease.job_id, None)
                 self.store.leases.settle(run.lease, Done())
             self._check_units()
 
     def do_steer(self, a: int, b: int, c: int) -> None:
         batch = self.store.batches.latest(f"b{a % BATCHES}")
-        chosen = [unit_key(c % UNITS), unit_key(b % UNITS)]
+        chosen = [KEYS[a % BATCHES][c % UNITS], KEYS[a % BATCHES][b % UNITS]]
         if batch is not None:
             actions: list[Callable[[Any], Any]] = [
                 self.store.batches.pause,
@@ -384,6 +431,10 @@ class Simulation:
         for batch_id, key in self.execute("SELECT batch_id, key FROM holdfast.unit WHERE state = 'done'"):
             if not self.referee.effects[batch_id, key]:
                 raise Broken("I5", f"unit {key} of batch {batch_id} is done, and had no effect")
+        verified = {batch_id for (batch_id,) in self.execute("SELECT id FROM holdfast.batch WHERE identity = 'b0'")}
+        for made, times in self.referee.effects.items():
+            if isinstance(made, tuple) and made[0] in verified and times > 1:
+                raise Broken("B14", f"unit {made[1]} of batch {made[0]} has a verifier, and {times} effects")
 
     # -- the quiet end ---------------------------------------------------------------------
 
@@ -404,6 +455,25 @@ class Simulation:
         audit(self.execute)
         self.referee.check_end({row[0] for row in self.execute("SELECT id FROM holdfast.job")} - self.drivers)
         self._check_plans()
+        for number in range(BATCHES):
+            self._finish_batch(number)
+
+    def _finish_batch(self, number: int) -> None:
+        """The same command once more reaches every unit, whatever stopped the runs before."""
+        batch = self.store.batches.latest(f"b{number}")
+        if batch is None:
+            return
+        self.store.batches.resume(batch.id)
+        run = self.store.batches.open(_opening(number), worker=WorkerId("last"), lease_duration=TERM)
+        keys, ends = [(key, place) for place, key in enumerate(KEYS[number])], []
+        while (flushed := self.store.batches.flush(run, ends, NextUnits(candidates=keys, limit=1))).taken:
+            ends = [self._end_of(number, run, unit, 0) for unit in flushed.taken]
+        ended, _ = self.store.batches.end(run, flushed.stop, UNITS, complete=flushed.stop is None)
+        left = self.execute(f"SELECT key FROM holdfast.unit WHERE batch_id = {run.batch.id} AND state = 'pending'")
+        if left or not (ended.state.finished or self.execute("SELECT 1 FROM holdfast.inbox LIMIT 1")):
+            raise Broken("I19", f"the command of batch {number} left {left}, and the batch is {ended.state}")
+        self._check_units()
+        audit(self.execute)
 
     def _let_all_go(self) -> None:
         for name in QUEUES:
@@ -457,6 +527,19 @@ class Simulation:
         except LeaseLost:
             return self.referee.wrote(lease, what, accepted=False)
         return self.referee.wrote(lease, what, accepted=True)
+
+
+def _opening(number: int, join: bool = False, dead: tuple[JobId, ...] = ()) -> RunRequest:
+    return RunRequest(
+        identity=f"b{number}",
+        kind="resync",
+        arguments="{}",
+        source="keys",
+        actor="ada",
+        owner="{}",
+        join=join,
+        dead=dead,
+    )
 
 
 @contextmanager

@@ -36,6 +36,10 @@ class Site(ABC):
         """Run one statement behind the store's back."""
 
     @abstractmethod
+    def keep(self, folder: Path) -> None:
+        """Write a copy of the store into *folder*, for somebody to look at."""
+
+    @abstractmethod
     def set_clock(self, by: float) -> None:
         """From now on the store's clock is off by so many seconds."""
 
@@ -50,6 +54,9 @@ class SqliteSite(Site):
 
     def execute(self, query: str, parameters: Any = ()) -> list[Any]:
         return self._database.execute(query, parameters)
+
+    def keep(self, folder: Path) -> None:
+        self.execute("VACUUM INTO ?", (str(folder / "store.db"),))
 
     def set_clock(self, by: float) -> None:
         offset = self.path.with_suffix(".clock")
@@ -87,6 +94,11 @@ class PostgresSite(Site):
         with psycopg.connect(where, autocommit=True, connect_timeout=10) as connection:
             cursor = connection.execute(query.encode(), parameters)
             return cursor.fetchall() if cursor.description else []
+
+    def keep(self, folder: Path) -> None:
+        where = self.server_url if self.cluster is None else self.cluster.url
+        command = [str(bundled_programs() / "pg_dump"), "--file", str(folder / "store.sql"), where]
+        subprocess.run(command, check=True, capture_output=True, text=True)
 
     def set_clock(self, by: float) -> None:
         self.execute("CREATE TABLE IF NOT EXISTS chaos_clock (by interval)")

@@ -28,7 +28,7 @@ def audit(execute: Execute) -> None:
 
 def findings(execute: Execute) -> Iterator[tuple[str, str]]:
     """Every broken invariant, with what shows it."""
-    for check in (_places, _tokens, _limits, _keys, _counters, _ends_of_batches, _plans, _events):
+    for check in (_places, _tokens, _limits, _keys, _counters, _hands, _ends_of_batches, _plans, _events):
         yield from check(execute)
 
 
@@ -98,6 +98,15 @@ def _counters(execute: Execute) -> Iterator[tuple[str, str]]:
             if counted[batch_id][name] != real[batch_id][name]:
                 told, found = counted[batch_id][name], real[batch_id][name]
                 yield "I6", f"batch {batch_id} counts {told} units as {name}, and has {found}"
+
+
+def _hands(execute: Execute) -> Iterator[tuple[str, str]]:
+    hands: Counter[tuple[int, str]] = Counter()
+    for batch_id, units in execute("SELECT batch_id, units FROM holdfast.in_flight"):
+        hands.update({(batch_id, key) for key, _ in _decoded(units)})
+    for (batch_id, key), holders in hands.items():
+        if holders > 1:
+            yield "R18", f"unit {key} of batch {batch_id} is in the hands of {holders} runs"
 
 
 def _ends_of_batches(execute: Execute) -> Iterator[tuple[str, str]]:

@@ -371,7 +371,7 @@ def test_i17_a_lower_priority_that_was_preferred(ops, recorder):
         Move(seq=1, step=Step.IN, job=1, state="ready", token=0, priority=0, at=1.0),
         Move(seq=2, step=Step.IN, job=2, state="ready", token=0, priority=5, at=1.0),
         Move(seq=3, step=Step.MOVE, job=1, old="ready", state="running", token=1, priority=0, at=11.0),
-        Move(seq=4, step=Step.MOVE, job=2, old="ready", state="running", token=1, priority=5, at=12.0),
+        Move(seq=4, step=Step.MOVE, job=2, old="ready", state="running", token=1, priority=5, at=12.5),
         Move(seq=5, step=Step.END, job=1, state="done", token=1, at=13.0),
         Move(seq=6, step=Step.END, job=2, state="done", token=1, at=13.0),
     ]

@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.store.engine.operation import ById, query
 from holdfast.store.jobs.enqueue import ChildCall
+from tests.chaos.batch_scenarios import BATCH_SCENARIOS
 from tests.chaos.points import Fault, Points, strike
 from tests.chaos.scenarios import HOUR, KEYS, KIND, QUEUE, SCENARIOS, World, keys, opening, recover
 from tests.chaos.standing import Broken, audit
@@ -34,10 +35,10 @@ def worlds(backend_name: str, tmp_path: Path):
         yield found
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", ALL := {**SCENARIOS, **BATCH_SCENARIOS})
 def test_a_fault_at_any_point_breaks_nothing(worlds: Worlds, name: str):
     """Crash, error, lost answer and interference, before statement 1, 2, 3 … until none is left."""
-    scenario = SCENARIOS[name]
+    scenario = ALL[name]
     struck = 0
     for fault in worlds.faults:
         for at in range(1, MOST):

@@ -19,8 +19,8 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.store.sqlite.backend import SqliteBackend
-from holdfast.worker.commands import output
-from holdfast.worker.commands.output import CUT, AttemptLog
+from holdfast.worker.commands import log_files
+from holdfast.worker.commands.log_files import CUT, AttemptLog
 from tests.chaos.points import Crashed, Fault, Points, PostgresPoints, SqlitePoints
 from tests.chaos.standing import Broken
 from tests.support.backends import postgres_url
@@ -115,7 +115,7 @@ def strike(monkeypatch, points: Points, act) -> BaseException | None:
         patched.setattr(files, "os", disk)
         patched.setattr(files, "tempfile", disk)
         patched.setattr(files, "Path", disk.paths())
-        patched.setattr(output, "os", disk)
+        patched.setattr(log_files, "os", disk)
         try:
             act()
         except (Crashed, OSError) as raised:

@@ -17,8 +17,9 @@ from tests.chaos.history import Asked, History
 
 #: A job that has been ready for this long could have been claimed by the statement that preferred another one.
 VISIBLE_S = 2.0
-#: Jobs of one claim are updated one after the other, in any order.
-ONE_CLAIM_S = 0.25
+#: Jobs of one claim are updated one after the other, in any order. Another claim may have locked a better job, and commit
+#: this much later.
+ONE_CLAIM_S = 1.0
 #: A job waits no longer than this beside a free slot: lock timeouts, polls and maintenance on a loaded machine.
 MAX_WAIT_S = 15.0
 #: A worker notices within this time that it cannot claim.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import multiprocessing
 import os
@@ -45,6 +46,8 @@ NEEDED = (
 PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "300"))
 #: The forms of batches in the foreground.
 FORMS = ("here", "session", "process")
+#: Batches in the foreground that are not over beyond which no new one is begun, until all but a few are over.
+MOST_BEGUN, FEW_BEGUN = 20, 5
 OPEN = (State.READY, State.RUNNING, State.SCHEDULED, State.WAITING)
 #: What no worker could read is held until one can.
 UNREAD = Selector(states=(State.HELD,), kinds=("deployed",))
@@ -122,8 +125,12 @@ class World:
         self.fallen: list[str] = []
         #: Programs that ran on after the lease of their stopped worker.
         self.outliving: list[str] = []
-        #: Keep the history, for somebody to look at.
+        #: Keep the history and a copy of the store, for somebody to look at.
         self.kept = False
+        #: Whether so many batches in the foreground are not over that none is begun.
+        self.behind = False
+        self._begun = itertools.count()
+        #: Batches in the foreground that are not over; the newest run is that of the last.
         self._driving: list[str] = []
         self._seed = seed
         self._finished = threading.Event()
@@ -148,7 +155,7 @@ class World:
         self._witness.start()
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         self.client.stop()
         self._finished.set()
         self._witness.join(60)
@@ -157,9 +164,15 @@ class World:
             process.kill()
             process.end()
         kinds.forget()
+        if error is not None:
+            self.kept = True
+            error.add_note(f"the history and the store are in {self.folder}")
+        with suppress(Exception):
+            if self.kept:
+                self.site.keep(self.folder)
         with suppress(Exception):
             audit.remove(self.site)
-        if kind is None and not self.kept:
+        if not self.kept:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- while it goes on --------------------------------------------------------------------------
@@ -172,8 +185,11 @@ class World:
                     self.fallen.append(f"worker process {worker.pid}")
                 worker.end()
                 self.workers[place] = self._start_worker()
-        if self.shape.drivers and (self.driver is None or not self.driver.alive):
-            self._start_driver()
+        if self.shape.drivers:
+            is_dead, was_behind = self.driver is None or not self.driver.alive, self.behind
+            self._hear_driver()  # all that it told before it died
+            if is_dead or (self.behind and not was_behind):
+                self._start_driver()
 
     def rest(self, seconds: float) -> None:
         """Let them work."""
@@ -184,23 +200,31 @@ class World:
         return Child(work, self.site.url, str(self.folder), self.shape, version)
 
     def _start_driver(self) -> None:
-        """Goes on with the batch at which the last one was killed."""
-        self._hear_driver()
+        """Goes on with the batch of its form at which the last one was killed, or with all when there are many."""
         if self.driver is not None:
+            self.driver.kill()
+            self._hear_driver()
             self.driver.end()
-        mode = f"{self.random.choice(FORMS)} {self.random.choice(['', 'tx '])}"
-        name = (
-            self._driving[-1] if self._driving and self.random.random() < 0.8 else f"{mode}batch {len(self._driving)}"
-        )
-        self._driving.append(name)
-        self.driver = Child(loads.drive, self.site.url, str(self.folder), name)
+        form = self.random.choice(FORMS)
+        names = self._driving if self.behind else [name for name in self._driving if name.startswith(form)][-1:]
+        if not names or (not self.behind and self.random.random() < 0.2):
+            names = [f"{form} {self.random.choice(['', 'tx '])}batch {next(self._begun)}"]
+        self.driver = Child(loads.drive, self.site.url, str(self.folder), names)
+
+    def driver_began(self) -> bool:
+        """Whether the driver, or a child of it, has begun a unit."""
+        if self.driver is None or not self.driver.alive:
+            return False
+        files = (file for pid in (self.driver.pid, *_tree(self.driver.pid)) for file in self.folder.glob(f"*-{pid}-*"))
+        return any(b'["unit"' in file.read_bytes() for file in files)
 
     def _hear_driver(self) -> None:
+        """Follow which batches of the foreground are begun, and which are over."""
         with suppress(EOFError, OSError):
             while self.driver is not None and self.driver.says():
-                told = self.driver.hear()
-                if isinstance(told, str):
-                    self._driving.append(told)
+                name, over = self.driver.hear()
+                self._driving = [each for each in self._driving if each != name] + ([] if over else [name])
+        self.behind = len(self._driving) > (FEW_BEGUN if self.behind else MOST_BEGUN)
 
     def _look(self) -> None:
         """Count the units of all batches again and again, each time in one snapshot."""
@@ -258,8 +282,8 @@ class World:
 
     def _end_driver(self) -> None:
         if self.driver is not None:
-            self._hear_driver()
             self.driver.kill()
+            self._hear_driver()
 
     def _is_quiet(self) -> bool:
         self.tend_workers()
@@ -271,9 +295,7 @@ class World:
         self.tend()
 
     def _open_batches(self) -> list[tuple[int, str]]:
-        return self.site.execute(
-            "SELECT id, state FROM holdfast.batch WHERE state IN ('ready', 'running', 'paused', 'stopped')"
-        )
+        return self.site.execute(f"SELECT id, state FROM holdfast.batch WHERE state IN {loads.UNFINISHED}")
 
     def _stuck(self) -> dict[int | str, str]:
         found: dict[int | str, str] = {f"batch {number}": f"it is {state}" for number, state in self._open_batches()}

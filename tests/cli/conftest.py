@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -93,6 +94,19 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     return folder
+
+
+@pytest.fixture
+def zone(monkeypatch):
+    """Sets the time zone of this process."""
+
+    def use(name):
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield use
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.fixture

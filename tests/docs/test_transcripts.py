@@ -35,10 +35,17 @@ def same(line, pattern):
     return re.fullmatch(r"\s*.*\s*".join(words), " ".join(line.split()))
 
 
+def without_sleep(command):
+    """A line that sleeps before it reads something, as one that reads until it is there."""
+    _, _, read = command.partition("; ") if command.startswith("sleep ") else ("", "", "")
+    return f"until {read} | grep -E 'progress|running '; do :; done > {os.devnull}; {read}" if read else command
+
+
 def shell(directory, command):
     """Run a line as a reader would, with the program on the path and nothing configured."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environ |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "XDG_DATA_HOME": str(directory / "data")}
+    environ["TZ"] = "UTC"
     line = ["timeout", str(PATIENCE), "bash", "-c", command]
     return subprocess.run(line, cwd=directory, env=environ, capture_output=True, text=True, check=False)
 
@@ -49,7 +56,7 @@ def test_first_steps(tmp_path):
     (tmp_path / "holdfast.toml").write_text(blocks("first-steps.md", "toml")[0])
     try:
         for command, expected in steps("first-steps.md"):
-            done = shell(tmp_path, command)
+            done = shell(tmp_path, without_sleep(command))
             lines = done.stdout.splitlines()
             assert len(lines) == len(expected), (command, done.stdout, done.stderr)
             for line, pattern in zip(lines, expected, strict=True):
@@ -61,19 +68,19 @@ def test_first_steps(tmp_path):
         shell(tmp_path, "holdfast down --all --now")
 
 
-def test_the_five_minutes_of_the_readme(tmp_path):
-    """Its lines, without the one that watches; the job is interrupted, resumed, and done."""
+def test_the_crash_of_the_readme(tmp_path):
+    """Its lines, but for the one that only waits: the worker is killed, and the job continues from its checkpoint."""
     text = (ROOT / "README.md").read_text()
-    part = text[text.index("## Five minutes") : text.index("## In your code")]
-    (program,) = re.findall(r"^```py\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
-    lines = re.findall(r"^```sh\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)[1].splitlines()
-    watch = lines.index(next(line for line in lines if line.startswith("holdfast top")))
-    lines[watch] = "until holdfast show 1 | grep progress; do :; done"
-    (tmp_path / "jobs.py").write_text(program)
-    run = shell(tmp_path, " && ".join(line.partition("  #")[0] for line in lines).replace("300", "30"))
+    section = text[text.index("## Survive a crash") : text.index("## Use it in your code")]
+    (module,) = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    (lines,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    started = """until holdfast show 1 -o json | grep -q '"checkpoint":[1-9]'; do :; done"""
+    script = lines.replace("sleep 4", started)
+    (tmp_path / "jobs.py").write_text(module)
+    run = shell(tmp_path, f"set -e\n{script}")
     try:
         assert run.returncode == 0, (run.stdout, run.stderr)
-        assert re.search(r'result +"counted from [1-9]\d* to 30"', run.stdout)
+        assert re.search(r'result +"counted from [1-9]\d* to 200"', run.stdout)
     finally:
         shell(tmp_path, "holdfast down --all --now")
 

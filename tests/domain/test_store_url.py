@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from holdfast.domain.store_url import SqliteUrl, anchored, sqlite_url, without_password
+from holdfast.domain.store_url import SqliteUrl, anchored, sqlite_url, without_driver, without_password
 from holdfast.errors import ConfigurationError
 
 
@@ -64,9 +64,26 @@ def test_a_relative_path_begins_in_a_folder(url, expected):
         ("postgresql:///jobs?password=s3cret", "postgresql:///jobs"),
         ("postgresql:///jobs?user=a&sslpassword=s3cret", "postgresql:///jobs?user=a"),
         ("postgresql://db:5432/jobs?application_name=a:b@c", "postgresql://db:5432/jobs?application_name=a:b@c"),
+        ("postgresql+psycopg://ada:s3cret@db/jobs", "postgresql://ada@db/jobs"),
         ("sqlite:////srv/jobs.db", "sqlite:////srv/jobs.db"),
     ],
 )
 def test_a_url_without_its_password_names_the_same_store(url, without):
     """E5.3."""
     assert without_password(url) == without
+
+
+@pytest.mark.parametrize(
+    ("url", "without"),
+    [
+        ("postgresql+psycopg://ada@db/jobs", "postgresql://ada@db/jobs"),
+        ("postgres+psycopg2://db/jobs?schema=x", "postgres://db/jobs?schema=x"),
+        ("postgresql+asyncpg:///jobs", "postgresql:///jobs"),
+        ("postgresql://a+b:c@db/jobs", "postgresql://a+b:c@db/jobs"),
+        ("mysql+pymysql://db/jobs", "mysql+pymysql://db/jobs"),
+        ("sqlite:////srv/postgresql+x:jobs.db", "sqlite:////srv/postgresql+x:jobs.db"),
+    ],
+)
+def test_the_driver_of_a_url_is_left_out(url, without):
+    """E8: people copy the URL of SQLAlchemy."""
+    assert without_driver(url) == without

@@ -88,5 +88,5 @@ def test_the_library_is_read_once(start, call, crawler, wait, app, ask):
 
 def test_there_is_one_live_job_per_chapter(crawler, app):
     first, second = crawler("refetch", "1", "2"), crawler("refetch", "1", "2")
-    assert (first, second) == ("job 1\n", "job 1 is at it already\n")
+    assert (first, second) == ("job 1\n", "job 1 already does this\n")
     assert live(app) == 1

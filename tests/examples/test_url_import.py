@@ -53,8 +53,8 @@ def batch(call):
 def test_the_input_is_told_line_by_line(importer, site):
     code, out = importer("check", "list.txt")
     assert (code, out.splitlines()[0]) == (0, f"{len(KINDS) * COUNT} valid, 1 invalid, 1 duplicate")
-    assert f"line {len(KINDS) * COUNT + 2}: no address: it is no http address" in out
-    assert f"line {len(KINDS) * COUNT + 1}: {site}/article/0: it was there before" in out
+    assert f"line {len(KINDS) * COUNT + 2}: no address: not an http address" in out
+    assert f"line {len(KINDS) * COUNT + 1}: {site}/article/0: duplicate line" in out
 
 
 def test_every_page_is_saved_once(importer, batch, site):
@@ -95,7 +95,7 @@ def test_pause_cancel_and_retry(importer, start, batch, site):
     """From another terminal, while it runs."""
     fetching = start(f"{HERE}/importer.py", "fetch", "list.txt", "--rate", "5", "-o", "json")
     wait_until(lambda: (batch("show").get("data") or {}).get("holders"))
-    assert batch("pause")["data"]["changed"]
+    assert batch("pause")["data"]["requested"]
     out, _ = fetching.communicate(timeout=PATIENCE)
     assert (fetching.returncode, json.loads(out)["error"]["code"]) == (11, "E_PAUSED")
     assert importer("fetch", "list.txt")[0] == 11

@@ -7,20 +7,24 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import holdfast
+import holdfast.errors.http
 from holdfast import errors
 from holdfast.errors.table import BATCH_ENDS, EXIT_CODES, error_classes, error_table
 
 ROOT = Path(__file__).parents[2]
+#: Pages that speak of other tools, in the words of these tools.
+FOREIGN = {ROOT / "docs" / "glossary.md", *(ROOT / "docs" / "coming-from").glob("*.md")}
 SOURCES = [
     *sorted((ROOT / "src").rglob("*.py")),
     *sorted((ROOT / "src").rglob("*.sql")),
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted({*(ROOT / "docs").rglob("*.md")} - FOREIGN),
     *sorted(ROOT.glob("*.md")),
 ]
 
@@ -94,13 +98,28 @@ def test_every_returned_type_can_be_imported_from_the_door():
     assert {"JobRef", "Job", "UnitFunction", "BatchResult", "InboxResult", "Schedule", "Settlement"} <= seen
 
 
+def test_every_error_can_be_imported_from_the_door():
+    """The classes of the page of errors, and those that docstrings of public calls name under ``Raises:``."""
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    listed = set(re.findall(r"^\| `E_\w+` \| \d+ \| `(\w+)`", page, re.MULTILINE))
+    for value in [getattr(holdfast, name) for name in holdfast.__all__]:
+        for member in [value, *vars(value).values()] if inspect.isclass(value) else []:
+            raises = (inspect.getdoc(member) or "").partition("Raises:\n")[2].partition("\n\n")[0]
+            listed |= {
+                name for name in re.findall(r"^    (\w+): ", raises, re.MULTILINE) if hasattr(holdfast.errors, name)
+            }
+    assert listed > {"JobFailed", "JobCancelled", "WaitTimeout", "DuplicateSchedule"}
+    missing = listed - set(holdfast.__all__)
+    assert {name for name in missing if not hasattr(holdfast.errors.http, name)} == set()
+
+
 def test_the_door_is_complete():
     """Every name of ``__all__`` is there, and the names for type checkers are the same."""
     assert all(hasattr(holdfast, name) for name in holdfast.__all__)
     door = ast.parse(Path(holdfast.__file__).read_text())
     block = next(node for node in door.body if isinstance(node, ast.If))
     checked = {(alias.name, node.module) for node in block.body for alias in node.names}
-    assert {name for name, _ in checked} == set(holdfast.__all__)
+    assert {name for name, _ in checked} | set(holdfast.errors.__all__) == set(holdfast.__all__)
     assert checked == set(holdfast._HOMES.items())
 
 
@@ -169,3 +188,20 @@ def test_no_tracked_file_names_a_registry_or_this_machine():
         path = ROOT / name
         if path.is_file() and path.suffix not in {".png", ".woff2"}:
             assert not hosts.search(path.read_text(errors="replace")), name
+
+
+@pytest.mark.parametrize("name", ["run.txt", "docs.txt"])
+def test_quick_setups_have_the_versions_of_the_tests(name):
+    """make run and make docs-site install a part of what the tests use."""
+
+    def pins(name):
+        return set(re.findall(r"^(\S+==\S+)", (ROOT / "requirements" / name).read_text(), re.MULTILINE))
+
+    assert pins(name)
+    assert pins(name) <= pins("dev.txt")
+
+
+def test_make_run_installs_what_the_package_needs():
+    """Its environment is not that of the tests, in which a missing package would not be noticed."""
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert (ROOT / "requirements" / "run.in").read_text().split() == needed

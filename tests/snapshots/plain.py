@@ -27,10 +27,13 @@ SUBSTITUTIONS = (
     (r"(holdfast_session=)[\w.-]+", r"\g<1>SESSION"),
     (r'(name="link" value=")[\w-]{20,}|(sign-in\?link=)[\w-]+', r"\g<1>\g<2>LINK"),
     (r"expires=[^;]+GMT", "expires=THEN"),
+    # Where the next page of units begins: sealed with a secret of the store.
+    (r'("next": ?"|/batches/\d+\?(?:\w+=\w+&amp;)*after=)[\w-]{22,}', r"\g<1>CURSOR"),
     # Where in a test file a handler failed.
     (r'File (\\?"|&#34;).+?\1, line \d+', r"File \1FILE\1, line N"),
     (r"\bPython 3\.\d+\.\d+", "Python 3.x"),
     (r"\bSQLite 3\.\d+\.\d+", "SQLite 3.x"),
+    (r"(SQLite 3\.x), [\d.]+ MB", r"\g<1>, 1 MB"),
     (r'("version": ?"?|version |Holdfast |\.(?:css|js)\?)' + re.escape(__version__) + r"\b", r"\g<1>VERSION"),
 )
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}

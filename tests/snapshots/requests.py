@@ -55,11 +55,12 @@ API: dict[str, tuple[Ask, ...]] = {
         Ask("/inboxes/take", {"inbox": "results", "limit": 9, "lease": "5m"}),
         Ask("/inboxes/take", {"inbox": "results"}, "viewer"),
     ),
-    "POST /inboxes/accept": (
-        Ask("/inboxes/accept", {"receipts": ["3.1"]}),
-        Ask("/inboxes/accept", {"receipts": ["seventeen"]}),
+    "POST /inboxes/action": (
+        Ask("/inboxes/action", {"action": "accept", "receipts": ["3.0", "4.1"]}),
+        Ask("/inboxes/action", {"action": "accept", "receipts": ["3.1"]}),
+        Ask("/inboxes/action", {"action": "accept", "receipts": ["seventeen"]}),
+        Ask("/inboxes/action", {"action": "refuse", "receipts": ["3.0"], "note": "too dark"}),
     ),
-    "POST /inboxes/refuse": (Ask("/inboxes/refuse", {"receipts": ["3.1"], "error": "too dark"}),),
     "POST /batches": (
         *_act("/batches", {"function": "copy", "range": "1-3"}),
         Ask("/batches", {"function": "copy", "keys": ["a"]}),
@@ -308,6 +309,13 @@ PAGES: dict[str, tuple[Ask, ...]] = {
         Ask("/filters", {"name": "mine", "filter": ""}),
     ),
     "POST /filters/drop": (Ask("/filters/drop?name=dead+money", {}), Ask("/filters/drop?name=nothing", {})),
+    "POST /inboxes/action": (
+        Ask("/inboxes/action?inbox=results", {"action": "accept", "receipt": "3.0"}),
+        Ask("/inboxes/action?inbox=results", {"action": "refuse", "receipt": "3.0"}),
+        Ask("/inboxes/action?inbox=results", {"action": "refuse", "receipt": "3.0", "note": "too dark", "sure": "1"}),
+        Ask("/inboxes/action?inbox=results", {"action": "accept", "receipt": "99.1", "sure": "1"}),
+        Ask("/inboxes/action?inbox=results", {"action": "accept", "receipt": "3.0"}, "viewer"),
+    ),
     "POST /jobs/action": (
         Ask("/jobs/action", {"action": "hold", "id": "34", "note": "the moon", "back": "state=scheduled"}),
         Ask("/jobs/action", {"action": "retry", "which": "all", "filter": "state=dead"}),
@@ -347,6 +355,8 @@ PAGES: dict[str, tuple[Ask, ...]] = {
         Ask("/queues/action?name=reports", {"action": "set"}),
         Ask("/queues/action?name=default", {"action": "pause", "note": "the moon"}),
         Ask("/queues/action?name=imports", {"action": "resume"}),
+        Ask("/queues/action?name=imports", {"action": "rm"}),
+        Ask("/queues/action?name=imports", {"action": "rm", "sure": "1"}),
         Ask("/queues/action?name=default", {"action": "sing"}),
     ),
     "POST /schedule/action": (

@@ -163,7 +163,7 @@ class _Scene(web.Scene):
         for role in ("viewer", "operator", "admin"):
             self.tokens[role] = json.loads(_call("token", "add", role, "--role", role, "-o", "json"))["data"]["token"]
         _call("token", "add", "old")
-        _call("token", "rm", "old")
+        _call("token", "rm", "old", "--yes")
 
     def _lapsed(self) -> None:
         """A job whose worker is silent, and that nobody has taken over yet."""

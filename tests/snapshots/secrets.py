@@ -45,7 +45,7 @@ HARMLESS = {
     "holdfast_worker": {"id", "host", "version", "queues", "kinds", "build", "autoscaler", "requested"},
     "holdfast_memory_profile": {"name"},
     "holdfast_autoscaler_decision": {"queue", "host", "worker", "action"},
-    "holdfast_job": {"kind", "actor", "on_lost", "retry", "after_when", "after_failed"},
+    "holdfast_job": {"kind", "actor", "on_lost", "retry", "after_when", "after_failed", "plan"},
     "holdfast_live": {"state", "queue", "kind", "requested", "worker", "reader"},
     "holdfast_finished": {"state", "queue", "kind", "worker", "reason"},
     "holdfast_key": {"kind", "scope"},

@@ -23,8 +23,6 @@ ROLES = ("viewer", "operator", "admin", "session", None)
 STREAMS = {"GET /events", "GET /live"}
 #: A consumer gets results as the units handed them over.
 HANDS_OVER = {"inbox take", "POST /inboxes/take"}
-#: Where the next page of units begins: the key of the last one.
-CURSOR = re.compile(r'"next":"[^"]*\\"[^"]*"|[?&;]after=[^"&]*')
 
 
 @pytest.fixture(scope="session")
@@ -78,8 +76,7 @@ def _walk(name: str, requests: tuple[Ask, ...], base: str, sites: Callable[[], A
             while left and not changed:
                 ask = left.pop()
                 answer = site.send(method, ask, base)
-                shown = CURSOR.sub("", answer.text + str(answer.headers))
-                assert not _leaks(shown), f"{method} {base}{ask.path} as {ask.role}"
+                assert not _leaks(answer.text + str(answer.headers)), f"{method} {base}{ask.path} as {ask.role}"
                 changed = method == "POST" and answer.status_code < 400
 
 

@@ -87,7 +87,7 @@ def test_functions(store):
 
 
 def test_the_rules_behind_the_matrix(allowed):
-    """A reader changes nothing, and secrets are for the dashboard and the admin alone (docs/guides/operating.md)."""
+    """A reader changes nothing, and secrets are for the dashboard and the admin alone (docs/reference/roles.md)."""
     texts = statements()
     for name, roles in allowed.items():
         if _WRITES.search(texts[name]) or _LOCKS.search(texts[name]):

@@ -249,6 +249,7 @@ OPERATIONS = {
     "count an error": count(error="unknown"),
     "count": count(),
     "count a label": count(labels=("batch-7",)),
+    "page of dead jobs that were not replaced": page(labels=("batch-7",), states=(State.DEAD,), newest=True),
     "count keys": count(keys=("key-20", "key-40")),
     "prune acts": lambda store, layout: prune(store, "audit entries", "responses", limit=100),
     "acts": lambda store, layout: store.audit_log.page(limit=50),
@@ -312,8 +313,8 @@ SMALL = {
     *("set_queue_limits", "set_queue_scale", "pause_queue", "resume_queue", "get_queue", "list_queues"),
     "list_paused_queues",
     *("set_stop_switch", "clear_stop_switch", "read_stop_switch", "limit_lock_waits", "lock_stop_switch"),
-    *("publish_kind", "get_kind", "list_kinds", "list_kind_names"),
-    *("get_memory_profiles", "list_memory_profiles", "lock_memory_profiles", "save_memory_profiles"),
+    *("publish_kind", "get_kind", "list_kinds", "list_kind_options"),
+    *("get_memory_profiles", "lock_memory_profiles", "save_memory_profiles"),
     *("insert_decisions", "list_decisions", "prune_memory_profiles", "prune_decisions", "prune_workers"),
     *(*sql.statements("sqlite", noun="workers"), "get_worker_host"),
 }

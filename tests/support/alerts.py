@@ -1,10 +1,12 @@
-"""Which alert rules of deploy/ fire when the values of one scrape last."""
+"""Which alert rules of deploy/ fire when what was scraped lasts, or goes on."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,6 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families
 DEPLOY = Path(__file__).parents[2] / "deploy"
 #: The minutes that the values last: longer than any rule waits.
 MINUTES = 60
+#: Samples that only grow.
+COUNTERS = ("_total", "_count", "_bucket", "_sum")
+
+
+class Before(NamedTuple):
+    """What the same instances reported before the fault. Counters go on growing as fast as they did since then."""
+
+    scrapes: Sequence[str]
+    elapsed_s: float
 
 
 def rules() -> dict[str, dict[str, object]]:
@@ -20,16 +31,15 @@ def rules() -> dict[str, dict[str, object]]:
     return {rule["alert"]: rule for group in groups for rule in group["rules"]}
 
 
-def firing(folder: Path, *scrapes: str) -> set[str]:
-    """The alerts that fire after an hour of these values, by promtool. Each scrape is one instance."""
+def firing(folder: Path, *scrapes: str, before: Before | None = None) -> set[str]:
+    """The alerts that fire within an hour of these values, by promtool. Each scrape is one instance."""
+    earlier = dict(_samples([] if before is None else before.scrapes))
     series = [
-        {"series": _selector(sample.name, {**sample.labels, "instance": str(number)}), "values": f"{sample.value}+0x60"}
-        for number, text in enumerate(scrapes)
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
+        {"series": selector, "values": _values(selector, value, earlier, before)}
+        for selector, value in _samples(scrapes)
     ]
     # promtool expects no firing alert of any rule, and names each rule that has one.
-    queries = [f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) > 0' for name in rules()]
+    queries = [f'max_over_time(ALERTS{{alertname="{name}", alertstate="firing"}}[1h])' for name in rules()]
     tests = [{"expr": query, "eval_time": f"{MINUTES}m", "exp_samples": []} for query in queries]
     case = {"interval": "1m", "input_series": series, "promql_expr_test": tests}
     document = {"rule_files": [str(DEPLOY / "alerts.yaml")], "evaluation_interval": "1m", "tests": [case]}
@@ -42,6 +52,23 @@ def firing(folder: Path, *scrapes: str) -> set[str]:
     names = set(re.findall(r'alertname=\\?"(\w+)', output))
     assert bool(names) == bool(done.returncode), output
     return names
+
+
+def _samples(scrapes: Sequence[str]) -> Iterator[tuple[str, float]]:
+    for number, text in enumerate(scrapes):
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                yield _selector(sample.name, {**sample.labels, "instance": str(number)}), sample.value
+
+
+def _values(selector: str, value: float, earlier: dict[str, float], before: Before | None) -> str:
+    """The values of a series, minute by minute, in the notation of promtool; ``_`` is a missing one."""
+    if before is None:
+        return f"{value}+0x{MINUTES}"
+    first, growth = earlier.get(selector), 0.0
+    if selector.partition("{")[0].endswith(COUNTERS):
+        growth = (value - (first or 0.0)) / before.elapsed_s * 60
+    return f"{'_' if first is None else first} {value}+{growth}x{MINUTES}"
 
 
 def _selector(name: str, labels: dict[str, str]) -> str:

@@ -12,10 +12,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from holdfast import Holdfast
-from holdfast.admin.actions.actions import Actions
 from holdfast.admin.doctor.checks import examine
-from holdfast.admin.views.masking import Masks
-from holdfast.domain.access.roles import Role, Via
+from holdfast.domain.access.roles import Role
 from holdfast.domain.health_check import HealthCheck
 from holdfast.settings import log_folder
 from holdfast.store import Store
@@ -30,8 +28,8 @@ class OpenSite:
     """The parts of a site that pages use."""
 
     def __init__(self, app: Holdfast, role: Role = Role.ADMIN) -> None:
+        self.app = app
         self.store = app.store
-        self.masks = Masks(app.store)
         self.logs = log_folder(app.url)
         self.location = "a store of a test"
         self.live = LiveUpdates(app.store.dashboard.change_counters, set)
@@ -41,9 +39,6 @@ class OpenSite:
 
     def form_token(self, _: Caller) -> str:
         return "form-token"
-
-    def actions(self, caller: Caller, via: Via, *, store: Store | None = None) -> Actions:
-        return Actions(store or self.store, actor=caller.name, via=via)
 
     def diagnose(self) -> tuple[list[HealthCheck], datetime]:
         return list(examine(lambda: self.store)), datetime.now(UTC)

@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -52,15 +53,15 @@ def connect(url: str, *, autocommit: bool = False) -> Any:
     return psycopg.connect(url, autocommit=autocommit)
 
 
-def wait_until(condition: Callable[[], Any], *, every: float = 0.02) -> Any:
-    """Ask *condition* again and again until it holds, and return what it said."""
-    never = threading.Event()
-    for _ in range(int(PATIENCE / every)):
-        answer = condition()
-        if answer:
-            return answer
+def wait_until(
+    condition: Callable[[], Any], *, every: float = 0.02, seconds: float = PATIENCE, failure: str = "waited in vain"
+) -> Any:
+    """Check *condition* again and again until it holds, for some seconds, and return its value."""
+    never, deadline = threading.Event(), time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, failure
         never.wait(every)
-    raise AssertionError("waited in vain")
+    return answer
 
 
 def gone(pid: int) -> bool:

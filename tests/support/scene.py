@@ -8,7 +8,7 @@ from typing import Any
 import holdfast
 from holdfast import Holdfast
 from holdfast.admin.actions.actions import Actions
-from holdfast.domain.access.roles import Via
+from holdfast.domain.access.audit import Via
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.fleet.autoscaler import AutoscalerAction, AutoscalerDecision
 from holdfast.domain.jobs.job import JobId, WorkerId
@@ -18,7 +18,7 @@ from holdfast.domain.jobs.verdict import Failed
 from holdfast.settings import log_folder
 from holdfast.store import Store
 from holdfast.testing import drain
-from holdfast.worker.commands.executor import log_path
+from holdfast.worker.commands.log_files import log_path
 from tests.support.jobs import claim_jobs
 
 #: The log of a command: colours, a bell, a window title, and a secret of its payload.
@@ -138,7 +138,7 @@ class Scene:
                     action=AutoscalerAction.STEP_UP,
                     job_id=None,
                     slots=3,
-                    text=f"the host bears it{self.text}",
+                    text=f"the host has room{self.text}",
                 )
             ],
         )

@@ -65,6 +65,14 @@ def test_it_works_below_a_path(site, tokens, mount):
     assert "Path=/ops/jobs" in entered.headers["set-cookie"]
 
 
+def test_the_dashboard_loads_nothing_that_runs_jobs():
+    """Its first page waits for every module that is imported before."""
+    code = "import sys, holdfast.cli.ops.web, holdfast.web.server; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = {name.removeprefix("holdfast.worker.") for name in done.stdout.split()}
+    assert not loaded & {"worker", "executors", "commands.executor", "batches.driver", "autoscaler", "run_lifecycle"}
+
+
 def test_a_worker_loads_none_of_it():
     """Neither the site nor the packages of the extra."""
     code = (

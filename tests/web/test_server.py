@@ -42,7 +42,7 @@ def test_an_address_in_use_is_an_error(app, make_server):
     first = make_server("127.0.0.1:0")
     with pytest.raises(ConfigurationError, match="cannot listen"):
         make_server(f"127.0.0.1:{first.port}")
-    with pytest.raises(Exception, match=r"is no HOST:PORT"):
+    with pytest.raises(Exception, match=r"is not HOST:PORT"):
         make_server("nowhere")
 
 

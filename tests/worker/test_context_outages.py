@@ -138,13 +138,13 @@ def test_a_crash_of_postgresql_doubles_no_child(postgres_database, monkeypatch):
 
 def test_calls_of_a_coroutine_wait_without_blocking_the_loop(server):
     """K16: another coroutine runs on meanwhile. A plain call cannot wait: its progress is dropped."""
-    begun, away, seen = threading.Event(), threading.Event(), []
+    begun, away, seen = threading.Barrier(3), threading.Event(), []
 
     with holdfast.Holdfast(server.url()) as app:
 
         @app.job(max_attempts=1)
         async def report(me: holdfast.Context) -> list[object]:
-            begun.set()
+            await asyncio.to_thread(begun.wait, 60)
             await asyncio.to_thread(away.wait, 60)
             me.progress(0)
             await me.aprogress(1, 2)
@@ -153,13 +153,14 @@ def test_calls_of_a_coroutine_wait_without_blocking_the_loop(server):
 
         @app.job()
         async def neighbour() -> None:
+            await asyncio.to_thread(begun.wait, 60)
             while away.is_set() is False or len(seen) < 3:
                 await asyncio.sleep(0.01)
                 seen.extend(["turn"] * away.is_set())
 
         with working(app, heartbeat=1, slots=2):
             refs = [report.enqueue(), neighbour.enqueue()]
-            assert begun.wait(60)
+            begun.wait(60)
             with stopped(server):
                 away.set()
                 wait_until(lambda: len(seen) >= 3)

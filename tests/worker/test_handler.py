@@ -66,11 +66,16 @@ def test_a_handler_that_stopped_at_a_shutdown_is_released(reason):
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), LeaseLost("late"), JobLocked("locked"), StoreBusy("full")])
 def test_a_store_that_does_not_answer_is_no_failure_of_the_handler(error):
     """S12: a lock of a user's transaction is no failure either. S5: effects that the run had are in doubt."""
-    assert outcome_of(boom(error), None) == Released(delay=OUTAGE_DELAY, interrupted=True)
+    raised = boom(error)
+    assert outcome_of(raised, None) == Released(delay=OUTAGE_DELAY, interrupted=True, error=describe_error(raised))
 
 
-def test_work_that_must_not_run_twice_is_held_after_an_outage(real_database):
-    """S5: with ``on_lost="hold"`` no outage in the middle of a run makes it run again."""
+def test_work_that_must_not_run_twice_is_held_after_an_outage(real_database, monkeypatch):
+    """S5: with ``on_lost="hold"`` no outage in the middle of a run makes it run again. Others do, at no cost.
+
+    A worker that drains waits for the second run, not for a third.
+    """
+    monkeypatch.setattr("holdfast.worker.handler.OUTAGE_DELAY", timedelta(milliseconds=300))
     ran = []
     with holdfast.Holdfast(real_database.url) as app:
 
@@ -88,7 +93,28 @@ def test_work_that_must_not_run_twice_is_held_after_an_outage(real_database):
         drain(app)
         jobs = [ref.job() for ref in refs]
     assert [job.state for job in jobs] == [State.HELD, State.SCHEDULED], "S5 is broken"
-    assert ("in doubt" in jobs[0].note, jobs[1].attempts, sorted(ran)) == (True, 0, ["mail", "paid"])
+    assert ("in doubt" in jobs[0].note, jobs[1].attempts, sorted(ran)) == (True, 0, ["mail", "mail", "paid"])
+
+
+def test_a_handler_that_always_reports_an_outage_fails(real_database, monkeypatch):
+    """It ran every five seconds for ever: the store answers after each run, so it is not away."""
+    monkeypatch.setattr("holdfast.worker.handler.OUTAGE_DELAY", timedelta(0))
+    ran = []
+    with holdfast.Holdfast(real_database.url) as app:
+
+        @app.job(max_attempts=1)
+        def mail() -> None:
+            ran.append("mail")
+            raise StoreUnavailable("away")
+
+        ref = mail.enqueue()
+        drain(app)
+        job = ref.job()
+    assert (job.state, job.error.splitlines()[0], len(ran)) == (
+        State.DEAD,
+        "holdfast.errors.store.StoreUnavailable: away",
+        11,
+    )
 
 
 @pytest.mark.parametrize("error", [Cancelled(), ValueError("x")])

@@ -52,14 +52,14 @@ def test_a_worker_is_ready_from_its_start_to_its_stop(app):
     with worker:
         wait_until(lambda: worker.ready)
         worker._remote_control.quiet = True
-        assert worker.health.not_ready() == "it was asked to be quiet"
+        assert worker.health.not_ready() == "a request stops its claims"
         worker._remote_control.quiet = False
         worker.services.watchdog.service.fenced = True
         assert "renewed" in worker.health.not_ready()
         worker.services.watchdog.tick()
         worker._lifecycle.shortage.release(OSError(24, "Too many open files"))
         assert "Too many open files" in worker.health.not_ready()
-    assert worker.health.not_ready() == "it stops"
+    assert worker.health.not_ready() == "it is stopping"
 
 
 @pytest.mark.one_backend

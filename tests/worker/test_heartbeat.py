@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,12 +12,13 @@ from holdfast.domain.jobs.job import State, WorkerRequest
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Released
+from holdfast.errors import StoreUnavailable
 from holdfast.worker import clock as worker_clock
 from holdfast.worker.active_runs import ActiveRuns, Handle, Run, StopReason
 from holdfast.worker.heartbeat import MIN_INTERVAL_S, Heartbeat, RemoteControl
 from holdfast.worker.watchdog import Watchdog
 from tests.support.jobs import WORKER, only, put, take, take_one
-from tests.support.processes import connect
+from tests.support.processes import connect, wait_until
 
 PATIENCE = 60
 
@@ -88,6 +90,23 @@ def test_a_notification_brings_requests_early(store, fake_clock):
     assert (beat.tick().next_in, run.stop_reason) == (600, StopReason.CANCELLED)
 
 
+def test_the_end_of_an_outage_is_logged_once(store, fake_clock, caplog, monkeypatch):
+    caplog.set_level("INFO")
+    heartbeat = Heartbeat(store, WORKER, ActiveRuns(), interval=10.0, lost=lambda _: None)
+    heartbeat.tick()
+    with monkeypatch.context() as cut:
+        cut.setattr(store.workers, "heartbeat", Mock(side_effect=StoreUnavailable("gone")))
+        for _ in range(19):
+            heartbeat.tick()
+            fake_clock.at += 1.0
+    heartbeat.tick()
+    heartbeat.tick()
+    assert [record.getMessage() for record in caplog.records] == [
+        "a heartbeat failed: gone",
+        "the store answers again after 19 s",
+    ]
+
+
 def test_a_young_lease_is_read_and_not_renewed(store, clock, fake_clock, run, active_runs):
     """K65: a request costs one read per worker, not an update per running job. The start is recorded at once."""
     beat = Heartbeat(store, WORKER, active_runs, interval=10, lost=lambda run: None)
@@ -114,11 +133,6 @@ def test_a_young_lease_that_was_lost_is_noticed(store, fake_clock, run, active_r
     assert (lost, run.stop_reason, handle.kills) == ([run], StopReason.LEASE_LOST, 1)
 
 
-def until(condition, effect):
-    """Wait for an effect of the worker's own threads."""
-    assert worker_clock.wait_until(condition, every=0.05, deadline=worker_clock.now() + PATIENCE), effect
-
-
 def test_a_request_is_applied_once():
     """A repeated request changes nothing; without a request the worker resumes."""
     stops = []
@@ -141,14 +155,14 @@ def test_a_worker_applies_requests_at_its_heartbeat(real_database):
 
         worker = app.worker(slots=3, poll=0.05)
         with worker:
-            until(app.store.workers.list, "it announces itself")
+            wait_until(app.store.workers.list)
             (announced,) = app.store.workers.list()
             assert announced.slots == 3
             app.store.workers.request(worker.id, WorkerRequest.QUIET)
-            until(lambda: not worker.ready, "it becomes quiet")
+            wait_until(lambda: not worker.ready)
             job = mail.enqueue()
             app.store.workers.request(worker.id, None)
-            until(lambda: app.views.get(job.id).state is State.DONE, "it goes on")
+            wait_until(lambda: app.views.get(job.id).state is State.DONE)
             app.store.workers.request(worker.id, WorkerRequest.STOP)
             worker.join(PATIENCE)
             assert not worker.ready
@@ -209,6 +223,19 @@ def test_a_handler_that_does_not_stop_is_killed(run, active_runs, handle, fake_c
     fake_clock.at = 1006.0
     keeper.tick()
     assert handle.kills == 1
+
+
+def test_a_thread_that_does_not_stop_is_named_once(run, active_runs, fake_clock, caplog):
+    keeper = Watchdog(active_runs, worker="w", kill_after=5)
+    run.timeout, run.begun_at = 20.0, 1000.0
+    for fake_clock.at in (1019.0, 1021.0, 1027.0, 1028.0):
+        run.renewed(fake_clock.at)
+        keeper.tick()
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"job {run.lease.job_id} (mail) has run for 27 s, past its timeout of 20 s; "
+        "its thread cannot be stopped: holdfast ask w stop"
+    )
 
 
 def test_the_start_of_a_long_run_is_recorded_before_the_next_renewal(store, run, active_runs, fake_clock):

@@ -7,6 +7,7 @@ import logging
 import signal
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 import holdfast
@@ -56,21 +57,42 @@ def run_once(app):
 
 
 def test_a_success_has_two_lines_at_debug(app, lines):
-    """Queue, kind, attempt and duration; the plan and the scope, where the handler takes its plan."""
+    """Queue, kind, attempt and duration."""
 
     @app.job(queue="nightly")
-    def report(plan: Plan) -> None:
-        assert plan
+    def report() -> None:
+        pass
 
-    time = datetime(2030, 1, 1, tzinfo=UTC)
-    ref = report.enqueue(Plan("hourly", time, "tenant-7"))
+    ref = report.enqueue()
     run_once(app)
     for event in ("started", "finished"):
         ((level, fields),) = lines.named(event)
         assert (level, fields["job"], fields["kind"], fields["queue"]) == ("debug", ref.id, "report", "nightly")
-        assert (fields["attempt"], fields["schedule"], fields["scope"]) == (1, "hourly", "tenant-7")
-        assert datetime.fromisoformat(fields["plan"]) == time
+        assert (fields["attempt"], "schedule" in fields) == (1, False)
     assert fields["duration_s"] >= 0
+
+
+@pytest.mark.parametrize("name", ["with", "without"])
+def test_the_jobs_of_schedules_have_their_plan(app, lines, name):
+    """E1.10: schedule, plan time and scope, whether or not the handler takes its plan."""
+    app.job("with", max_attempts=1)(_with_plan)
+    app.job("without", max_attempts=1)(_without_plan)
+    app.schedules.create("hourly", name, "@hourly", scopes=["tenant-7"])
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    app.schedules.backfill("hourly", time, time)
+    run_once(app)
+    for event in ("started", "failed"):
+        ((_, fields),) = lines.named(event)
+        plan = (fields["schedule"], datetime.fromisoformat(fields["plan"]), fields["scope"])
+        assert plan == ("hourly", time, "tenant-7")
+
+
+def _with_plan(plan: Plan) -> None:
+    raise ValueError(plan.scope)
+
+
+def _without_plan() -> None:
+    raise ValueError
 
 
 def test_successes_are_not_logged_by_default(app, lines):
@@ -97,7 +119,8 @@ def test_a_failure_says_whether_it_is_retried(app, lines):
 
 
 def test_a_take_over_is_logged_with_the_lost_worker(store, clock, lines, tmp_path):
-    put(store)
+    plan = Plan("hourly", datetime(2030, 1, 1, tzinfo=UTC), "tenant-7")
+    put(store, plan=msgspec.json.encode(plan).decode())
     lease = take_one(store)
     lapse(clock)
     maintenance_of(store, tmp_path, heartbeat=0.0).tick()
@@ -108,6 +131,7 @@ def test_a_take_over_is_logged_with_the_lost_worker(store, clock, lines, tmp_pat
         "worker-1",
         "default",
     )
+    assert (fields["schedule"], fields["scope"]) == ("hourly", "tenant-7")
 
 
 def test_a_release_is_a_line_of_json(real_database, tmp_path):

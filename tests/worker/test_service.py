@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from holdfast.errors import StoreUnavailable
 from holdfast.worker.service import ServiceThread, TickResult
 
 
@@ -27,6 +28,31 @@ def test_a_failed_tick_is_counted_and_survived():
     service.failing = False
     assert thread.tick().next_in == 7.0
     assert ticks == [("flaky", "error")] * 3 + [("flaky", "skipped"), ("flaky", "processed")]
+
+
+def test_an_outage_is_logged_once_per_service_and_interval(caplog, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("holdfast.worker.service.clock.now", lambda: now)
+
+    class Cut:
+        name = "cut"
+        wake = threading.Event()
+        failing = True
+
+        def tick(self):
+            if self.failing:
+                raise StoreUnavailable("the database does not answer")
+            return TickResult(7.0)
+
+    thread = ServiceThread(service := Cut(), on_tick=lambda name, result: None)
+    for now in range(61):  # noqa: B007 - the clock above reads it
+        thread.tick()
+    assert caplog.text.count("a tick of cut failed") == 3  # at 0, 30 and 60 s
+    service.failing = False
+    thread.tick()
+    service.failing = True
+    thread.tick()
+    assert caplog.text.count("a tick of cut failed") == 4, "a new outage is logged at once"
 
 
 def test_a_stop_ends_a_tick_that_clears_its_wake_up():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import struct
+import threading
 import time
 
 import pytest
@@ -11,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
 from holdfast.domain.jobs.job import WorkerId
-from holdfast.worker.metrics import WorkerCollector
+from holdfast.domain.jobs.verdict import Unreadable
+from holdfast.worker.metrics import MetricsServer, WorkerCollector
 from holdfast.worker.store_metrics import StoreMetrics
 from tests.cli.ops.test_worker import APP, fetch
 from tests.support.alerts import firing
@@ -68,6 +72,16 @@ def test_unserved_jobs_are_alerted(store, clock, tmp_path):
     text = text_of(StoreMetrics(lambda: store))
     assert values(text, "unserved_seconds") == {("mail", "later"): 121.0, ("post", "default"): 121.0}
     assert firing(tmp_path, text) == {"HoldfastUnserved"}
+
+
+@needs_promtool
+def test_jobs_that_wait_for_other_code_are_alerted(store, tmp_path):
+    announce(store)
+    put(store, kind_version=3)
+    store.leases.settle(take_one(store, build="old"), Unreadable(error="no field `cc`", version=1, build="old"))
+    text = text_of(StoreMetrics(lambda: store))
+    assert values(text, "unreadable_jobs") == {("mail",): 1.0}
+    assert firing(tmp_path, text) == {"HoldfastUnreadableJobs"}
 
 
 @needs_promtool
@@ -162,6 +176,33 @@ def test_pool_and_connections_are_metrics(postgres_database):
     assert values(text, "connections_limit")[()] > 1
     assert values(text, "pool_wait_seconds_total").keys() == values(text, "pool_waits_total").keys() == {()}
     assert values(text, "store_latency_seconds")[()] > 0
+
+
+@pytest.mark.one_backend
+def test_a_scraper_that_hangs_up_leaves_no_traceback(real_database, capfd, monkeypatch):
+    """It hangs up while its answer is made: the worker's log had a BrokenPipeError."""
+    hung_up, answered = threading.Event(), threading.Event()
+
+    def make(_registry):
+        assert hung_up.wait(60)
+        return b"x" * 10_000_000
+
+    def finish(_server, request):
+        request.close()
+        answered.set()
+
+    monkeypatch.setattr("holdfast.worker.metrics.generate_latest", make)
+    monkeypatch.setattr("holdfast.worker.metrics._Server.shutdown_request", finish)
+    with holdfast.Holdfast(real_database.url) as app:
+        server = MetricsServer("127.0.0.1:0", app.worker(), app.store)
+        scraper = socket.create_connection(("127.0.0.1", server.port))
+        scraper.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with a reset
+        scraper.close()
+        hung_up.set()
+        assert answered.wait(60)
+        server.close()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.one_backend  # databases of PostgreSQL serve several tests

@@ -6,13 +6,14 @@ import asyncio
 import dataclasses
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import holdfast
 from holdfast import Selector, State
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.errors import StoreUnavailable
 from tests.support.processes import wait_until
 from tests.support.workers import drain, working
 
@@ -361,6 +362,41 @@ def test_an_async_job_and_a_thread_job_share_the_slots_of_their_own_kind(app):
     refs = [make.enqueue(n) for n in range(20) for make in (plain, coroutine)]
     drain(app, slots=2)
     assert all(ref.state is State.DONE for ref in refs)
+
+
+def test_draining_waits_for_jobs_that_an_outage_interrupted(app, monkeypatch):
+    """The worker itself has scheduled them, for a few seconds later; one that left would leave them behind.
+
+    The worker asks whether it has drained the store while the settler still counts what it has written.
+    """
+    monkeypatch.setattr("holdfast.worker.handler.OUTAGE_DELAY", timedelta(milliseconds=300))
+    tries, asked = [], threading.Event()
+
+    @app.job(name="fragile")
+    def fragile() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise StoreUnavailable("the store has gone")
+
+    ref = fragile.enqueue()
+    worker = app.worker(drain=True, poll=0.02)
+    settler, drained = worker._lifecycle.settler, worker._drained
+    settled = settler._settled
+
+    def ask() -> bool:
+        answer = drained()
+        if tries and not len(worker._active_runs):
+            asked.set()
+        return answer
+
+    def count_late(*written) -> None:
+        asked.wait(60)
+        settled(*written)
+
+    monkeypatch.setattr(worker, "_drained", ask)
+    monkeypatch.setattr(settler, "_settled", count_late)
+    worker.run()
+    assert (ref.state, len(tries)) == (State.DONE, 2), "I11 is broken: it is left behind"
 
 
 def test_draining_leaves_scheduled_jobs(app):

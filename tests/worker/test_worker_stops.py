@@ -61,3 +61,25 @@ def test_a_worker_does_not_wait_for_a_silent_store(app, monkeypatch):
     ended = not thread.is_alive()
     answer.set()
     assert ended, "S11 is broken"
+
+
+def test_released_jobs_of_handlers_that_go_on_are_counted(app):
+    """A3: the worker said "finished; 1 released" where it had released three jobs."""
+    begun, free = threading.Semaphore(0), threading.Event()
+
+    @app.job()
+    def stubborn(n: int) -> None:
+        begun.release()
+        free.wait(60)
+
+    worker = app.worker(slots=3, grace=0.1, poll=0.02)
+    refs = stubborn.enqueue_many([{"n": n} for n in range(3)])
+    thread = threading.Thread(target=worker.run, kwargs={"exits": True})
+    thread.start()
+    assert all(begun.acquire(timeout=60) for _ in refs)
+    worker.stop()
+    thread.join(60)
+    counted = dict(worker.counts.results)
+    free.set()
+    assert [ref.state for ref in refs] == [State.READY] * 3
+    assert counted == {"released": 3}, "A3 is broken"

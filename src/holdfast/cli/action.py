@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.admin.actions.changed import Changed, count_objects
 from holdfast.admin.actions.table import Action, Confirm, Target
-from holdfast.cli.command import HoldfastCommand, command, with_options
+from holdfast.cli.command import HoldfastCommand, command, keep_blocks, with_options
 from holdfast.cli.flags import flags_of, read_flags
 from holdfast.cli.session import CliSession
 from holdfast.errors import NothingChanged
@@ -23,9 +24,18 @@ Perform = Callable[..., Changed]
 def action_flags(action: Action, options: type[Struct] | None) -> tuple[Decorator, ...]:
     """The flags of an action: its options, ``--dry-run`` and ``--yes``."""
     own = () if options is None else flags_of(options, only=action.options)
-    dry_run = click.option("--dry-run", is_flag=True, help="Report what would change, and why not; change nothing.")
-    yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-    return (*own, dry_run, *([] if action.confirm is Confirm.NEVER else [yes]))
+    dry_run = click.option(
+        "--dry-run", is_flag=True, help="Show what would change, and what would not and why. Changes nothing."
+    )
+    when = " Only more than one job needs it." if action.confirm is Confirm.MANY else ""
+    yes = click.option("--yes", is_flag=True, help=f"Do not ask for confirmation.{when}")
+    return (*own, dry_run, *([yes] if action.confirm in (Confirm.MANY, Confirm.ALWAYS) else []))
+
+
+def action_help(action: Action) -> str:
+    """The help of an action's command: its text and its examples."""
+    examples = "\n".join(f"  {line}" for line in action.examples)
+    return keep_blocks(f"{inspect.cleandoc(action.help)}\n\nExamples:\n{examples}")
 
 
 def action_command(
@@ -42,7 +52,7 @@ def action_command(
             values |= read_action_flags(action, options, values)
         return perform_confirmed(session, action, perform, dry_run=dry_run, yes=yes, **values)
 
-    run.__doc__ = action.help
+    run.__doc__ = action_help(action)
     decorate = command(action.name, answers=Changed, changes=True, group=group)
     return decorate(with_options(*arguments, *action_flags(action, options))(run))
 
@@ -66,7 +76,9 @@ def perform_confirmed(
 
 def _describe(action: Action, preview: Changed) -> str:
     names = (
-        " the whole store" if action.target is Target.STORE else " ".join(["", action.target, *map(str, preview.ids)])
+        " the whole store"
+        if action.target is Target.STORE
+        else " ".join(["", action.target, *map(str, preview.ids + preview.requested)])
     )
     units = "" if preview.units is None else f" ({count_objects(preview.units, 'unit')})"
     return f"{action.label.lower()}{names}{units}"

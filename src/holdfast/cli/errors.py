@@ -42,8 +42,9 @@ def report(error: BaseException, session: CliSession) -> int:
             return USAGE
         case click.ClickException():
             path = "holdfast" if (ctx := getattr(error, "ctx", None)) is None else ctx.command_path
-            hint, text = f"See {path} --help.", error.format_message()
-            session.output.error(_failure("E_USAGE", text, hint=hint, next=f"{path} --help"))
+            from holdfast.output.envelope import usage_failure
+
+            session.output.error(usage_failure(error.format_message(), path))
             return USAGE
         case PipeClosed():
             return discard_output()
@@ -55,12 +56,12 @@ def report(error: BaseException, session: CliSession) -> int:
         case SystemExit():
             return error.code if isinstance(error.code, int) else 1
         case OSError():
-            session.output.error(_failure("E_SYSTEM", f"the system refuses: {error}", hint="Check path and rights."))
+            session.output.error(_failure("E_SYSTEM", f"the system refused: {error}", hint="Check path and rights."))
             return SYSTEM
         case _:
             sys.excepthook(type(error), error, error.__traceback__)
             text = f"this is a defect of Holdfast: {type(error).__name__}: {error}"
-            session.output.error(_failure("E_INTERNAL", text, hint="Please report it, with what stands above."))
+            session.output.error(_failure("E_INTERNAL", text, hint="Please report it, with the lines above."))
             return 1
 
 

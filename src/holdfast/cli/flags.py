@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec import Struct, inspect
 
-from holdfast.cli.text import parse_when
+from holdfast.cli.text import local_day, parse_when
 from holdfast.errors import InvalidInput
 
 
@@ -74,7 +74,9 @@ def _flag(field: inspect.Field, letter: str | None) -> Callable[..., Any]:
         case inspect.DateTimeType():
             return click.option(*names, metavar="WHEN", help=description)
         case _:
-            return click.option(*names, metavar=_title(field) or ("TIME" if is_time else "TEXT"), help=description)
+            metavar = _title(field) or ("TIME" if is_time else "TEXT")
+            local = local_day if metavar == "WHEN" else None
+            return click.option(*names, metavar=metavar, callback=local, help=description)
 
 
 def _read(name: str, main: inspect.Type, value: Any) -> Any:

@@ -11,63 +11,75 @@ from holdfast import __version__
 from holdfast.cli.command import CommandGroup
 from holdfast.cli.errors import discard_output, report_safely, report_unwritable_output
 from holdfast.cli.session import CliSession
-from holdfast.output.printer import Format, repair_streams
+from holdfast.output.printer import repair_streams, requested_format
 
-#: Name of each command: its module and function, imported on call, and its line in the help.
+#: The commands by the headings of the help: module and function, imported on call, and the line in the help.
 COMMANDS = {
-    "up": ("ops.up:up", "Run everything for a store in one process."),
-    "down": ("ops.up:down", "Stop what up has started."),
-    "status": ("ops.status:status", "Show what is up."),
-    "web": ("ops.web:web", "Serve the dashboard and the HTTP API."),
-    "service": ("ops.service:service", "Run it as a service of systemd."),
-    "worker": ("ops.worker:worker", "Run jobs."),
-    "add": ("commands.add:add", "Add a program as a job."),
-    "sweep": ("commands.sweep:sweep", "Add a program for every combination of parameters."),
-    "run": ("commands.run:run", "Run a program here and now, as a job."),
-    "log": ("commands.log:log", "Show what a program has written."),
-    "files": ("commands.files:files", "Append to shared files, and replace them, without half lines and half files."),
-    "kill": ("jobs.actions:kill", "Cancel running jobs."),
-    "restart": ("jobs.actions:restart", "Run commands again that have failed or were cancelled."),
-    "enqueue": ("jobs.enqueue:enqueue", "Enqueue a job by the name of its kind."),
-    "ls": ("jobs.list:ls", "List jobs, the newest first."),
-    "show": ("jobs.show:show", "Show one job with its history."),
-    "why": ("jobs.show:why", "Say why a job is not running."),
-    "wait": ("jobs.wait:wait", "Wait until jobs have ended; the exit code tells how."),
-    "cancel": ("jobs.actions:cancel", "Cancel jobs."),
-    "pause": ("jobs.actions:pause", "Hold jobs, including running ones."),
-    "resume": ("jobs.actions:resume", "Release paused and held jobs."),
-    "retry": ("jobs.actions:retry", "Run dead and cancelled jobs again with all their attempts."),
-    "hold": ("jobs.actions:hold", "Keep idle jobs from starting until they are released."),
-    "unhold": ("jobs.actions:unhold", "Release held jobs."),
-    "set": (
-        "jobs.actions:edit",
-        "Change priority, queue or time of jobs that are not finished, and commands until they run.",
-    ),
-    "rm": ("jobs.actions:rm", "Delete jobs with their whole history."),
-    "batch": ("batches.batch:batch", "Run a function over many units; look at batches and steer them."),
-    "inbox": ("batches.inbox:inbox", "Take results that units hand over; accept and refuse them."),
-    "schedule": (
-        "schedules.schedule:schedule",
-        "Fire jobs by the clock: add schedules, look at their plans, steer them.",
-    ),
-    "scheduler": ("ops.worker:scheduler", "Plan schedules, and run no jobs."),
-    "queue": ("fleet.queues:queue", "Look at queues, limit, pause and resume them."),
-    "workers": ("fleet.workers:workers", "List the workers that are alive."),
-    "ask": ("fleet.workers:ask", "Send a request to a worker on any host."),
-    "audit-log": ("ops.access:audit_log", "List what people did: who, when, by which way."),
-    "token": ("ops.access:token", "Make, list and revoke tokens for the dashboard and the API."),
-    "top": ("fleet.top:top", "Watch states, queues, workers and running jobs."),
-    "doctor": ("ops.doctor:doctor", "Check the environment and the store, and say what to mend."),
-    "db": ("ops.db:db", "Migrate, check, back up, vacuum or move the store."),
-    "autoscaler": ("fleet.workers:autoscaler", "Look at how hosts bear their programs."),
-    "size": ("fleet.workers:size", "Say how many programs this host could run at once."),
-    "audit": ("ops.deploy:audit", "Say whether it is safe to deploy."),
-    "drain": ("ops.deploy:drain", "Start no more jobs in the whole store, and wait until none is running."),
-    "emergency-stop": ("ops.deploy:emergency_stop", "Start no more jobs in the whole store, and stop running ones."),
-    "completion": ("ops.about:completion", "Print the completion script of a shell."),
-    "config": ("ops.about:config", "Show the configuration and where it comes from."),
-    "exit-codes": ("ops.about:exit_codes", "List the exit codes."),
-    "explain": ("ops.about:explain", "Explain an error code."),
+    "Start here": {
+        "up": ("ops.up:up", "Run worker, scheduler and, with --web, the dashboard."),
+        "down": ("ops.up:down", "Stop the processes that up started."),
+        "status": ("ops.status:status", "Show the processes that up started."),
+        "top": ("fleet.top:top", "Watch states, queues, workers and running jobs."),
+    },
+    "Jobs": {
+        "enqueue": ("jobs.enqueue:enqueue", "Enqueue a job of a kind that your application defines."),
+        "ls": ("jobs.list:ls", "List jobs, newest first."),
+        "show": ("jobs.show:show", "Show one job with its history."),
+        "why": ("jobs.show:why", "Explain why a job is not running."),
+        "wait": ("jobs.wait:wait", "Wait until jobs finish; the exit code is their result."),
+        "cancel": ("jobs.actions:cancel", "Cancel jobs, idle and running."),
+        "kill": ("jobs.actions:kill", "Cancel running jobs only; idle jobs stay."),
+        "hold": ("jobs.actions:hold", "Keep idle jobs from starting; running jobs go on."),
+        "unhold": ("jobs.actions:unhold", "Release held jobs."),
+        "pause": ("jobs.actions:pause", "Stop running jobs and hold idle ones; they lose no attempt."),
+        "resume": ("jobs.actions:resume", "Release paused and held jobs, or a stopped store."),
+        "retry": ("jobs.actions:retry", "Run dead and cancelled jobs again; attempts count from 0."),
+        "set": ("jobs.actions:edit", "Change jobs: priority, queue, time, command settings."),
+        "rm": ("jobs.actions:rm", "Delete jobs and their history."),
+    },
+    "Commands": {
+        "add": ("commands.add:add", "Add a shell command as a job."),
+        "sweep": ("commands.sweep:sweep", "Add a command for every combination of parameters."),
+        "run": ("commands.run:run", "Run a command here and now, recorded as a job."),
+        "log": ("commands.log:log", "Show the output of a command."),
+        "restart": ("jobs.actions:restart", "Run failed commands again: one more attempt and log."),
+        "files": ("commands.files:files", "Append to files and replace them safely from scripts."),
+    },
+    "Batches": {
+        "batch": ("batches.batch:batch", "Run a function over many units; control batches."),
+        "inbox": ("batches.inbox:inbox", "Take, accept and refuse the results that units hand over."),
+    },
+    "Schedules": {
+        "schedule": ("schedules.schedule:schedule", "Add, list, preview, pause and backfill schedules."),
+        "scheduler": ("ops.worker:scheduler", "Fire schedules without running jobs."),
+    },
+    "Workers and queues": {
+        "worker": ("ops.worker:worker", "Run a worker until you stop it."),
+        "workers": ("fleet.workers:workers", "List live and lost workers."),
+        "ask": ("fleet.workers:ask", "Quiet, stop or resume one worker, on any host."),
+        "queue": ("fleet.queues:queue", "List, limit, pause and resume queues."),
+        "autoscaler": ("fleet.workers:autoscaler", "Show how many commands each host runs, and why."),
+        "size": ("fleet.workers:size", "Estimate how many commands fit on this host."),
+        "web": ("ops.web:web", "Serve the dashboard and the HTTP API."),
+    },
+    "Deploy and repair": {
+        "doctor": ("ops.doctor:doctor", "Check the environment and the store, and suggest fixes."),
+        "audit": ("ops.audit:audit", "Check whether the store is ready for a deploy."),
+        "drain": ("ops.stop_switch:drain", "Start no jobs in the whole store; wait for running ones."),
+        "emergency-stop": ("ops.stop_switch:emergency_stop", "Start no jobs in the whole store; stop running ones."),
+        "service": ("ops.service:service", "Install or remove a systemd service that runs up."),
+    },
+    "Store": {
+        "db": ("ops.db:db", "Migrate, check, back up, vacuum or move the store."),
+        "token": ("ops.access:token", "Create, list and revoke tokens for dashboard and API."),
+        "audit-log": ("ops.access:audit_log", "List who did what, when and how."),
+    },
+    "About": {
+        "config": ("ops.config:config", "Show the settings and where each comes from."),
+        "completion": ("ops.about:completion", "Print the completion script for a shell."),
+        "exit-codes": ("ops.about:exit_codes", "List the exit codes."),
+        "explain": ("ops.about:explain", "Explain an error code."),
+    },
 }
 
 
@@ -76,8 +88,9 @@ COMMANDS = {
 def cli() -> None:
     """Durable jobs for long-running work.
 
-    Every command prints text for people, and with -o json or -o ndjson for programs. The exit codes
-    are fixed: see holdfast exit-codes.
+    A first job:
+      holdfast add -- sleep 5      # put a command into the queue
+      holdfast up --web            # run it; the dashboard shows it
     """
 
 
@@ -100,13 +113,3 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except OSError as error:
         code = report_unwritable_output(error)
     sys.exit(code)
-
-
-def requested_format(arguments: list[str]) -> Format | None:
-    """Find ``--output`` without click, so that usage errors come in the requested format too."""
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
-        separate = argument in ("-o", "--output")
-        value = following if separate else argument.removeprefix("--output=").removeprefix("-o")
-        if argument.startswith(("-o", "--output")) and value in list(Format):
-            return Format(value)
-    return None

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.output.printer import Format, Output
-from holdfast.settings import LoadedSettings, read_settings
+from holdfast.settings import LoadedSettings, log_folder, read_settings
 
 if TYPE_CHECKING:
     from holdfast.admin.actions.actions import Actions
     from holdfast.app import Holdfast
     from holdfast.store import Store
 
+#: The value of ``--output`` for text with all columns of a table.
+WIDE = "wide"
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -51,11 +53,16 @@ class CliSession:
     @cached_property
     def output(self) -> Output:
         try:
-            format_ = Format(self.setting("output", self.flags.get("output")))
+            format_ = Format.TEXT if self.is_wide else Format(self.setting("output", self.flags.get("output")))
         except ConfigurationError:
             format_ = Format.TEXT  # the command itself reports the broken configuration file
         color = False if self.flags.get("no_color") else None
         return Output(format_, quiet=bool(self.flags.get("quiet")), color=color, began=self.began)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether tables show all their columns, in lines of any length."""
+        return self.flags.get("output") == WIDE
 
     @property
     def url(self) -> str:
@@ -94,23 +101,24 @@ class CliSession:
             self.output.note(f"warning: this store was copied to {successor}, and is out of date")
         return store
 
+    def refuse_moved(self) -> None:
+        """Refuse a store that was copied elsewhere: for commands that change nothing, but rely on its workers."""
+        self.store.database.refuse_moved()
+
     @property
     def actor(self) -> str:
         """The name of the user, for the history and the audit log."""
-        import getpass
+        from holdfast.worker.commands.identity import user_name
 
-        try:
-            return getpass.getuser()
-        except (KeyError, OSError):
-            return "unknown"
+        return user_name()
 
     @cached_property
     def actions(self) -> Actions:
         """The actions service, on behalf of the user at the keyboard."""
         from holdfast.admin.actions.actions import Actions
-        from holdfast.domain.access.roles import Via
+        from holdfast.domain.access.audit import Via
 
-        return Actions(self.store, actor=self.actor, via=Via.CLI)
+        return Actions(self.store, actor=self.actor, via=Via.CLI, logs=log_folder(self.url))
 
     def check_key(self) -> None:
         """Refuse a change if the configuration requires a key and ``HOLDFAST_API_KEY`` does not match it."""
@@ -145,7 +153,9 @@ def load_app(target: str | None, *, url: str | None = None) -> Holdfast:
         return Holdfast(url)
     name, _, attribute = target.partition(":")
     if not _MODULE.fullmatch(name) or not (attribute or "app").isidentifier():
-        raise ConfigurationError(f"{target!r} is no application", hint="Write MODULE:APP, for example shop.jobs:app.")
+        raise ConfigurationError(
+            f"{target!r} is not an application", hint="Write MODULE:APP, for example shop.jobs:app."
+        )
     module = _import(name)
     app = getattr(module, attribute or "app", None)
     if not isinstance(app, Holdfast):
@@ -161,7 +171,7 @@ def load_object(target: str) -> Any:
     """The object that ``MODULE:NAME`` names."""
     name, _, attribute = target.partition(":")
     if not _MODULE.fullmatch(name) or not attribute.isidentifier():
-        raise ConfigurationError(f"{target!r} names nothing", hint="Write MODULE:NAME, for example shop.jobs:resync.")
+        raise ConfigurationError(f"{target!r} is not MODULE:NAME", hint="Write it like shop.jobs:resync.")
     module = _import(name)
     if not hasattr(module, attribute):
         names = ", ".join(sorted(name for name in vars(module) if not name.startswith("_")))[:200]
@@ -179,7 +189,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            hint = "The current directory is importable; is this the right one? Write MODULE:APP."
+            hint = "Write MODULE:APP. Modules of the current directory can be imported: is this the right one?"
             raise ConfigurationError(f"there is no module {name!r}", hint=hint) from None
         raise _import_failure(name, error) from error
     except (Exception, SystemExit) as error:

@@ -4,37 +4,184 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import wraps
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.cli.command import with_options
 from holdfast.domain.names import escape_controls
 from holdfast.domain.quantities import checked_timestamp, format_short_duration
 from holdfast.errors import InvalidInput
-from holdfast.output.printer import Line
+from holdfast.output.printer import Format, Line
 
 if TYPE_CHECKING:
+    from holdfast.cli.session import CliSession
     from holdfast.domain.jobs.job import Job
+
+T = TypeVar("T")
 
 #: Width of a line without a terminal, in columns.
 DEFAULT_WIDTH = 120
+#: Width of a line that is not cut.
+UNLIMITED = 2**31
 #: Number of rows that decide the widths of columns; later rows stream.
 MEASURED_ROWS = 100
 #: SGR codes (ECMA-48) of cells that a terminal shows in colour.
 STYLES = dict.fromkeys(("done", "ok"), "32") | dict.fromkeys(("held", "paused", "warn"), "33")
 STYLES |= {"dead": "31", "fail": "31;1", "running": "36", "cancelled": "2"}
 HEAD_STYLE = "1"
-JOB_HEADS = ("ID", "STATE", "KIND", "QUEUE", "TRIES", "AGE", "LABEL", "NOTE")
+UTC_TIME = re.compile(r"\b(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?: UTC|Z)\b")
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[Line]:
-    """Lay rows out in columns; the last column takes the rest of the terminal's width."""
+class Column(Struct, Generic[T], frozen=True):
+    """A column of a table. The cell of a row is a value that is shown as text; None is shown as an empty cell.
+
+    *sort* returns the value that decides the place of a row, if it is not the cell. A *wide* column is shown only on
+    request: by ``-o wide``, or by its name.
+    """
+
+    heading: str
+    cell: Callable[[T], object]
+    sort: Callable[[T], Any] | None = None
+    wide: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name on the command line: ``per-worker`` for ``PER WORKER``."""
+        return self.heading.lower().replace(" ", "-")
+
+
+def age_column(heading: str, get: Callable[[T], datetime | None], *, wide: bool = False) -> Column[T]:
+    """A column of times in the past, shown as ages; the youngest sorts first."""
+
+    def elapsed(row: T) -> float | None:
+        timestamp = get(row)
+        return None if timestamp is None else -timestamp.timestamp()
+
+    return Column(heading, lambda row: age(get(row)), elapsed, wide)
+
+
+def time_column(heading: str, get: Callable[[T], datetime | None], *, wide: bool = False) -> Column[T]:
+    """A column of timestamps."""
+    return Column(heading, lambda row: stamp(get(row)), get, wide)
+
+
+def count_column(heading: str, get: Callable[[T], int], *, wide: bool = False) -> Column[T]:
+    """A column of numbers that may be large: ``1,234``."""
+    return Column(heading, lambda row: f"{get(row):,}", get, wide)
+
+
+def sortable_key(key: object) -> tuple[bool, float, str]:
+    """The value that sorts keys of units: numbers by size, then all others as text."""
+    return (False, key, "") if isinstance(key, int | float) else (True, 0, str(key))
+
+
+class Table(Struct, Generic[T], frozen=True):
+    """The columns of a list. The options of :func:`with_table` choose the shown ones, and the order of the rows."""
+
+    columns: tuple[Column[T], ...]
+    #: The columns to show; None: all that are not wide.
+    chosen: tuple[Column[T], ...] | None = None
+    #: The column that sorts the rows; None: they stay as they are, and stream.
+    sorted_by: Column[T] | None = None
+    descending: bool = False
+    heading: bool = True
+    #: Whether lines end at the width of the terminal.
+    is_cut: bool = True
+
+    @property
+    def shown(self) -> tuple[Column[T], ...]:
+        return tuple(each for each in self.columns if not each.wide) if self.chosen is None else self.chosen
+
+    def column(self, name: str) -> Column[T]:
+        known = {column.name: column for column in self.columns}
+        if name not in known:
+            raise InvalidInput(f"the column {name[:100]!r} is unknown", hint=f"Columns: {', '.join(known)}.")
+        return known[name]
+
+    def including(self, name: str) -> Table[T]:
+        """The same table, with a wide column among the others."""
+        return replace(
+            self, columns=tuple(replace(each, wide=each.wide and each.name != name) for each in self.columns)
+        )
+
+    def lines(self, rows: Iterable[T]) -> Iterator[Line]:
+        if self.sorted_by is not None:
+            rows = _sorted(rows, self.sorted_by, descending=self.descending)
+        heads = [column.heading for column in self.shown]
+        cells = ([_cell_text(column.cell(row)) for column in self.shown] for row in rows)
+        return table(heads, cells, heading=self.heading, room=terminal_width() if self.is_cut else UNLIMITED)
+
+
+def _cell_text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _sorted(rows: Iterable[T], column: Column[T], *, descending: bool) -> list[T]:
+    """The rows by the values of a column; rows without a value are last."""
+    pairs = [((column.sort or column.cell)(row), row) for row in rows]
+    present = sorted((pair for pair in pairs if pair[0] not in (None, "")), key=itemgetter(0), reverse=descending)
+    return [row for _, row in present] + [row for value, row in pairs if value in (None, "")]
+
+
+def with_table(table: Table[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--columns`` and ``--sort`` to a command that lists things; the function receives its table as ``table``."""
+    names = ", ".join(column.name for column in table.columns)
+    options = (
+        click.option("--columns", metavar="NAME,…", help=f"Columns to show, in this order. [{names}]"),
+        click.option(
+            "--sort",
+            metavar="COLUMN",
+            help="Sort the rows that are shown by this column; -COLUMN sorts in descending order.",
+        ),
+    )
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def choose(session: CliSession, *args: Any, columns: str | None, sort: str | None, **values: Any) -> Any:
+            return function(session, *args, table=_choose(session, table, columns, sort), **values)
+
+        return with_options(*options)(choose)
+
+    return decorate
+
+
+def _choose(session: CliSession, table: Table[T], columns: str | None, sort: str | None) -> Table[T]:
+    """The table as the command line wants it; JSON has all fields and no columns."""
+    if session.output.format is not Format.TEXT and (columns is not None or sort is not None):
+        raise InvalidInput(
+            f"--columns and --sort are for tables, not for -o {session.output.format}",
+            hint="Add -o text, or choose and sort the fields with jq.",
+        )
+    chosen = table.columns if session.is_wide else None
+    return replace(
+        table,
+        chosen=chosen if columns is None else tuple(map(table.column, columns.split(","))),
+        sorted_by=None if sort is None else table.column(sort.removeprefix("-")),
+        descending=sort is not None and sort.startswith("-"),
+        heading=not session.output.quiet,
+        is_cut=not session.is_wide,
+    )
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, heading: bool = True, room: int | None = None
+) -> Iterator[Line]:
+    """Lay rows out in columns; the last column takes the rest of the *room*, by default the terminal's width."""
     cleaned = ([escape_controls(cell).replace("\n", " ").replace("\t", " ") for cell in row] for row in rows)
     first = list(islice(cleaned, MEASURED_ROWS))
-    widths = [max(len(row[place]) for row in [list(heads), *first]) for place in range(len(heads))]
-    room = columns()
-    yield _line(heads, widths, room, dict.fromkeys(heads, HEAD_STYLE))
+    measured = [list(heads), *first] if heading else first
+    widths = [max((len(row[place]) for row in measured), default=0) for place in range(len(heads))]
+    room = terminal_width() if room is None else room
+    if heading:
+        yield _line(heads, widths, room, dict.fromkeys(heads, HEAD_STYLE))
     for row in chain(first, cleaned):
         yield _line(row, widths, room, STYLES)
 
@@ -50,11 +197,11 @@ def _line(row: Sequence[str], widths: Sequence[int], room: int, styles: Mapping[
 
 def cut(text: str, paint: tuple[tuple[int, int, str], ...] = (), *, room: int | None = None) -> Line:
     """Cut a line to *room* columns, by default to the width of the terminal."""
-    room = columns() if room is None else room
+    room = terminal_width() if room is None else room
     return Line(text if len(text) <= room else f"{text[: max(1, room - 1)]}…", paint)
 
 
-def columns() -> int:
+def terminal_width() -> int:
     """The width of the terminal; ``COLUMNS`` takes precedence."""
     if (width := os.environ.get("COLUMNS", "")).isdecimal() and int(width):
         return int(width)
@@ -73,12 +220,52 @@ def age(timestamp: datetime | None) -> str:
 
 
 def stamp(timestamp: datetime | None) -> str:
-    """A timestamp in UTC, to the second."""
-    return "" if timestamp is None else timestamp.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    """A timestamp to the second, by the clock of the user (``TZ``) and with its zone: ``2030-01-02 13:45:10 CET``."""
+    if timestamp is None:
+        return ""
+    local = timestamp.astimezone()
+    return f"{local.replace(tzinfo=None).isoformat(' ', 'seconds')} {local.tzname()}"
+
+
+def local_times(text: str) -> str:
+    """A sentence of a view, in which times are UTC, with its times by the clock of the user."""
+    return UTC_TIME.sub(lambda time: stamp(datetime.fromisoformat(f"{time[1]}+00:00")), text)
+
+
+def _read_stamp(text: str) -> datetime | None:
+    """The inverse of :func:`stamp`: what lists show can be written again. None for other texts."""
+    try:
+        clock = datetime.fromisoformat(text[:19])  # without the zone
+        candidates = [clock.replace(fold=fold).astimezone() for fold in (0, 1)]  # summer time ends: an hour repeats
+    except (ValueError, OverflowError):
+        return None
+    return next((each for each in candidates if stamp(each) == text), None)
+
+
+def local_day(_ctx: Any, _param: Any, text: str | None) -> str | None:
+    """Replace ``today``, ``yesterday`` and a date by the start of that day on this machine; for a WHEN option.
+
+    A time as lists show it is replaced, too.
+    """
+    if text is None:
+        return None
+    if (shown := _read_stamp(text)) is not None:
+        return shown.isoformat()
+    midnight = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    if text in ("today", "yesterday"):
+        start = midnight - timedelta(days=text == "yesterday")
+    elif re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        try:
+            start = datetime.fromisoformat(text)
+        except ValueError:
+            return text
+    else:
+        return text
+    return start.astimezone().isoformat()
 
 
 def parse_when(text: str, *, ages: bool = True) -> datetime:
-    """Parse a WHEN option: RFC 3339, ``now`` or, with *ages*, an age such as ``6h``."""
+    """Parse a WHEN option: RFC 3339, a time as lists show it, ``now`` or, with *ages*, an age such as ``6h``."""
     from holdfast.domain.jobs.selector import parse_timestamp
 
     now = datetime.now(UTC)
@@ -86,26 +273,13 @@ def parse_when(text: str, *, ages: bool = True) -> datetime:
         if text == "now":
             return now
         if not ages and re.fullmatch(r"[\d.]+[a-z]*", text):
-            raise InvalidInput(f"{text!r} is no moment")  # noqa: TRY301 - every bad value gets the same message
-        return checked_timestamp(parse_timestamp(text, now=now))
+            raise InvalidInput(f"{text!r} is not a valid time")  # noqa: TRY301 - every bad value gets the same message
+        return checked_timestamp(_read_stamp(text) or parse_timestamp(text, now=now))
     except InvalidInput:
         also = ", or an age: 6h" if ages else ", or now"
-        raise InvalidInput(f"{text[:100]!r} is no moment", hint=f"Write it as 2030-01-01T06:00:00Z{also}.") from None
-
-
-def job_table(jobs: Iterable[Job]) -> Iterator[Line]:
-    return table(JOB_HEADS, (job_row(job) for job in jobs))
-
-
-def job_row(job: Job) -> list[str]:
-    tries = f"{job.tries}/{job.max_attempts or '∞'}"
-    note = job.note or (job.error or "").partition("\n")[0] or progress_text(job)
-    return [str(job.id), state_text(job), job.kind, job.queue, tries, age(job.created_at), job.label or "", note]
-
-
-def state_text(job: Job) -> str:
-    """The state of a job. A claimed job that has not started is not called running."""
-    return "claimed" if job.claimed else job.state
+        raise InvalidInput(
+            f"{text[:100]!r} is not a valid time", hint=f"Write it as 2030-01-01T06:00:00Z{also}."
+        ) from None
 
 
 def progress_text(job: Job) -> str:

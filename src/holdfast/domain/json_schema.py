@@ -58,7 +58,7 @@ def _parts(node: Type) -> list[Type]:
 
 
 def _add_format(node: Type, schema: dict[str, Any]) -> None:
-    """Say which strings are timestamps: msgspec does so for types that demand a time zone only."""
+    """Mark the strings that are timestamps: msgspec does so for types that demand a time zone only."""
     match node:
         case DateTimeType():
             schema.setdefault("format", "date-time")

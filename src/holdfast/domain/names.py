@@ -80,7 +80,9 @@ def checked_actor(name: str, *, system: Container[str] = ()) -> str:
     """Return *name* if it can stand for a person, or is one of the *system*'s own actors."""
     checked_name(name, label="the actor")
     if name.startswith("holdfast:") and name not in system:
-        raise InvalidInput(f"{name!r} is no person: names that begin with 'holdfast:' are the system's own")
+        raise InvalidInput(
+            f"{name!r} is not a valid name of a person: names that begin with 'holdfast:' are the system's own"
+        )
     return name
 
 
@@ -105,3 +107,11 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     import difflib  # only mistakes need it
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def checked_variable(name: str) -> str:
+    """Return *name* if a command may have an environment variable of this name."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name) or name.startswith("HOLDFAST_"):
+        hint = "Write NAME=VALUE; names that begin with HOLDFAST_ are reserved."
+        raise InvalidInput(f"{name!r} cannot be a variable", hint=hint)
+    return name

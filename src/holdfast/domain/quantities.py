@@ -17,6 +17,11 @@ FIRST_YEAR, LAST_YEAR = 1900, 8999
 Duration = timedelta | float | str
 
 
+def count_of(count: int, one: str, many: str) -> str:
+    """A number with the words after it: ``1 job waits``, ``1,200 jobs wait``."""
+    return f"1 {one}" if count == 1 else f"{count:,} {many}"
+
+
 def parse_duration(text: str) -> timedelta:
     """Read ``90``, ``1.5h``, ``1h30m`` or ``500ms``; a bare number is seconds."""
     compact = text.strip().lower()
@@ -53,9 +58,9 @@ def checked_timestamp(timestamp: datetime, *, label: str = "the timestamp") -> d
 
 
 def checked_delay(delay: timedelta, *, label: str) -> timedelta:
-    """Return *delay* if it is between nothing and 36,525 days; *label* names it in the error."""
+    """Return *delay* if it is between 0 and 36,525 days; *label* names it in the error."""
     if not isinstance(delay, timedelta) or not timedelta(0) <= delay <= MAX_DURATION:
-        raise InvalidInput(f"{label} is between nothing and {MAX_DURATION.days} days, not {delay}")
+        raise InvalidInput(f"{label} is between 0 and {MAX_DURATION.days} days, not {delay}")
     return delay
 
 
@@ -99,10 +104,10 @@ def as_bytes(size: int | str) -> int:
     if isinstance(size, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", size.strip(), re.IGNORECASE)
         if not match:
-            raise InvalidInput(f"{size!r} is no size", hint='Write a number of bytes, or "512M", "8G".')
+            raise InvalidInput(f"{size!r} is not a valid size", hint='Write a number of bytes, or "512M", "8G".')
         size = int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
     if size <= 0:
-        raise InvalidInput(f"a size is more than nothing, not {size}")
+        raise InvalidInput(f"a size must be greater than zero, not {size}")
     return size
 
 
@@ -117,3 +122,13 @@ def format_size(size: float) -> str:
 def format_rate(per_second: float) -> str:
     """Write a rate for people: ``1,234/s``, ``0.5/s``."""
     return f"{per_second:,.0f}/s" if per_second >= 100 else f"{per_second:.3g}/s"
+
+
+def host_limit(limit: str, total: int) -> int:
+    """The bytes that commands may use of *total*: a share such as ``80%``, or a size such as ``48G``."""
+    if limit.endswith("%"):
+        share = limit.removesuffix("%").strip()
+        if not share.isdecimal() or not 1 <= int(share) <= 100:
+            raise InvalidInput(f"{limit!r} is not a valid share of a host", hint="Write 80%, or a size such as 48G.")
+        return total * int(share) // 100
+    return min(total, as_bytes(limit))

@@ -16,7 +16,7 @@ ZERO = timedelta(0)
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """How long things stay; zero keeps them as long as what they belong to, or forever."""
+    """How long rows stay; zero keeps them as long as their owner, or forever."""
 
     #: Jobs in a final state, with their attempts and events.
     done: timedelta = timedelta(days=30)
@@ -49,7 +49,7 @@ def retention_of(ages: Mapping[str, Duration]) -> Retention:
         if name not in Retention.__struct_fields__:
             near = nearest_name(name, Retention.__struct_fields__)
             hint = f"Did you mean {near!r}?" if near else f"The names are: {', '.join(Retention.__struct_fields__)}."
-            raise InvalidInput(f"there is no retention of {name!r}", hint=hint)
+            raise InvalidInput(f"unknown retention {name!r}", hint=hint)
     return Retention(**{name: as_duration(age) for name, age in ages.items()})
 
 

@@ -57,7 +57,12 @@ def anchored(url: str, folder: PurePath) -> str:
     return f"{sqlite_url(folder / parsed.path)}{mark}{query}"
 
 
+def without_driver(url: str) -> str:
+    """The same URL without the name of a driver, which SQLAlchemy writes: ``postgresql+psycopg://``."""
+    return re.sub(r"\A(postgres(?:ql)?)\+\w+(?=:)", r"\1", url)
+
+
 def without_password(url: str) -> str:
-    """The same URL without the passwords in it."""
-    text = re.sub(r"(//[^:@/]*):[^@/]*@", r"\1@", url, count=1)
+    """The same URL without the passwords in it, and without a driver: all names of one store have the same."""
+    text = re.sub(r"(//[^:@/]*):[^@/]*@", r"\1@", without_driver(url), count=1)
     return re.sub(r"(?i)([?&])(?:ssl)?password=[^&]*&?", r"\1", text).rstrip("?&")

@@ -11,23 +11,23 @@ from typing import Any, ClassVar, NamedTuple
 class HttpStatus(NamedTuple):
     """The texts of a status: the title of its page, and its description in OpenAPI."""
 
-    title: str = "It did not work"
+    title: str = "Request failed"
     description: str = ""
 
 
 HTTP_STATUSES = {
-    400: HttpStatus("That cannot be done", "What was asked makes no sense."),
-    401: HttpStatus("Who are you?", "A token is needed."),
-    403: HttpStatus("That is not allowed", "The role is not enough, or the request comes from another site."),
-    404: HttpStatus("Not found", "There is no such thing."),
-    405: HttpStatus("Not in this way", "This address is asked in another way."),
+    400: HttpStatus("Invalid request", "The request is invalid."),
+    401: HttpStatus("Not signed in", "The request needs a session or a token."),
+    403: HttpStatus("Not allowed", "The role is not sufficient, or the request comes from another site."),
+    404: HttpStatus("Not found", "The resource does not exist."),
+    405: HttpStatus("Wrong method", "The address needs another method."),
     408: HttpStatus("Too slow", "The request did not arrive in time."),
-    409: HttpStatus("Something is in the way", "Something is in the way."),
-    410: HttpStatus("No longer there", "It was there, and is forgotten."),
-    413: HttpStatus("Too large", "It is too large."),
-    415: HttpStatus(description="The body is no JSON."),
-    421: HttpStatus("Not here", "The server does not answer to this name."),
-    429: HttpStatus("Too often", "Too many wrong tokens."),
+    409: HttpStatus("Conflict", "The state of the object does not allow it."),
+    410: HttpStatus("Deleted", "Retention has deleted the object."),
+    413: HttpStatus("Too large", "The request is too large."),
+    415: HttpStatus(description="The body is not JSON."),
+    421: HttpStatus("Wrong host name", "The server does not accept this host name."),
+    429: HttpStatus("Too many requests", "Too many wrong tokens, or too many streams of one caller."),
     503: HttpStatus("The store does not answer", "The store does not answer."),
 }
 
@@ -55,10 +55,10 @@ class HttpError(Exception):
 
 
 class Unauthenticated(HttpError):
-    """Nobody is known to ask."""
+    """The request has no valid session or token."""
 
     code, http_status = "E_UNAUTHENTICATED", 401
-    hint = "Send Authorization: Bearer TOKEN; holdfast token add makes one. A browser: holdfast token link."
+    hint = "Send Authorization: Bearer TOKEN; create one with holdfast token add. For a browser: holdfast token link."
 
 
 class Forbidden(HttpError):
@@ -74,29 +74,29 @@ class NoSuchPage(HttpError):
 
 
 class WrongMethod(HttpError):
-    """This address is asked in another way."""
+    """The address needs another HTTP method."""
 
     code, http_status = "E_METHOD", 405
 
 
 class TooLarge(HttpError):
-    """The request takes too much room."""
+    """The request is too large."""
 
     code, http_status = "E_TOO_LARGE", 413
 
 
 class WrongType(HttpError):
-    """The body is of another type than is read here."""
+    """The body has a content type that the server does not read."""
 
     code, http_status = "E_MEDIA_TYPE", 415
     hint = "Send JSON with Content-Type: application/json."
 
 
 class WrongHost(HttpError):
-    """The request asks for a name that this server does not answer to."""
+    """The server does not accept the host name of the request."""
 
     code, http_status = "E_WRONG_HOST", 421
-    hint = "Name it in the setting web_hosts, or in asgi(app, hosts=[…])."
+    hint = "Add it to the setting web_hosts, or to asgi(app, hosts=[…])."
 
 
 class SlowDown(HttpError):
@@ -124,7 +124,7 @@ class TooSlow(HttpError):
 
 
 class Unavailable(HttpError):
-    """The store does not answer, and the caller is not known yet. The server's log says more."""
+    """The store does not answer, and the caller is not known yet. See the server's log."""
 
     code, http_status = "E_UNAVAILABLE", 503
     hint = "Try again in a while."
@@ -132,6 +132,6 @@ class Unavailable(HttpError):
 
 
 class InternalError(HttpError):
-    """A defect of ours. The traceback is in the server's log, or stands above the error of a command."""
+    """A defect of Holdfast. The traceback is in the server's log, or above the error of a command."""
 
     code, http_status = "E_INTERNAL", 500

@@ -6,20 +6,20 @@ from holdfast.errors.tree import HoldfastError
 
 
 class ConfigurationError(HoldfastError):
-    """The set-up or the permissions are wrong."""
+    """A setting or a permission is wrong."""
 
     code, exit_code = "E_CONFIG", 4
 
 
 class Refused(ConfigurationError):
-    """Changes on this store need a key, and the right one was not given."""
+    """Changes on this store need its API key, and the key is missing or wrong."""
 
     code, http_status = "E_REFUSED", 403
     hint = "Set HOLDFAST_API_KEY to the key of this store."
 
 
 class UnknownScheme(ConfigurationError):
-    """The URL names a store that Holdfast does not have."""
+    """The scheme of the URL is unknown."""
 
     code = "E_UNKNOWN_SCHEME"
     hint = "Use sqlite:///path/to/file.db or postgresql://user@host/database."
@@ -33,14 +33,14 @@ class MissingDriver(ConfigurationError):
 
 
 class StoreMoved(ConfigurationError):
-    """The store was copied to another, which has taken its place: this one refuses every change."""
+    """The store was copied to another, which replaces it: this one refuses every change."""
 
     code = "E_STORE_MOVED"
     hint = "Change the URL to that of the other store."
 
 
 class SchemaTooNew(ConfigurationError):
-    """The store was set up by a newer Holdfast that no longer accepts this one."""
+    """A newer Holdfast created the store, and its schema does not support this version."""
 
     code = "E_SCHEMA_TOO_NEW"
     hint = "Upgrade Holdfast on this host."
@@ -48,15 +48,15 @@ class SchemaTooNew(ConfigurationError):
 
 #: The hint of commands that read a store which does not exist yet.
 NO_STORE = (
-    "Is the URL right? holdfast up, add and db migrate make a store, and so does the first enqueue of an application."
+    "Is the URL right? holdfast up, add and db migrate create a store, and so does the first enqueue of an application."
 )
 
 
 class SchemaMissing(ConfigurationError):
-    """The store is not set up, or older than this code, and may not be changed from here."""
+    """The store has no schema, or an older one, and this user may not change it."""
 
     code = "E_SCHEMA_MISSING"
-    hint = "Let an owner of the database migrate it, then start again."
+    hint = "Run holdfast db migrate as the owner of the database, then start again."
 
 
 class SchemaOutdated(ConfigurationError):
@@ -77,25 +77,32 @@ class NotAStore(ConfigurationError):
     """The file exists and is not a SQLite database."""
 
     code = "E_NOT_A_STORE"
-    hint = "Name another file: this one is left as it is."
+    hint = "Name another file. This one was not changed."
 
 
 class StoreReadOnly(ConfigurationError):
     """The store can be read but not written."""
 
     code = "E_STORE_READ_ONLY"
-    hint = "Check owner and mode of the file and of its directory, or the role's privileges."
+    hint = "Check owner and mode of the file and of its directory."
+
+
+class PrivilegeMissing(StoreReadOnly):
+    """The database user has no right to a table that the call needs. Nothing was written."""
+
+    code = "E_PRIVILEGE_MISSING"
+    hint = "Grant the user a role of Holdfast that may: holdfast db roles lists them."
 
 
 class NetworkFileSystem(ConfigurationError):
-    """SQLite's locks do not hold on a network file system."""
+    """The file is on a network file system, where SQLite's locks do not work."""
 
     code = "E_NETWORK_FILE_SYSTEM"
     hint = "Use a local disk, or PostgreSQL for several hosts."
 
 
 class OtherDatabase(ConfigurationError):
-    """The caller's connection does not lead to this store."""
+    """The caller's connection is to another database than this store."""
 
     code = "E_OTHER_DATABASE"
     hint = "Enqueue through a connection to the database that the app's URL names."
@@ -109,21 +116,21 @@ class StoreUnavailable(HoldfastError):
 
 
 class StatementTimeout(StoreUnavailable):
-    """A statement took too long and was given up; nothing was written."""
+    """A statement took too long and was cancelled; nothing was written."""
 
     code = "E_STATEMENT_TIMEOUT"
-    hint = "A list: narrow its filter, for example by --state, --queue or a later --since. Otherwise try again later."
+    hint = "Narrow the filter of a list, for example with --state, --queue or --since. Otherwise try again later."
 
 
 class FormerPrimary(StoreUnavailable):
     """Only a former primary can be reached: since a failover another server has the store."""
 
     code = "E_FORMER_PRIMARY"
-    hint = "Shut the old server down or make it a standby. If you went back on purpose, start this program again."
+    hint = "Shut the old server down or make it a standby. If you went back on purpose, restart this process."
 
 
 class ServerReadOnly(StoreUnavailable):
-    """The database server takes no writes: it is a standby, or was set to read-only; nothing was written."""
+    """The database server refuses writes: it is a standby, or read-only; nothing was written."""
 
     code = "E_SERVER_READ_ONLY"
     hint = "After a failover, try again later. Otherwise name the primary in the URL."
@@ -133,11 +140,11 @@ class StoreFull(StoreUnavailable):
     """The disk of the store is full; nothing was written."""
 
     code = "E_STORE_FULL"
-    hint = "Free some space, then try again; nothing was half-written."
+    hint = "Free some space, then try again. No write was left incomplete."
 
 
 class StoreLocked(StoreUnavailable):
     """Another program keeps the SQLite file locked by a write transaction."""
 
     code = "E_STORE_LOCKED"
-    hint = "Look for a program with an open write transaction on the file, and commit it. Keep such transactions short."
+    hint = "Find the program with an open write transaction on the file, and commit it. Keep such transactions short."

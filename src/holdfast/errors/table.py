@@ -25,23 +25,23 @@ class ExitCode(Struct, frozen=True):
 EXIT_CODES = {
     code: ExitCode(code, name, meaning)
     for code, name, meaning in (
-        (0, "ok", "Everything asked for was done."),
-        (1, "failed", "The work failed, all of it."),
-        (2, "usage", "The command itself is wrong: a flag, a value, a payload."),
+        (0, "ok", "Success."),
+        (1, "failed", "All of the work failed."),
+        (2, "usage", "Usage error: a flag, a value or a payload is invalid."),
         (3, "not_found", "Nothing matches: no such job, key, label, queue or kind."),
-        (4, "configuration", "The configuration or a permission stands in the way."),
+        (4, "configuration", "A setting or a permission is wrong."),
         (5, "store_unavailable", "The store does not answer. Try again later."),
-        (6, "partial", "Some of it failed, some of it was done."),
-        (7, "aborted", "Stopped on request; run the same command again to go on."),
-        (8, "breaker", "Too many failures in a row; mend the cause, then run it again."),
-        (9, "conflict", "Somebody else holds it."),
-        (10, "deadline", "The time was up before the end."),
+        (6, "partial", "Some of the work failed."),
+        (7, "aborted", "Stopped on request. Run the same command again to continue."),
+        (8, "breaker", "Too many failures in a row. Fix the cause, then run it again."),
+        (9, "conflict", "Conflict: another process holds it, or nothing could be changed."),
+        (10, "deadline", "The deadline passed."),
         (11, "paused", "It is paused."),
         (12, "cancelled", "It was cancelled."),
-        (13, "nothing_to_do", "There was nothing to do, and that was to be told."),
-        (14, "drift", "Code or input has changed under an open run."),
+        (13, "nothing_to_do", "Nothing to do (with options that report this, such as --once)."),
+        (14, "drift", "The code or the input of an unfinished run has changed."),
         (15, "lease_lost", "The lease was lost to another holder."),
-        (130, "interrupted", "A second interrupt: out at once."),
+        (130, "interrupted", "A second interrupt stopped it at once."),
     )
 }
 
@@ -62,20 +62,20 @@ BATCH_ENDS = {
         "E_ALL_FAILED", "every unit failed", "See the errors with: holdfast batch units {batch} --state failed"
     ),
     6: BatchEnd("E_PARTIAL_FAILURE", "some units failed", "See them with: holdfast batch units {batch} --state failed"),
-    7: BatchEnd("E_ABORTED", "stopped on request", "Go on with: {command}", resumable=True),
+    7: BatchEnd("E_ABORTED", "stopped on request", "Continue with: {command}", resumable=True),
     8: BatchEnd(
         "E_MAX_FAILURES",
         "too many failures",
-        "Mend the cause, then go on with: {command}",
+        "Fix the cause, then continue with: {command}",
         resumable=True,
         retry_after_s=60.0,
     ),
-    10: BatchEnd("E_DEADLINE", "the time was up", "Go on with: {command}", resumable=True),
+    10: BatchEnd("E_DEADLINE", "the deadline passed", "Continue with: {command}", resumable=True),
     11: BatchEnd(
-        "E_PAUSED", "paused by a person", "holdfast batch resume {batch}, then go on with: {command}", resumable=True
+        "E_PAUSED", "paused by a person", "holdfast batch resume {batch}, then continue with: {command}", resumable=True
     ),
-    12: BatchEnd("E_CANCELLED", "cancelled by a person", "The next run begins a new generation."),
-    15: BatchEnd("E_LEASE_LOST", "another run has taken over", "See who it is with: holdfast batch show {batch}"),
+    12: BatchEnd("E_CANCELLED", "cancelled by a person", "The next run starts a new generation."),
+    15: BatchEnd("E_LEASE_LOST", "another run has taken over", "See the other run with: holdfast batch show {batch}"),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 class HoldfastError(Exception):
     """Base of all errors of Holdfast.
 
-    Arguments after the message become ``context``: the facts that a program may want.
+    Arguments after the message become ``context``: values that a program can read.
     """
 
     code: ClassVar[str] = "E_HOLDFAST"
@@ -28,7 +28,7 @@ class HoldfastError(Exception):
 
 
 class InvalidInput(HoldfastError):
-    """The call is wrong and will be wrong again: nothing was written."""
+    """The call is invalid, and repeating it does not help. Nothing was written."""
 
     code, exit_code, http_status = "E_INVALID", 2, 400
 
@@ -48,7 +48,7 @@ class PayloadTooLarge(InvalidInput):
 
 
 class InvalidText(InvalidInput):
-    """A text holds a character that cannot be stored everywhere."""
+    """A text contains a character that a store cannot keep."""
 
     code = "E_INVALID_TEXT"
     hint = "Remove NUL characters and lone surrogates, or encode the bytes (base64) first."
@@ -61,14 +61,14 @@ class InvalidKind(InvalidInput):
 
 
 class NoTransaction(InvalidInput):
-    """The caller's connection commits every statement by itself."""
+    """The connection of the caller is in autocommit mode."""
 
     code = "E_NO_TRANSACTION"
     hint = "Begin a transaction first, or leave the connection out to enqueue at once."
 
 
 class InvalidExpression(InvalidInput):
-    """A schedule cannot be read; ``context["position"]`` is the character where it goes wrong."""
+    """The expression of a schedule is invalid; ``context["position"]`` is the position of the error."""
 
     code = "E_EXPRESSION"
     hint = "Try it with: holdfast schedule preview 'EXPRESSION'"
@@ -78,21 +78,21 @@ class InvalidExpression(InvalidInput):
 
 
 class UnknownZone(InvalidInput):
-    """There is no such time zone."""
+    """The time zone is unknown."""
 
     code = "E_UNKNOWN_ZONE"
     hint = "Zones have the names of the IANA database: Europe/Berlin, America/New_York, UTC."
 
 
 class NeverFires(InvalidInput):
-    """A schedule that can be read, but names no day of the calendar."""
+    """The expression of a schedule is valid, but matches no date."""
 
     code = "E_NEVER_FIRES"
-    hint = "With a wildcard such as */2 in one of them, day and weekday must both hold; and February has 29 days."
+    hint = "With a wildcard such as */2 in one of them, day and weekday must both match; and February has 29 days."
 
 
 class NotFound(HoldfastError):
-    """What was named does not exist."""
+    """The named object does not exist."""
 
     code, exit_code, http_status = "E_NOT_FOUND", 3, 404
 
@@ -111,21 +111,21 @@ class NoSuchJob(NotFound):
 
 
 class JobPruned(NotFound):
-    """The job ended long ago; its row was removed by retention, its key was kept."""
+    """Retention deleted the finished job. Its key is still taken."""
 
     code, http_status = "E_JOB_PRUNED", 410
     hint = "Raise the retention if finished jobs must stay longer."
 
 
 class NoSuchBatch(NotFound):
-    """There is no batch with this id."""
+    """No batch has this id."""
 
     code = "E_NO_SUCH_BATCH"
     hint = "See holdfast batch ls."
 
 
 class NoSuchSchedule(NotFound):
-    """There is no schedule of this name."""
+    """No schedule has this name."""
 
     code = "E_NO_SUCH_SCHEDULE"
     hint = "See holdfast schedule ls."
@@ -134,114 +134,114 @@ class NoSuchSchedule(NotFound):
 class DependencyNotFound(NotFound):
     """A dependency names a job, key or label that matches nothing."""
 
-    code = "E_NEED_NOT_FOUND"
-    hint = "Labels and keys are looked up at once: enqueue the needed jobs first."
+    code = "E_DEPENDENCY_NOT_FOUND"
+    hint = "Labels and keys must exist when you enqueue: enqueue the dependencies first."
 
 
 class Conflict(HoldfastError):
-    """Somebody else got there first."""
+    """Another process holds the object, or has changed it."""
 
     code, exit_code, http_status = "E_CONFLICT", 9, 409
 
 
 class NothingChanged(Conflict):
-    """The action matched something, and could change nothing of it."""
+    """The action matched objects, but could change none of them."""
 
     code = "E_NOTHING_CHANGED"
-    hint = "The message says why; holdfast show and holdfast why say more about a job."
+    hint = "The message gives the reason. For a job, see also holdfast show and holdfast why."
 
 
 class DuplicateJob(Conflict):
-    """A job with this unique key exists, and the caller asked for an error."""
+    """A job with this unique key exists, and on_conflict is raise."""
 
     code = "E_DUPLICATE_JOB"
     hint = "Use on_conflict='skip' to get the id of the existing job instead."
 
 
 class DuplicateSchedule(Conflict):
-    """There is a schedule of this name already."""
+    """A schedule with this name exists already."""
 
     code = "E_DUPLICATE_SCHEDULE"
-    hint = "Take another name, or change the one that is there: holdfast schedule edit."
+    hint = "Use another name, or change the existing schedule: holdfast schedule edit."
 
 
 class JobInUse(Conflict):
-    """The job is held by a live worker or needed by a live job."""
+    """A live worker runs the job, or a live job depends on it."""
 
     code = "E_JOB_IN_USE"
-    hint = "Cancel it first, and wait until it has ended."
+    hint = "Cancel it first, and wait until it has finished."
 
 
 class BatchHeld(Conflict):
-    """Another run works on this batch, and is alive."""
+    """Another live run holds this batch."""
 
     code = "E_BATCH_HELD"
     hint = "Wait for it (--wait), stop it, or join it with --allow-concurrent."
 
 
 class ServiceRunning(Conflict):
-    """A service that is known to write the same data is running."""
+    """A conflicting service runs (the option --conflicts)."""
 
     code = "E_SERVICE_RUNNING"
-    hint = "Stop it, wait for its end (--wait), or go on beside it with --allow-concurrent."
+    hint = "Stop it, wait until it ends (--wait), or run beside it with --allow-concurrent."
 
 
 class ResultLost(Conflict):
-    """The consumer took longer than it had: another has the result now, or it has expired."""
+    """The consumer's lease on the result has expired: another consumer has it, or the result expired."""
 
     code = "E_RESULT_LOST"
-    hint = "Take fewer results at a time, or ask for a longer term."
+    hint = "Take fewer results at the same time, or request a longer lease."
 
 
 class StoreInUse(Conflict):
-    """Somebody works on the store, or has worked on it, who would be hurt."""
+    """Other processes use the store, or have used it, and the call could damage their work."""
 
     code = "E_STORE_IN_USE"
 
 
 class StoreBusy(Conflict):
-    """Another transaction got in the way: a deadlock, or changes since the transaction began. Nothing was written."""
+    """A deadlock, or another transaction changed the same rows. Nothing was written."""
 
     code, retryable = "E_STORE_BUSY", True
     hint = "Run the call again; in a transaction of your own, roll it back and run all of it again."
 
 
 class JobLocked(StoreBusy):
-    """Another transaction holds a lock on a job or a key for longer than a moment. Nothing was written."""
+    """Another transaction has locked a job or a key for seconds. Nothing was written."""
 
     code = "E_JOB_LOCKED"
-    hint = "Look for a transaction that has locked rows of Holdfast's tables, and commit it. Then try again."
+    hint = "Find the transaction that has locked rows of Holdfast's tables, and end it. Then try again."
 
 
 class BatchPaused(HoldfastError):
-    """A person has paused the batch: it starts nothing until it is resumed."""
+    """A person has paused the batch: no unit starts until it is resumed."""
 
     code, exit_code, http_status = "E_PAUSED", 11, 409
-    hint = "Let it go on with holdfast batch resume, then run it again."
+    hint = "Resume it with holdfast batch resume, then run it again."
 
 
 class StoreStopped(HoldfastError):
-    """A person has stopped the whole store: it starts nothing until it is resumed."""
+    """A person has stopped the whole store: no job starts until it is resumed."""
 
     code, exit_code, http_status = "E_STOPPED", 11, 409
-    hint = "Let it go on with holdfast resume --all, then try again."
+    hint = "Resume it with holdfast resume --all, then try again."
 
 
 class Drift(HoldfastError):
-    """The version of the function, or an input that it declares, has changed under an open run."""
+    """The version or an input of the function has changed since the batch started."""
 
     code, exit_code, http_status = "E_DRIFT", 14, 409
-    hint = "Accept it with --accept-drift, or begin anew with --fresh."
+    hint = "Accept the change with --accept-drift, or start over with --fresh."
 
 
 class CommandFailed(HoldfastError):
-    """A program that a unit ran ended with an error, or could not be started."""
+    """A command failed, or could not be started."""
 
     code = "E_COMMAND_FAILED"
 
 
 class NotStarted(HoldfastError):
-    """A process that was started ended before it was ready."""
+    """A process stopped before it was ready."""
 
     code = "E_NOT_STARTED"
 
@@ -266,19 +266,22 @@ class ResultDropped(HoldfastError):
 
 
 class WaitTimeout(HoldfastError):
-    """The job had not ended when the time to wait was over."""
+    """The job has not finished within the time to wait."""
 
     code, exit_code, http_status, retryable = "E_WAIT_TIMEOUT", 10, 504, True
 
 
 class LeaseLost(HoldfastError):
-    """The lease lapsed and the job was taken over, or it was given back before.
+    """The lease has expired and the job was taken over, or it was released before.
 
-    Whatever this worker did since must not be recorded: the new holder owns the outcome.
+    Results of this worker are no longer recorded: the new holder owns the outcome.
     """
 
     code, exit_code, http_status = "E_LEASE_LOST", 15, 409
-    hint = "Raise the lease time, or let the handler report progress more often."
+    hint = (
+        "The worker renews leases by itself, but could not for a whole lease: its host or the store was away, or a"
+        " handler kept the interpreter busy. See the worker's log; use executor='process', or raise the lease."
+    )
 
     @classmethod
     def of(cls, job_id: int, token: int) -> LeaseLost:

@@ -33,6 +33,11 @@ def failure_of(error: HoldfastError | HttpError) -> Failure:
     return Failure(code=error.code, message=error.message, hint=error.hint, retryable=error.retryable, context=context)
 
 
+def usage_failure(message: str, path: str) -> Failure:
+    """A command line that the command *path* cannot read."""
+    return Failure(code="E_USAGE", message=message, hint=f"See {path} --help.", next=f"{path} --help")
+
+
 def json_value(value: Any) -> Any:
     """A value of an error's context: numbers and lists stay what they are, other objects become strings."""
     match value:

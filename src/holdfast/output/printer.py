@@ -6,7 +6,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeVar
@@ -48,6 +48,16 @@ class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
     NDJSON = "ndjson"
+
+
+def requested_format(arguments: Sequence[str]) -> Format | None:
+    """Find ``--output`` without a parser, so that usage errors come in the requested format too."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        separate = argument in ("-o", "--output")
+        value = following if separate else argument.removeprefix("--output=").removeprefix("-o")
+        if argument.startswith(("-o", "--output")) and value in list(Format):
+            return Format(value)
+    return None
 
 
 class Line(NamedTuple):

@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl
 
-from holdfast.domain.store_url import SqliteUrl
+from holdfast.domain.store_url import SqliteUrl, without_driver
 from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
 from holdfast.settings import sqlite_file, user_data
 from holdfast.store.engine import forks  # noqa: F401 - imported before a fork, it knows children
@@ -47,24 +49,29 @@ if TYPE_CHECKING:
     from holdfast.store.schedules.schedules import ScheduleStore
 
 
-class _LazyNoun:
-    """Imports and creates a noun at its first use, so that a short command imports few modules."""
+class LazyAttribute:
+    """Imports a class of *package* at the first use and makes the attribute: a short command imports few modules.
 
-    def __init__(self, place: str) -> None:
-        self._module, self._class = place.split(":")
+    *argument* returns what the class is made with, from the owner of the attribute.
+    """
+
+    def __init__(self, package: str, argument: Callable[[Any], Any], place: str) -> None:
+        module, self._class = place.split(":")
+        self._module = f"{package}.{module}"
+        self._argument = argument
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, store: Store | None, owner: type) -> Any:
-        if store is None:
+    def __get__(self, owner: Any, owner_type: type) -> Any:
+        if owner is None:
             return self
-        made = getattr(import_module(f"holdfast.store.{self._module}"), self._class)(store.backend)
-        store.__dict__[self._name] = made  # takes precedence over this non-data descriptor
+        made = getattr(import_module(self._module), self._class)(self._argument(owner))
+        owner.__dict__[self._name] = made  # takes precedence over this non-data descriptor
         return made
 
 
-noun: Any = _LazyNoun  # so that each noun below has its own type
+noun: Any = partial(LazyAttribute, "holdfast.store", attrgetter("backend"))  # each noun below has its own type
 
 
 class _RolledBack(Exception):
@@ -116,7 +123,7 @@ class Store:
         Raises:
             StoreUnavailable: It took too long, or the connection broke; nothing was changed.
         """
-        from holdfast.store.engine.single_transaction import MAX_TRANSACTION, SingleTransactionBackend
+        from holdfast.store.engine.wrapper import MAX_TRANSACTION, SingleTransactionBackend
 
         with self.backend.transaction(limit=MAX_TRANSACTION) as connection:
             backend = SingleTransactionBackend(self.backend, connection)
@@ -131,7 +138,7 @@ class Store:
         Each call sees the changes before it, and no worker is woken. It holds the locks of the real changes until its
         end, at most 15 s. The ids that it draws belong to no job.
         """
-        from holdfast.store.engine.single_transaction import MAX_TRANSACTION, SingleTransactionBackend
+        from holdfast.store.engine.wrapper import MAX_TRANSACTION, SingleTransactionBackend
 
         with suppress(_RolledBack), self.backend.transaction(limit=MAX_TRANSACTION) as connection:
             yield Store(cast("Backend", SingleTransactionBackend(self.backend, connection)))
@@ -151,6 +158,8 @@ class Store:
 def open_store(url: str, *, create: bool = True, may_migrate: bool = False, patience: timedelta | None = None) -> Store:
     """Open the store that *url* names; its query may hold ``durability``, ``schema``, ``prepare``, ``connections``.
 
+    A URL of SQLAlchemy (``postgresql+psycopg://``) names the same store as one without the driver.
+
     *patience* limits the time of each statement, for servers whose users wait for a page. *may_migrate*: an older
     schema is brought up to date, as the owner of a store or a worker does it.
 
@@ -160,6 +169,7 @@ def open_store(url: str, *, create: bool = True, may_migrate: bool = False, pati
         UnknownScheme: No backend handles this scheme.
         MissingDriver: The driver is not installed.
     """
+    url = without_driver(url)
     scheme = url.partition(":")[0]
     match scheme:
         case "sqlite":
@@ -168,7 +178,7 @@ def open_store(url: str, *, create: bool = True, may_migrate: bool = False, pati
             return _open_postgres(url, create=create, may_migrate=may_migrate, patience=patience)
         case _:
             if not re.fullmatch(r"[a-z][a-z0-9+]{0,20}", scheme):
-                raise UnknownScheme("this is no URL")  # not repeated: it may hold a password
+                raise UnknownScheme("this is not a URL")  # not repeated: it may hold a password
             raise UnknownScheme(f"there is no store for {scheme!r} URLs", scheme=scheme)
 
 

@@ -5,31 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.routing import BaseRoute, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from holdfast.admin.actions.actions import Actions
 from holdfast.admin.doctor import checks
-from holdfast.admin.views.masking import Masks
+from holdfast.admin.views.overview import change_counters
 from holdfast.domain.access.masking import mask_store_url
-from holdfast.domain.access.roles import Via
 from holdfast.domain.health_check import HealthCheck
-from holdfast.errors.http import title_of
 from holdfast.settings import log_folder
 from holdfast.store import open_store
-from holdfast.web import health
+from holdfast.web import health, metrics
 from holdfast.web.api import router
 from holdfast.web.live import LiveUpdates
 from holdfast.web.options import WebOptions
 from holdfast.web.page_cache import GZIP_LEVEL, PageCache
 from holdfast.web.pages import routes
-from holdfast.web.request import error_answer, path_of, render
 from holdfast.web.security import sessions
 from holdfast.web.security.authentication import AuthenticationMiddleware, Authenticator, Caller
 from holdfast.web.security.limits import MAX_SEARCHES, RequestLimit
@@ -38,12 +33,9 @@ from holdfast.web.security.request_checks import RequestChecks
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.store import Store
-    from holdfast.store.fleet.dashboard import ChangeCounters
 
 #: The doctor examines the store at most once in this time.
 DOCTOR_INTERVAL = timedelta(seconds=30)
-#: Paths that do not redirect to the login page: a missing token is an error there.
-NO_LOGIN_PATHS = ("/metrics", "/live")
 
 
 class Site:
@@ -65,7 +57,7 @@ class Site:
         # Cookies are SameSite=strict: no other site can measure the size of a viewer's pages.
         site = GZipMiddleware(Router(self._routes()), compresslevel=GZIP_LEVEL)
         authenticated = AuthenticationMiddleware(site, self.authenticator, lambda: self.store)
-        self._checked = RequestChecks(authenticated, options, answer_error=self._answer_error)
+        self._checked = RequestChecks(authenticated, options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -83,17 +75,9 @@ class Site:
                 self._read_store = open_store(self.app.url, create=False, patience=self.options.patience)
             return self._read_store
 
-    def read_changes(self) -> ChangeCounters:
+    def read_changes(self) -> Struct:
         """Counters that differ after a change; also a test whether the store answers."""
-        return self.store.dashboard.change_counters()
-
-    @cached_property
-    def masks(self) -> Masks:
-        return Masks(self.store)
-
-    def actions(self, caller: Caller, via: Via, *, store: Store | None = None) -> Actions:
-        """The actions of a caller, on the application's store or on *store*."""
-        return Actions(store or self.app.store, actor=caller.name, via=via, providers=self.app.providers)
+        return change_counters(self.store)
 
     def form_token(self, caller: Caller) -> str:
         return self.authenticator.form_token(self.store, caller)
@@ -118,19 +102,8 @@ class Site:
                 self._read_store = None
 
     def _routes(self) -> Sequence[BaseRoute]:
-        return [*health.routes(self), *sessions.routes(self), *router.routes(self), *routes.routes(self)]
-
-    def _answer_error(self, scope: Scope, error: Exception) -> ASGIApp:
-        """An envelope for programs, a page or a redirect to the login page for people."""
-        status, failure, headers = error_answer(error)
-        path, root = path_of(scope), str(scope.get("root_path", ""))
-        if path.startswith("/api/"):
-            return JSONResponse(router.error_envelope(failure), status, headers)
-        if status == 401 and scope["method"] == "GET" and path not in NO_LOGIN_PATHS:
-            return RedirectResponse(sessions.login_url(root, path, scope["query_string"]), 303)
-        values = {"message": failure.message, "hint": failure.hint, "code": failure.code}
-        page = render("bare.html", {"base": root, "title": title_of(status), **values})
-        return HTMLResponse(page, status, headers)
+        modules = (health, metrics, sessions, router, routes)
+        return [route for module in modules for route in module.routes(self)]
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

@@ -13,13 +13,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec import Struct, structs
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from holdfast.errors import HoldfastError
-from holdfast.store.fleet.dashboard import ChangeCounters
 from holdfast.web.page_cache import RENDER_INTERVAL_S
 from holdfast.web.request import caller_of
 
@@ -69,12 +68,12 @@ class Subscriber:
 class LiveUpdates:
     """Polls the store while any page is open, and sends changes to all of them.
 
-    *confirm* returns those of some callers who still have access.
+    *read* returns the change counters; *confirm* those of some callers who still have access.
     """
 
     def __init__(
         self,
-        read: Callable[[], ChangeCounters],
+        read: Callable[[], Struct],
         confirm: Callable[[Collection[Caller]], Collection[Caller]],
         *,
         interval_s: float = INTERVAL_S,
@@ -88,7 +87,7 @@ class LiveUpdates:
         self._confirm = confirm
         self._interval_s = interval_s
         self._keep_alive_s = keep_alive_s
-        self._before: ChangeCounters | None = None
+        self._before: Struct | None = None
         self._poller: asyncio.Future[None] | None = None
 
     async def tick(self) -> set[str]:
@@ -102,7 +101,7 @@ class LiveUpdates:
             now = await run_in_threadpool(self._read)
             confirmed = await run_in_threadpool(self._confirm, {each.caller for each in viewers})
         except HoldfastError as error:
-            log.warning("open pages hear of nothing: %s", error)
+            log.warning("open pages get no updates: %s", error)
             return set()
         before, self._before = self._before, now
         changes = set() if before is None else changed_parts(before, now)
@@ -163,5 +162,5 @@ class LiveUpdates:
                 yield f"event: changed\ndata: {' '.join(sorted(changes))}\n\n" if changes else ": still here\n\n"
 
 
-def changed_parts(before: ChangeCounters, now: ChangeCounters) -> set[str]:
+def changed_parts(before: Struct, now: Struct) -> set[str]:
     return {name for name in structs.asdict(now) if getattr(before, name) != getattr(now, name)}

@@ -70,7 +70,7 @@ def make_options(
         roles = {group: checked_role(text) for group, text in (proxy_roles or {}).items()}
         return WebOptions(hosts=names, proxy_from=tuple(proxy_from), proxy_role=role, proxy_roles=roles, **others)
     except TypeError as error:
-        raise ConfigurationError(f"the site cannot be told this: {error}") from None
+        raise ConfigurationError(f"a setting of the dashboard is invalid: {error}") from None
 
 
 def _network(text: str) -> Any:
@@ -78,4 +78,4 @@ def _network(text: str) -> Any:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
         hint = "Write addresses such as 10.0.0.5, or networks such as 10.0.0.0/8."
-        raise ConfigurationError(f"{text!r} is no address", hint=hint) from None
+        raise ConfigurationError(f"{text!r} is not a valid address", hint=hint) from None

@@ -16,7 +16,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from msgspec import structs
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -25,18 +24,17 @@ from starlette.types import Scope
 from holdfast import __version__
 from holdfast.admin.actions.actions import Actions
 from holdfast.admin.actions.table import actions_on
-from holdfast.admin.views.fleet import stop_view
-from holdfast.domain.access.roles import Role, Via
+from holdfast.admin.views.fleet import stop_view, successor_of
+from holdfast.domain.access.audit import Via
+from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.selector import format_values
 from holdfast.domain.names import quote_argument
 from holdfast.errors import HoldfastError, InvalidInput, Refused
-from holdfast.errors.http import Forbidden, HttpError, InternalError, NoSuchPage, WrongMethod
-from holdfast.output.envelope import Failure, failure_of
+from holdfast.errors.http import Forbidden
 from holdfast.web.pages import charts
 from holdfast.web.pages import format as formats
 
 if TYPE_CHECKING:
-    from holdfast.admin.views.masking import Masks
     from holdfast.store import Store
     from holdfast.web.app import Site
     from holdfast.web.security.authentication import Caller
@@ -142,13 +140,12 @@ class Request:
     def store(self) -> Store:
         return self._transaction or self.site.store
 
-    @property
-    def masks(self) -> Masks:
-        return self.site.masks
-
     @cached_property
     def actions(self) -> Actions:
-        return self.site.actions(self.caller, Via.API if self.is_api else Via.WEB, store=self._transaction)
+        """The actions of the caller, on the application's own store: reads have another one."""
+        app, via = self.site.app, Via.API if self.is_api else Via.WEB
+        store, logs = self._transaction or app.store, self.site.logs
+        return Actions(store, actor=self.caller.name, via=via, logs=logs, providers=app.providers)
 
     def may(self, role: Role | str) -> bool:
         return self.caller.role.may(Role(role))
@@ -159,8 +156,8 @@ class Request:
             return
         text = f"{subject} needs the role {role}, and {self.caller.name} is {self.caller.role}"
         if self.is_api:
-            raise Forbidden(text, hint="Ask somebody who may, or use another token.")
-        raise Refused(text, hint="Ask somebody who may, or sign in with another token.")
+            raise Forbidden(text, hint="Ask a person with this role, or use another token.")
+        raise Refused(text, hint="Ask a person with this role, or sign in with another token.")
 
     @property
     def id(self) -> int:
@@ -225,7 +222,7 @@ class Request:
             "theme": theme if theme in ("light", "dark") else "",
             "now": self.now,
             "stopped": values["stopped"] if "stopped" in values else self._banner(stop_view),
-            "successor": self._banner(lambda store: store.database.tools.successor),
+            "successor": self._banner(successor_of),
             "cli": "",
             "self_url": "",
         }
@@ -278,19 +275,3 @@ def caller_of(scope: Scope) -> Caller:
 
 def address_of(connection: HTTPConnection) -> str | None:
     return None if connection.client is None else connection.client.host
-
-
-def error_answer(error: Exception) -> tuple[int, Failure, dict[str, str]]:
-    """Status, failure and headers for any exception."""
-    match error:
-        case HttpError():
-            return error.http_status, failure_of(error), error.headers
-        case HTTPException(status_code=404):
-            return error_answer(NoSuchPage("there is nothing at this address"))
-        case HTTPException(status_code=405):
-            return error_answer(WrongMethod("this address is asked in another way", headers=dict(error.headers or {})))
-        case HoldfastError():
-            headers = {"Retry-After": "2"} if error.http_status == 503 else {}
-            return error.http_status, failure_of(error), headers
-        case _:
-            return error_answer(InternalError("this is a defect of Holdfast", hint="The server's log says more."))

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.errors import ConfigurationError
 from holdfast.store.engine.forks import close_in_forks
 from holdfast.web.app import Site
-from holdfast.web.connections import HEADER_TIMEOUT_S, Connection, WaitingLine
 from holdfast.web.options import make_options
 from holdfast.worker.metrics import is_loopback, parse_address
 
@@ -25,6 +25,65 @@ if TYPE_CHECKING:
 BACKLOG = 128
 #: Time for open requests when the server stops.
 GRACE_S = 5
+#: Time for the headers of a request, from the connection or from the answer before.
+HEADER_TIMEOUT_S = 15.0
+#: Connections without a request. Beyond it, the one that has waited longest is closed: a client in earnest sends its
+#: request at once.
+MAX_WAITING = 256
+
+
+class WaitingLine:
+    """The connections of one server that have no complete request, the oldest first, with limits of time and length.
+
+    A client that opens many connections and sends its headers slowly, or never, would otherwise keep others out.
+    """
+
+    def __init__(self) -> None:
+        self._timers: dict[Connection, asyncio.TimerHandle] = {}
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def add(self, connection: Connection) -> None:
+        self.remove(connection)
+        self._timers[connection] = connection.loop.call_later(HEADER_TIMEOUT_S, self._close, connection)
+        if len(self._timers) > MAX_WAITING:
+            self._close(next(iter(self._timers)))
+
+    def remove(self, connection: Connection) -> None:
+        if (timer := self._timers.pop(connection, None)) is not None:
+            timer.cancel()
+
+    def _close(self, connection: Connection) -> None:
+        self.remove(connection)
+        connection.transport.abort()
+
+
+class Connection(H11Protocol):
+    """One connection. It is in the line whenever it has no request."""
+
+    def __init__(self, *args: Any, line: WaitingLine, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._line = line
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._line.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._line.remove(self)
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self._line.remove(self)
+
+    def on_response_complete(self) -> None:
+        if not self.transport.is_closing():
+            self._line.add(self)  # first: what follows may handle the next request already
+        super().on_response_complete()
 
 
 class _UvicornServer(uvicorn.Server):
@@ -63,13 +122,13 @@ class Server:
         """Listen on *address*; port 0 takes any that is free. *tls* names the files of a certificate and its key.
 
         Raises:
-            ConfigurationError: The address cannot be used, or nobody could sign in there.
+            ConfigurationError: The address cannot be used, or no person could sign in there.
         """
         host, port = parse_address(address)
         self.is_local = is_loopback(host)
         if not self.is_local and not options.get("proxy_header") and not app.store.credentials.exist():
-            hint = "Make a token first: holdfast token add NAME --role admin. Or listen on 127.0.0.1."
-            raise ConfigurationError(f"nobody could sign in on {host}: the store has no token", hint=hint)
+            hint = "Create a token first: holdfast token add NAME --role admin. Or listen on 127.0.0.1."
+            raise ConfigurationError(f"no one could sign in on {host}: the store has no token", hint=hint)
         names = [*(hosts or []), *([] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host])]  # noqa: S104
         self.site = Site(app, make_options(hosts=names, secure=secure or tls is not None, **options))
         config = _configure(self.site, tls)
@@ -124,7 +183,7 @@ def _configure(site: Site, tls: tuple[str, str] | None) -> uvicorn.Config:
         ssl_keyfile=tls[1] if tls else None,
     )
     try:
-        config.load()  # uvicorn itself would end the process later, without saying why
+        config.load()  # uvicorn itself would end the process later, without a reason
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         files = " and ".join(tls or ())
         raise ConfigurationError(f"the certificate or its key cannot be used ({files}): {error}") from None

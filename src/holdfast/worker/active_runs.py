@@ -13,7 +13,7 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.store.jobs.leases import Renewal
 from holdfast.worker import clock
 
-#: Shares of a lease after which, without a renewal, no run begins and handlers are asked to stop, and are killed.
+#: Shares of a lease after which, without a renewal, no run starts, handlers get a stop request, and are killed.
 STOP_SHARE, KILL_SHARE = 0.60, 0.85
 #: All runs share one lock, since stops and attachments are rare.
 _stop_lock = threading.Lock()
@@ -123,13 +123,13 @@ class Run:
         if handle is not None:
             handle.interrupt()
 
-    def kill(self) -> None:
-        """End the handler where its executor can, once; a thread cannot be ended."""
+    def kill(self) -> bool:
+        """End the handler where its executor can, once; true if that is impossible: a thread cannot be ended."""
         with _stop_lock:
-            handle = None if self._killed else self._handle
-            self._killed = True
-        if handle is not None:
+            first, handle, self._killed = not self._killed, self._handle, True
+        if first and handle is not None:
             handle.kill()
+        return first and handle is None
 
     def renewed(self, sent_at: float) -> None:
         """Note that a call sent at *sent_at* has renewed the lease."""
@@ -151,7 +151,7 @@ class Run:
 
     @property
     def fenced_at(self) -> float:
-        """When the handler is asked to stop, unless the lease is renewed."""
+        """When the handler gets a stop request, unless the lease is renewed."""
         return self.renewed_at + STOP_SHARE * self.lease_duration
 
     @property
@@ -237,7 +237,7 @@ class ActiveRuns:
 
     @property
     def without_lease(self) -> list[JobId]:
-        """The jobs whose handlers go on here though their leases are lost, or have expired and may be lost."""
+        """The jobs whose handlers still run here although their leases are lost, or have expired and may be lost."""
         now = clock.now()
         runs = (run for run in self.all() if not run.finished)
         return [run.lease.job_id for run in runs if run.lost or now >= run.lease_expires_at]

@@ -20,7 +20,7 @@ STALE_AFTER_S = 0.5
 FIRST_INTERVAL_S = 0.05
 #: Whether a queue has a limit is read again after a notification, but not more often than this, and at the latest then.
 LIMITS_INTERVAL_S, LIMITS_MAX_AGE_S = 1.0, 30.0
-#: A claim may still be committed this long after its answer was lost; until then unknown leases are looked for.
+#: A claim may be committed this long after its answer was lost; until then the claimer searches for unknown leases.
 IN_DOUBT_S, IN_DOUBT_INTERVAL_S = 60.0, 5.0
 
 
@@ -48,7 +48,7 @@ class Claimer:
         self._read_queues_at = float("-inf")
         #: The queues of claims whose answer was lost.
         self._in_doubt: set[str] = set()
-        #: Until when, and when next, leases of a claim whose answer was lost are looked for.
+        #: Until when, and when next, the claimer searches for leases of a claim whose answer was lost.
         self._in_doubt_until = self._reconcile_at = float("-inf")
         self._interval = FIRST_INTERVAL_S
         #: More jobs may be ready: the last claim took all that there was room for, or suspects had none.
@@ -59,7 +59,7 @@ class Claimer:
         if self._pool.waiting:
             self._pool.release(claimed_before=clock.now() - STALE_AFTER_S)
         if self._paused():
-            if clock.now() < self._in_doubt_until:  # leases of a lost claim are looked for after the pause
+            if clock.now() < self._in_doubt_until:  # the search for leases of a lost claim starts after the pause
                 self._in_doubt_until = clock.now() + IN_DOUBT_S
             return TickResult(0.5)
         self._reconcile()
@@ -75,7 +75,7 @@ class Claimer:
         return TickResult(self._next_in(claimed), considered=claimed, processed=claimed)
 
     def on_notify(self) -> None:
-        """Claim once, now: the store may have new jobs. Another worker may get them; then polling goes on as before."""
+        """Claim once, now: the store may have new jobs. Another worker may get them; then it polls as before."""
         self._notified = True
         self._read_queues_at = float("-inf")
         self.wake.set()
@@ -104,7 +104,7 @@ class Claimer:
     def _reconcile(self) -> None:
         """Release leases that the store knows and this worker does not: those of a claim whose answer was lost.
 
-        Only this service claims, and no claim of it is under way; one that it gave up may be committed late.
+        Only this service claims, and none of its claims is running; one that it gave up may be committed late.
         """
         now = clock.now()
         if self._reconcile_at <= now < self._in_doubt_until:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 if hasattr(time, "CLOCK_BOOTTIME"):
 
@@ -21,12 +20,3 @@ else:
 def sleep(seconds: float) -> None:
     """Pause this thread; only for waits that no event can end."""
     time.sleep(seconds)
-
-
-def wait_until(ready: Callable[[], object], *, every: float, deadline: float = float("inf")) -> bool:
-    """Poll *ready* at intervals of *every* seconds; false when the clock passes *deadline* first."""
-    while not ready():
-        if now() >= deadline:
-            return False
-        sleep(every)
-    return True

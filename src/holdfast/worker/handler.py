@@ -115,7 +115,7 @@ def refuse_unrun(value: Any) -> None:
     """
     if isinstance(value, CoroutineType | GeneratorType | AsyncGeneratorType):
         if not isinstance(value, AsyncGeneratorType):
-            value.close()  # otherwise Python warns that nobody has awaited it
+            value.close()  # otherwise Python warns that it was never awaited
         name = type(value).__name__.replace("_", " ")
         raise TypeError(f"the function returned a {name}, so nothing of it has run; make its decorator's wrapper async")
 
@@ -150,7 +150,7 @@ def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
             return Failed(error=describe_error(error), permanent=error.permanent)
         case StoreUnavailable() | StoreBusy() | LeaseLost() if stop_reason is not StopReason.RUN_TIMEOUT:
             # The store failed, not the handler, which may have had effects before: on_lost decides.
-            return Released(delay=OUTAGE_DELAY, interrupted=True)
+            return Released(delay=OUTAGE_DELAY, interrupted=True, error=describe_error(error))
         case _ if stop_reason is StopReason.RUN_TIMEOUT:
             return Failed(error=describe_error(error), reason=EndReason.RUN_TIMEOUT)
         case _:

@@ -79,7 +79,7 @@ class WorkerHealth:
     def not_alive(self) -> str | None:
         """Why the process should be replaced; None if it works. A worker without its store is alive."""
         if not self._pool.alive:
-            return "the event loop of coroutines has ended"
+            return "the event loop of coroutines has stopped"
         for thread in self._services:
             if not thread.stopped and thread.seconds_since_tick >= HANGS_AFTER_S:
                 return f"the {thread.service.name} hangs"
@@ -90,19 +90,19 @@ class WorkerHealth:
         if not self.started:
             return "it has not started"
         if self._stopping.is_set():
-            return "it stops"
+            return "it is stopping"
         if self._remote_control.quiet:
-            return "it was asked to be quiet"
+            return "a request stops its claims"
         return self.not_alive() or self._shortcoming() or self._failure()
 
     def _shortcoming(self) -> str | None:
-        """What keeps this process from claims, though the store may answer."""
+        """Why this process cannot claim, although the store may answer."""
         if self._watchdog.fenced:
             return "a lease could not be renewed in time"
         return self._pool.lifecycle.shortage.reason
 
     def _failure(self) -> str | None:
-        """What keeps the store from answering."""
+        """Why the store does not answer."""
         if self._claimer.error is not None:
             return f"the {self._claimer.service.name} fails: {self._claimer.error}"
         if self._claimer.seconds_since_tick >= CLAIM_TIMEOUT_S + self._claim_interval:

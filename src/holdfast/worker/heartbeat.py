@@ -12,7 +12,7 @@ from holdfast.errors import StoreBusy, StoreLocked, StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
-from holdfast.worker.service import TickResult
+from holdfast.worker.service import REPORT_INTERVAL_S, TickResult
 
 log = logging.getLogger("holdfast")
 
@@ -22,7 +22,7 @@ RECORD_START_AFTER_S = 0.5
 RENEW_AFTER = 1 / 8
 #: Delay before a failed renewal is retried.
 RETRY_S = 1.0
-#: Shortest time between two heartbeats when notifications ask for one.
+#: Shortest time between two heartbeats when notifications request one.
 MIN_INTERVAL_S = 1.0
 
 
@@ -51,7 +51,9 @@ class Heartbeat:
         self._on_request = on_request
         self._notified = False
         self._long_run = False
-        self._recorded_at = float("-inf")
+        self._recorded_at = self._reported_at = float("-inf")
+        #: When the first heartbeat of an outage was sent.
+        self._failed_at: float | None = None
 
     def keep(self, interval: float) -> None:
         """Beat at least this often, in seconds."""
@@ -82,7 +84,8 @@ class Heartbeat:
             return TickResult(early)
         self._notified = False
         runs = self._active_runs.all()
-        self._warn_if_late(runs)
+        if self._failed_at is None:
+            self._warn_if_late(runs)
         sent_at = clock.now()
         try:
             self._renew(runs)
@@ -90,12 +93,18 @@ class Heartbeat:
             self._active_runs.answered_at = sent_at
             seen = self._store.workers.heartbeat(self._worker)
         except (StoreUnavailable, StoreBusy) as error:
-            log.warning("a heartbeat failed: %s", error)
+            self._failed_at = sent_at if self._failed_at is None else self._failed_at
+            if sent_at - self._reported_at >= REPORT_INTERVAL_S:
+                self._reported_at = sent_at
+                log.warning("a heartbeat failed: %s", error)
             if isinstance(error, StoreLocked):
                 self._spare(runs)
                 return TickResult(0.0, considered=len(runs))  # the renewal itself waits for the lock
             return TickResult(min(RETRY_S, self._interval), considered=len(runs))
         self.last_beat_at = clock.now()
+        if self._failed_at is not None:
+            log.info("the store answers again after %.0f s", self.last_beat_at - self._failed_at)
+            self._failed_at, self._reported_at = None, float("-inf")
         if seen is not None:
             self._on_request(seen.requested)
         return TickResult(self._interval, considered=len(runs), processed=len(runs))
@@ -112,7 +121,7 @@ class Heartbeat:
                 run.renewed(checked_at)
 
     def _record_starts(self) -> None:
-        """Record the starts of runs that go on for some time: people see them run, and they pay for a loss."""
+        """Record the starts of runs that go on for some time: people see them run, and a loss costs an attempt."""
         self._recorded_at = now = clock.now()
         active = (run for run in self._active_runs.all() if not run.started)
         runs = [run for run in active if run.under_way_for(now) > RECORD_START_AFTER_S]
@@ -125,7 +134,7 @@ class Heartbeat:
         late = clock.now() - self.last_beat_at
         if late > 2 * self._interval + 1:
             kinds = sorted({run.kind.name for run in runs if run.begun_at is not None})
-            log.warning("the heartbeat comes %.0f s late; running: %s", late, ", ".join(kinds) or "nothing")
+            log.warning("the heartbeat is %.0f s late; running: %s", late, ", ".join(kinds) or "nothing")
 
     def _renew(self, runs: list[Run]) -> None:
         by_duration: dict[float, list[Run]] = {}
@@ -171,8 +180,8 @@ class RemoteControl:
         quiet = request is WorkerRequest.QUIET
         if quiet != self.quiet:
             self.quiet = quiet
-            log.info("asked to be quiet: nothing more is claimed" if quiet else "asked to go on")
+            log.info("quiet requested: the worker claims no more jobs" if quiet else "the worker claims jobs again")
         if request is WorkerRequest.STOP and not self._stopped:
             self._stopped = True
-            log.info("asked to stop")
+            log.info("stop requested")
             self._stop()

@@ -34,7 +34,7 @@ DEPENDENCIES_INTERVAL_S = BATCHES_INTERVAL_S = 30.0
 INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
 #: Jobs that one step promotes, and rows that it prunes.
 PROMOTE_LIMIT = PRUNE_LIMIT = 1000
-#: Log files that one step checks; the next one goes on behind them.
+#: Log files that one step checks; the next step continues after them.
 LOGS_LIMIT = 5000
 
 
@@ -58,13 +58,7 @@ class Maintenance:
     wakes_on = Change.DELAYED
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        heartbeat: float,
-        retention: Retention,
-        logs: Path,
-        maintained: Counter[str],
+        self, store: Store, *, heartbeat: float, retention: Retention, logs: Path, maintained: Counter[str]
     ) -> None:
         self.wake = threading.Event()
         self._store = store

@@ -6,24 +6,29 @@ import hmac
 import ipaddress
 import os
 import socket
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from socketserver import TCPServer
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from holdfast.domain.access.masking import mask_text
+from holdfast.domain.schedules.decision import SkipReason
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store import Store
 from holdfast.store.engine.forks import close_in_forks
 from holdfast.worker.stats import Histogram
 from holdfast.worker.store_metrics import StoreMetrics, Values, gauge
-from holdfast.worker.worker import Worker
+
+if TYPE_CHECKING:  # the dashboard reads addresses here, and runs no worker
+    from holdfast.worker.worker import Worker
 
 TOKEN = "HOLDFAST_METRICS_TOKEN"  # noqa: S105 - a variable name
 
@@ -38,58 +43,60 @@ class WorkerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         counts = self._worker.counts
-        yield _counter("ticks", "Ticks of the worker's parts.", ["service", "result"], counts.ticks.items())
+        yield _counter("ticks", "Ticks of the worker's services.", ["service", "result"], counts.ticks.items())
         completed = counts.completed.items()
-        yield _counter("jobs_completed", "Runs by how they ended.", ["queue", "kind", "result"], completed)
-        yield _counter("jobs_enqueued", "Children enqueued by jobs of this worker.", [], _one(counts.enqueued))
+        yield _counter("jobs_completed", "Finished runs of jobs, by result.", ["queue", "kind", "result"], completed)
+        yield _counter("jobs_enqueued", "Jobs that the jobs of this worker enqueued.", [], _one(counts.enqueued))
         yield _counter("lease_lost", "Leases lost while a handler ran.", [], _one(counts.lost))
-        yield _counter("fence_rejected", "Outcomes refused: the job had a new holder.", [], _one(counts.refused))
+        yield _counter("fence_rejected", "Outcomes refused because the job had a new holder.", [], _one(counts.refused))
         rows = _by_label(counts.maintained)
-        yield _counter("maintenance_rows", "Rows that the sweep had to move or remove.", ["table"], rows)
-        yield _histogram("job_wait_seconds", "From being due to being begun.", ["queue", "kind"], counts.waits)
-        yield _histogram("job_run_seconds", "From begin to end of a run.", ["queue", "kind"], counts.runs)
-        yield _counter("units", "Units of batches by how they ended.", ["kind", "result"], counts.units.items())
+        yield _counter("maintenance_rows", "Rows that maintenance moved or deleted.", ["table"], rows)
+        yield _histogram("job_wait_seconds", "Time between due and start of a job.", ["queue", "kind"], counts.waits)
+        yield _histogram("job_run_seconds", "Run time of jobs.", ["queue", "kind"], counts.runs)
+        yield _counter("units", "Finished units of batches, by result.", ["kind", "result"], counts.units.items())
         labels: Counter[tuple[str, ...]] = Counter()
         for (kind, label), count in list(counts.unit_labels.items()):
             labels[kind, mask_text(label)] += count
-        yield _counter("unit_labels", "Units of batches by their label.", ["kind", "label"], labels.items())
-        yield _histogram("unit_seconds", "From begin to end of a unit.", ["kind"], counts.unit_runs)
+        yield _counter("unit_labels", "Finished units of batches, by label.", ["kind", "label"], labels.items())
+        yield _histogram("unit_seconds", "Run time of units.", ["kind"], counts.unit_runs)
         batches = _by_label(counts.batches)
-        yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], batches)
-        yield _counter("plans", "Plans that were fired, or skipped.", ["decision"], _by_label(counts.plans))
-        yield _counter("plans_missed", "Plans that were not fired, and why.", ["reason"], _by_label(counts.missed))
-        yield _counter("schedules_set_back", "Failed tries to plan a schedule.", [], _one(counts.set_back))
+        yield _counter("batches_completed", "Batches whose last shard finished here.", ["result"], batches)
+        yield _counter("plans", "Plans that fired or were skipped.", ["decision"], _by_label(counts.plans))
+        # Every reason has a value, also 0: an increase from a missing one would be invisible.
+        missed = _by_label(dict.fromkeys(map(str, SkipReason), 0.0) | counts.missed)
+        yield _counter("plans_missed", "Plans that did not fire, by reason.", ["reason"], missed)
+        yield _counter("schedules_set_back", "Failed attempts to plan a schedule.", [], _one(counts.set_back))
         calls = _by_label(counts.scope_calls)
-        yield gauge("scope_calls", "Calls of scope functions that have not returned.", ["state"], calls)
-        yield _histogram("planner_seconds", "From begin to end of a planner's tick.", [], counts.planner)
-        yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], _one(self._worker.health.heartbeat_age))
+        yield gauge("scope_calls", "Calls of scope functions that have not returned yet.", ["state"], calls)
+        yield _histogram("planner_seconds", "Duration of a tick of the planner.", [], counts.planner)
+        yield gauge("heartbeat_age_seconds", "Age of the last heartbeat.", [], _one(self._worker.health.heartbeat_age))
         yield from self._standing()
         yield from self._connections()
         yield from self._store_metrics.collect()
 
     def _standing(self) -> Iterator[Metric]:
-        """What the worker is doing: from these gauges alone you can tell which worker is stuck, and in what."""
+        """The activity of the worker: these gauges alone show which worker is stuck, and in which service."""
         worker, health = self._worker, self._worker.health
         labels = {"worker": worker.id, "version": health.version or "", "build": worker.served.build}
         info = [(tuple(labels.values()), 1.0)]
         yield gauge("worker_info", "The worker, the version of its code, and its build.", list(labels), info)
-        yield gauge("worker_ready", "Whether it can claim jobs, as /readyz says.", [], _one(health.not_ready() is None))
-        yield gauge("slots", "Jobs that it runs at a time.", [], _one(health.slots))
-        yield gauge("slots_busy", "Jobs that it runs now.", [], _one(worker.running))
+        yield gauge("worker_ready", "1 if it can claim jobs, as /readyz reports.", [], _one(health.not_ready() is None))
+        yield gauge("slots", "Maximum number of jobs at the same time.", [], _one(health.slots))
+        yield gauge("slots_busy", "Jobs that the worker is running.", [], _one(worker.running))
         oldest = health.oldest_runs().items()
-        yield gauge("oldest_run_seconds", "How long the oldest run has lasted.", ["queue", "kind"], oldest)
+        yield gauge("oldest_run_seconds", "Age of the oldest run.", ["queue", "kind"], oldest)
         ages = _by_label(health.tick_ages())
-        yield gauge("tick_age_seconds", "Since the last tick of a service ended.", ["service"], ages)
-        yield gauge("notifier_up", "Whether notifications of new jobs arrive.", [], _one(health.is_notified))
+        yield gauge("tick_age_seconds", "Time since the last tick of a service.", ["service"], ages)
+        yield gauge("notifier_up", "1 if notifications of new jobs arrive.", [], _one(health.is_notified))
 
     def _connections(self) -> Iterator[Metric]:
         """Connections to PostgreSQL. With SQLite there are none to count."""
         pool = self._store.backend.pool_stats()
         rows = _by_label(pool.connections)
         yield gauge("connections", "Connections of this process to PostgreSQL.", ["state"], rows)
-        yield gauge("connections_limit", "The most connections that it may open.", [], _one(pool.limit))
-        yield _counter("pool_waits", "Calls that had to wait for a connection.", [], _one(pool.waits))
-        yield _counter("pool_wait_seconds", "Time that they waited.", [], _one(pool.wait_seconds))
+        yield gauge("connections_limit", "Maximum number of connections.", [], _one(pool.limit))
+        yield _counter("pool_waits", "Calls that waited for a connection.", [], _one(pool.waits))
+        yield _counter("pool_wait_seconds", "Time spent waiting for a connection.", [], _one(pool.wait_seconds))
 
 
 class MetricsServer:
@@ -131,6 +138,11 @@ class MetricsServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A scraper that hangs up is no error of this worker."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
     def server_bind(self) -> None:
         """Bind without the look-up of the host name, which may query the network."""
         TCPServer.server_bind(self)
@@ -145,7 +157,7 @@ def parse_address(address: str) -> tuple[str, int]:
     """Split ``HOST:PORT``; ``:PORT`` alone means the loopback."""
     host, _, port = address.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise InvalidInput(f"{address!r} is no HOST:PORT", hint="For example 127.0.0.1:9100.")
+        raise InvalidInput(f"{address!r} is not HOST:PORT", hint="For example 127.0.0.1:9100.")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

@@ -13,9 +13,9 @@ from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.retention import Retention
 from holdfast.store import Store
 from holdfast.worker.autoscaler.host import read_host
-from holdfast.worker.commands.output import Echo
+from holdfast.worker.commands.log_files import Echo
 from holdfast.worker.executors.children import ChildOptions
-from holdfast.worker.served import Served
+from holdfast.worker.served_lanes import ServedLanes
 
 
 class AutoscalerOptions(Struct, frozen=True, kw_only=True):
@@ -53,5 +53,5 @@ class WorkerSetup(Struct, frozen=True):
 
     store: Store
     worker: WorkerId
-    served: Served
+    served: ServedLanes
     options: WorkerOptions

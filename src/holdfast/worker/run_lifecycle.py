@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from msgspec import structs
 
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.jobs.job import Lease
+from holdfast.domain.jobs.job import JobId, Lease
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Unreadable
 from holdfast.errors import HoldfastError
 from holdfast.store.jobs.settlement import Settlement, SettleResult, lease_key
@@ -27,6 +27,8 @@ from holdfast.worker.shortage import Shortage
 from holdfast.worker.stats import RunTimes, Stats
 
 log = logging.getLogger("holdfast")
+#: Outages of the store that a handler may report at no cost, per job and worker. The store has answered after each.
+MAX_OUTAGES = 10
 
 
 class RunLifecycle:
@@ -43,6 +45,7 @@ class RunLifecycle:
         self.finish_signal = self.active_runs.finish_signal
         self._turns = ShardTurns(setup, self.active_runs)
         self.settler = Settler(setup.store.reserved_store(), self.active_runs, settled=self._settled)
+        self._interruptions: Counter[JobId] = Counter()
         #: Called after each run, when its settlement is queued and its slot is free.
         self.slot_freed: Callable[[], None] = lambda: None
         #: Called after settlements are written.
@@ -78,6 +81,11 @@ class RunLifecycle:
             settlement = structs.replace(
                 settlement, outcome=structs.replace(settlement.outcome, build=self._served.build)
             )
+        if isinstance(settlement.outcome, Released) and settlement.outcome.interrupted:
+            self._interruptions[settlement.lease.job_id] += 1
+            error = settlement.outcome.error
+            if error is not None and self._interruptions[settlement.lease.job_id] > MAX_OUTAGES:
+                settlement = structs.replace(settlement, outcome=Failed(error=error))
         self.settler.put(settlement)
 
     def unbegun(self, run: Run, *, start_in_doubt: bool = False) -> None:
@@ -92,7 +100,7 @@ class RunLifecycle:
 
     def lost(self, run: Run) -> None:
         """The lease is gone; the store will refuse the outcome."""
-        log.warning("the lease on job %d was lost; its handler is told to stop", run.lease.job_id)
+        log.warning("the lease on job %d was lost; its handler gets a stop request", run.lease.job_id)
         self.counts.lost += 1
 
     @property
@@ -100,14 +108,21 @@ class RunLifecycle:
         """The runs whose handlers go on. A finished run is settled, never released: its job would run again."""
         return [run for run in self.active_runs.all() if not run.finished]
 
+    @property
+    def interrupted_once(self) -> tuple[JobId, ...]:
+        """The jobs that an outage of the store has interrupted here, but not a second time."""
+        return tuple(job_id for job_id, times in self._interruptions.items() if times == 1)
+
     def release(self, runs: list[Run]) -> None:
         """Release the jobs of handlers that outlast the process; this costs them no attempt."""
         if runs:
-            log.warning("%d handlers did not end in time; their jobs are released", len(runs))
+            log.warning("handlers that did not finish in time: %d; their jobs are released", len(runs))
             rest = [Settlement(run.lease, Released(interrupted=True)) for run in runs]
-            try_write(lambda: self._store.leases.settle_many(rest))
-            for settlement in rest:
-                self.log.settled(settlement)
+            try_write(lambda: self._release(rest))
+
+    def _release(self, rest: list[Settlement]) -> None:
+        result = self._store.leases.settle_many(rest)
+        self._settled([each for each in rest if lease_key(each.lease) not in result.locked], result)
 
     def _enqueued(self) -> None:
         self.counts.enqueued += 1
@@ -116,6 +131,8 @@ class RunLifecycle:
         self.settled()
         if result.lost:
             self.counts.refused += len(result.lost)
+            for job_id, _ in result.lost:
+                del self._interruptions[job_id]  # it belongs to others now
             settlements = [each for each in settlements if lease_key(each.lease) not in result.lost]
         now, verbose = datetime.now(UTC), self.log.is_verbose
         lanes: dict[tuple[str, str], list[Settlement]] = {}
@@ -134,7 +151,7 @@ class RunLifecycle:
             self.counts.waits.add(lane, [max(0.0, (now - due_at).total_seconds() - ran) for due_at, ran in begun])
 
     def _pause_queue(self, lease: Lease) -> None:
-        """Pause the queue of a failed command that asks for it."""
+        """Pause the queue of a failed command that has this option."""
         from holdfast.worker.commands.executor import pause_after
 
         try_write(lambda: pause_after(self._store, lease))
@@ -146,7 +163,7 @@ def write_within(seconds: float, write: Callable[[], object]) -> None:
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        log.warning("the store does not answer; leases that are left expire by themselves")
+        log.warning("the store does not answer; the remaining leases will expire")
 
 
 def try_write(write: Callable[[], object]) -> None:
@@ -154,4 +171,4 @@ def try_write(write: Callable[[], object]) -> None:
     try:
         write()
     except HoldfastError as error:
-        log.warning("the store could not be told: %s", error)
+        log.warning("the final update of the store failed: %s", error)

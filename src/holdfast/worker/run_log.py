@@ -7,13 +7,12 @@ import logging
 import msgspec
 
 from holdfast.domain.jobs.job import Lease, WorkerId
-from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped, Unreadable, Verdict
 from holdfast.domain.schedules.plan import Plan
 from holdfast.store.jobs.settlement import Settlement, TakenOver
 from holdfast.worker.active_runs import Run
 from holdfast.worker.handler import first_line
-from holdfast.worker.served import Served
+from holdfast.worker.served_lanes import ServedLanes
 
 #: Starts, successes and planned releases are logged at DEBUG: there may be thousands in a second.
 log = logging.getLogger("holdfast.jobs")
@@ -22,7 +21,7 @@ log = logging.getLogger("holdfast.jobs")
 class RunLog:
     """Writes the lines of one worker. Every line has an *event* and the fields of its job."""
 
-    def __init__(self, worker: WorkerId, served: Served) -> None:
+    def __init__(self, worker: WorkerId, served: ServedLanes) -> None:
         self._worker = worker
         self._served = served
 
@@ -36,7 +35,7 @@ class RunLog:
             log.debug("a run started", extra=self._fields("started", run.lease))
 
     def settled(self, settlement: Settlement, verdict: Verdict | None = None) -> None:
-        """Log how a run ended. *verdict*: what becomes of its job, if the store has told."""
+        """Log how a run ended. *verdict*: the next state of its job, if the store has returned it."""
         lease, outcome = settlement.lease, settlement.outcome
         ran = None if settlement.ran is None else round(settlement.ran.total_seconds(), 3)
         match outcome:
@@ -48,7 +47,7 @@ class RunLog:
             case Stopped():
                 log.info("a run was cancelled", extra=self._fields("cancelled", lease, ran))
             case Unreadable():
-                text = "a payload cannot be read here, and is left to other workers: %s"
+                text = "this worker cannot read a payload and leaves the job to other workers: %s"
                 log.warning(text, self._first_line(lease, outcome), extra=self._fields("unreadable", lease, ran))
             case Failed() | Lost():
                 retried = verdict is not None and not verdict.state.finished
@@ -64,24 +63,20 @@ class RunLog:
     def _fields(self, event: str, lease: Lease, duration_s: float | None = None) -> dict[str, object]:
         fields = {"event": event, "job": lease.job_id, "kind": lease.kind, "queue": lease.queue}
         fields |= {"attempt": lease.attempt, "token": lease.token, "worker": self._worker}
-        kind = self._served.kinds.get(lease.kind)
-        return fields | {"duration_s": duration_s} | ({} if kind is None else plan_fields(kind, lease.payload))
+        return fields | {"duration_s": duration_s} | _plan_fields(lease.plan)
 
 
-def plan_fields(kind: Kind, payload: str) -> dict[str, object]:
-    """The schedule, plan time and scope of a run whose handler takes its plan."""
-    if kind.plan is None:
+def _plan_fields(plan: str | None) -> dict[str, object]:
+    """The schedule, plan time and scope of the job of a plan."""
+    if plan is None:
         return {}
-    try:
-        plan = msgspec.convert(msgspec.json.decode(payload).get(kind.plan), Plan)
-    except (msgspec.MsgspecError, AttributeError):
-        return {}
-    return {"schedule": plan.schedule, "plan": plan.time.isoformat(), "scope": plan.scope}
+    decoded = msgspec.json.decode(plan, type=Plan)
+    return {"schedule": decoded.schedule, "plan": decoded.time.isoformat(), "scope": decoded.scope}
 
 
 def log_take_over(taken: TakenOver) -> None:
     """Log that maintenance has ended the lease of a lost worker."""
     job = taken.job
     fields = {"event": "taken_over", "job": job.job_id, "kind": job.kind, "queue": job.queue}
-    fields |= {"attempt": job.attempt, "token": job.token, "worker": job.worker}
+    fields |= {"attempt": job.attempt, "token": job.token, "worker": job.worker} | _plan_fields(job.plan)
     log.warning("a run was taken over from a lost worker; its job is %s", taken.state, extra=fields)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.worker import clock
 
 log = logging.getLogger("holdfast")
 
 #: Seconds until the next tick after the first, second, ... failed tick in a row.
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+#: Seconds between two lines of one service about the same outage.
+REPORT_INTERVAL_S = 30.0
 
 
 class TickResult(Struct, frozen=True):
-    """Seconds until the next tick, and the work of this one. *skipped*: another tick was under way."""
+    """Seconds until the next tick, and the work of this one. *skipped*: another tick was running."""
 
     next_in: float
     considered: int = 0
@@ -55,7 +58,7 @@ class ServiceThread(Generic[S]):
         self._on_tick = on_tick
         self._stopping = threading.Event()
         self._ticking = threading.Lock()
-        self._failures = 0
+        self._failures, self._reported_at = 0, -math.inf
         #: The error of the last tick; None if it succeeded.
         self.error: str | None = None
         self._ticked_at = clock.now()
@@ -68,7 +71,7 @@ class ServiceThread(Generic[S]):
             self._thread.start()
 
     def stop(self, timeout: float | None = None) -> None:
-        """Wait until the tick that is under way has finished, then end the thread; idempotent."""
+        """Wait until the running tick has finished, then end the thread; idempotent."""
         self._stopping.set()
         self.service.wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -76,7 +79,7 @@ class ServiceThread(Generic[S]):
 
     @property
     def stopped(self) -> bool:
-        """Whether it was told to stop: helpers stop when the grace period begins, which may be long."""
+        """Whether a stop was requested: helpers stop when the grace period begins, which may be long."""
         return self._stopping.is_set()
 
     @property
@@ -93,7 +96,9 @@ class ServiceThread(Generic[S]):
             result = self.service.tick()
         except Exception as error:
             # An error of our own explains itself; a traceback at every retry would bury it.
-            log.warning("a tick of %s failed: %s", name, error, exc_info=not isinstance(error, HoldfastError))
+            if not isinstance(error, StoreUnavailable) or clock.now() - self._reported_at >= REPORT_INTERVAL_S:
+                self._reported_at = clock.now()
+                log.warning("a tick of %s failed: %s", name, error, exc_info=not isinstance(error, HoldfastError))
             self._on_tick(name, "error")
             self._failures += 1
             self.error = str(error) or type(error).__name__
@@ -101,7 +106,7 @@ class ServiceThread(Generic[S]):
         finally:
             self._ticked_at = clock.now()
             self._ticking.release()
-        self._failures = 0
+        self._failures, self._reported_at = 0, -math.inf
         self.error = None
         self._on_tick(name, "processed")
         return result

@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.store.engine.changes import Change, Changes, may_be_ready
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.heartbeat import Heartbeat
-from holdfast.worker.served import Served
+from holdfast.worker.served_lanes import ServedLanes
 from holdfast.worker.service import ServiceThread
 from holdfast.worker.settler import Settler
 from holdfast.worker.watchdog import Watchdog
@@ -18,7 +18,7 @@ from holdfast.worker.watchdog import Watchdog
 class Services(Struct, frozen=True, kw_only=True):
     """The services of one worker. Its own thread ticks the claimer; each of the others has a thread."""
 
-    served: Served
+    served: ServedLanes
     claimer: ServiceThread[Claimer]
     watchdog: ServiceThread[Watchdog]
     heartbeat: ServiceThread[Heartbeat]

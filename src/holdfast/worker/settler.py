@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
+from msgspec import structs
+
 from holdfast.domain.jobs.job import Lease
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput, StoreBusy, StoreUnavailable
@@ -27,7 +29,7 @@ LARGE_GROUP = 200
 #: With at most this many active runs, the group is complete when all of them are in it.
 FEW_RUNS = 16
 IDLE_INTERVAL_S = 60.0
-#: When so many settlements of a group cannot be written one by one, and no other was, the others are not tried.
+#: When this many settlements of a group cannot be written one by one, and none was, the others are not tried.
 MAX_FAILURES = 3
 #: Delay before jobs whose rows are locked by other transactions are tried again.
 LOCKED_RETRY_S = 1.0
@@ -80,7 +82,7 @@ class Settler:
 
     def _collect(self) -> None:
         """Give other settlements time to join the group, but do not wait when none can: all active runs are in it."""
-        if len(self._active_runs) > FEW_RUNS:  # so many would wake this thread too often
+        if len(self._active_runs) > FEW_RUNS:  # more would wake this thread too often
             clock.sleep(BATCH_WINDOW_S)
             return
         until = clock.now() + BATCH_WINDOW_S
@@ -169,11 +171,11 @@ class Settler:
 
     def _write_refusal(self, settlement: Settlement, error: Exception) -> SettleResult:
         """Make a run whose outcome is refused a failure. Other errors are not its fault: it is tried again later."""
-        log.error("the outcome of job %d cannot be kept: %s", settlement.lease.job_id, error)
-        failed = Failed(error=f"its outcome cannot be kept: {error}")
+        log.error("the outcome of job %d cannot be stored: %s", settlement.lease.job_id, error)
+        failed = Failed(error=f"its outcome cannot be stored: {error}")
         if isinstance(error, InvalidInput):
             try:
-                return self._store.leases.settle_many([Settlement(settlement.lease, failed, settlement.ran)])
+                return self._store.leases.settle_many([structs.replace(settlement, outcome=failed)])
             except (StoreUnavailable, StoreBusy):
                 self._waiting.appendleft(settlement)
                 raise

@@ -1,4 +1,4 @@
-"""Shortages of the worker's process: file descriptors, processes, threads, memory. They are no failure of a job."""
+"""Shortages of the worker's process: file descriptors, processes, threads, memory. They are not failures of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.worker import clock
 
 log = logging.getLogger("holdfast")
 
-#: Errors of the operating system that say that the process or the host has run out of something.
+#: Errors of the operating system: the process or the host has run out of a resource.
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 #: Seconds without claims after the first, second, ... start in a row that failed.
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -20,7 +20,7 @@ BASE_DESCRIPTORS, DESCRIPTORS_PER_SLOT = 64, 4
 
 
 class WorkerShortage(OSError):
-    """The worker cannot start a process of its own, whatever the job."""
+    """The worker cannot start a process for any job."""
 
 
 class Shortage:
@@ -53,14 +53,14 @@ class Shortage:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether *error* says that this process lacks something, whatever it wanted to run."""
+    """Whether *error* means that this process lacks a resource, independent of the job."""
     if isinstance(error, OSError):
         return isinstance(error, WorkerShortage) or error.errno in SHORTAGES
     return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 
 def needed_descriptors(slots: int) -> int:
-    """File descriptors that a worker with so many slots may use."""
+    """File descriptors that a worker with this number of slots may use."""
     return BASE_DESCRIPTORS + DESCRIPTORS_PER_SLOT * slots
 
 
@@ -68,5 +68,5 @@ def warn_if_low(slots: int) -> None:
     """Log a warning if the limit of open files is too low for the slots."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < needed_descriptors(slots):
-        text = "%d slots may need %d open files, and the limit is %d: raise it (ulimit -n, LimitNOFILE=)"
+        text = "%d slots may need %d open files, but the limit is %d; raise it (ulimit -n, LimitNOFILE=)"
         log.warning(text, slots, needed_descriptors(slots), limit)

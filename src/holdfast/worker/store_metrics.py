@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from holdfast.domain.fleet.queue import serves_queue
 from holdfast.store import Store
@@ -33,8 +34,8 @@ COUNT_CAP = 10_000
 Values = Iterable[tuple[tuple[str, ...], float]]
 
 
-class StoreMetrics:
-    """Keeps the values of the last read. Every scrape starts a read, unless one is under way.
+class StoreMetrics(Collector):
+    """Keeps the values of the last read. Every scrape starts a read, unless one is running.
 
     All processes of a store report the same values: aggregate them by maximum, not by sum.
     """
@@ -52,7 +53,7 @@ class StoreMetrics:
         self._queues = queues
         self._lock = threading.Lock()
         self._finished = threading.Event()
-        #: When the read that is under way has begun.
+        #: When the running read started.
         self._began_at: float | None = None
         self._read_at = -MAX_AGE_S
         self._values: list[Metric] = []
@@ -65,9 +66,9 @@ class StoreMetrics:
         with self._lock:
             began_at, values, age = self._began_at, self._values, clock.now() - self._read_at
             up = self._up and (began_at is None or clock.now() - began_at < SLOW_READ_S)
-        yield gauge("store_up", "Whether the store answers this process.", [], [((), float(up))])
+        yield gauge("store_up", "1 if the store answers this process.", [], [((), float(up))])
         if age < MAX_AGE_S:
-            yield gauge("store_age_seconds", "Since the values of the store were read.", [], [((), age)])
+            yield gauge("store_age_seconds", "Age of the values of the store.", [], [((), age)])
             yield from values
 
     def _start_read(self) -> None:
@@ -82,8 +83,8 @@ class StoreMetrics:
         try:
             store = self._store()
             values = [*read_store(store, self._queues()), *self._more(store)]
-        except Exception as error:  # noqa: BLE001 - whatever it is, the scrape reports it
-            log.warning("the metrics of the store could not be read: %s", error)
+        except Exception as error:  # noqa: BLE001 - the scrape reports any error
+            log.warning("reading the metrics of the store failed: %s", error)
             values = None
         with self._lock:
             self._began_at, self._up = None, values is not None
@@ -97,14 +98,19 @@ def read_store(store: Store, queues: Collection[str] = ()) -> Iterator[Metric]:
     began_at = clock.now()
     store.schedules.now()
     latency = clock.now() - began_at
-    yield gauge("store_latency_seconds", "How long the store takes to answer.", [], [((), latency)])
+    yield gauge("store_latency_seconds", "Response time of the store.", [], [((), latency)])
     workers, lanes = store.workers.list(), store.dashboard.lanes(cap=COUNT_CAP)
     yield gauge("workers_alive", "Workers that are alive.", [], [((), float(len(workers)))])
     lag = store.schedules.lag().total_seconds()
-    yield gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], [((), lag)])
+    yield gauge("schedule_lag_seconds", "Time that the oldest due plan has waited for a planner.", [], [((), lag)])
     tallies = store.dashboard.tallies(cap=COUNT_CAP, most=0)
     jobs = [((str(tally.state),), float(tally.count)) for tally in tallies if tally.slot == -1]
     yield gauge("jobs", "Jobs by state, counted up to 10,000.", ["state"], jobs)
+    trouble = store.dashboard.trouble()
+    overdue = Counter((each.detail or "",) for each in trouble if each.category == "overdue")
+    yield gauge("overdue_runs", "Runs that go on after their timeout; healthy: 0.", ["worker"], overdue.items())
+    unreadable = [((each.name,), float(each.count)) for each in trouble if each.category == "unreadable"]
+    yield gauge("unreadable_jobs", "Jobs that no live worker can read, up to 1,000; healthy: 0.", ["kind"], unreadable)
     yield from _queues(store, lanes, workers, queues)
 
 
@@ -120,15 +126,15 @@ def _queues(store: Store, lanes: list[LaneCount], alive: list[WorkerRow], served
     depth |= {(name, "running"): active[name].running if name in active else 0.0 for name in names}
     yield gauge("queue_depth", "Jobs in a queue, counted up to 10,000.", ["queue", "state"], depth.items())
     ages = [((name,), oldest[name].total_seconds() if name in oldest else 0.0) for name in names]
-    yield gauge("queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], ages)
+    yield gauge("queue_oldest_ready_seconds", "Time that the oldest ready job has waited.", ["queue"], ages)
     paused = {name for name, queue in active.items() if queue.paused}
-    yield gauge("queue_paused", "Whether a queue is paused.", ["queue"], [((name,), name in paused) for name in names])
+    yield gauge("queue_paused", "1 if the queue is paused.", ["queue"], [((name,), name in paused) for name in names])
     unserved = [
         ((lane.queue, lane.kind), lane.waited.total_seconds())
         for lane in unserved_lanes(lanes, alive)
         if lane.queue not in paused
     ]
-    text = "How long the oldest ready job has waited that no live worker serves."
+    text = "Time that the oldest ready job without a live worker has waited."
     yield gauge("unserved_seconds", text, ["queue", "kind"], unserved)
     expired = float(sum(queue.expired for queue in active.values()))
     yield gauge("running_expired", "Running jobs whose lease has expired; healthy: 0.", [], [((), expired)])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from holdfast.worker import clock
 from holdfast.worker.active_runs import KILL_SHARE, STOP_SHARE, ActiveRuns, Run, StopReason
 from holdfast.worker.service import TickResult
+
+log = logging.getLogger("holdfast")
 
 #: The start of a run that has taken this long is recorded soon.
 LONG_RUN_S = 1.0
@@ -27,6 +30,7 @@ class Watchdog:
         self,
         active_runs: ActiveRuns,
         *,
+        worker: str = "WORKER",
         kill_after: float = KILL_AFTER_S,
         on_long_run: Callable[[], None] = lambda: None,
     ) -> None:
@@ -34,6 +38,7 @@ class Watchdog:
         #: The store has not answered for too long: the worker must not claim.
         self.fenced = False
         self._active_runs = active_runs
+        self._worker = worker
         self._kill_after = kill_after
         self._on_long_run = on_long_run
 
@@ -57,4 +62,8 @@ class Watchdog:
             run.stop(StopReason.RUN_TIMEOUT)
         requested_at = run.stop_requested_at
         if share >= KILL_SHARE or (requested_at is not None and now - requested_at > self._kill_after):
-            run.kill()
+            unstoppable = run.kill()
+            if unstoppable and run.stop_reason is StopReason.RUN_TIMEOUT:
+                text = "job %d (%s) has run for %.0f s, past its timeout of %g s; its thread cannot be stopped: %s"
+                command = f"holdfast ask {self._worker} stop"
+                log.warning(text, run.lease.job_id, run.kind.name, run.under_way_for(now), run.timeout, command)

@@ -32,7 +32,7 @@ from holdfast.worker.options import WorkerOptions, WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle, try_write, write_within
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
-from holdfast.worker.served import Served
+from holdfast.worker.served_lanes import ServedLanes
 from holdfast.worker.service import ServiceThread, TickResult, stop_threads
 from holdfast.worker.services import Services
 from holdfast.worker.settler import FLUSH_TIMEOUT_S
@@ -43,7 +43,7 @@ log = logging.getLogger("holdfast")
 
 #: Handlers receive a stop request this long before the end of the grace period.
 STOP_BEFORE_END_S = 1.0
-#: A worker that drains looks this often whether other workers have finished the last jobs: nobody notifies it.
+#: A worker that drains polls at this interval whether other workers have finished the last jobs: no event reports it.
 DRAIN_INTERVAL_S = 0.1
 #: Time for outcomes when a process is left at once, for services that stop, and for the last writes to a silent store.
 ABANDON_FLUSH_S, HELPER_TIMEOUT_S, LAST_WRITE_TIMEOUT_S = 0.3, 5.0, 5.0
@@ -66,7 +66,7 @@ class Worker:
         for kind in kinds.values():
             if kind.executor is ExecutorName.PROCESS:
                 module_of(kind)  # raises if no child could import it
-        self.served = Served(kinds, options.queues, version=options.version)
+        self.served = ServedLanes(kinds, options.queues, version=options.version)
         setup = WorkerSetup(store, self.id, self.served, options)
         self._store, self._options = store, options
         self._stopping, self._started = threading.Event(), threading.Lock()
@@ -93,7 +93,7 @@ class Worker:
         heartbeat = Heartbeat(
             store.reserved_store(), self.id, runs, interval=interval, lost=lost, on_request=remote.apply
         )
-        watchdog = Watchdog(self._active_runs, on_long_run=heartbeat.on_long_run)
+        watchdog = Watchdog(self._active_runs, worker=self.id, on_long_run=heartbeat.on_long_run)
 
         def paused() -> bool:
             return watchdog.fenced or remote.quiet or lifecycle.shortage.reason is not None
@@ -238,7 +238,7 @@ class Worker:
         return self._options.poll * (2 if self.health.listener is not None and self.health.listener.hears_all else 1)
 
     def _drained(self) -> bool:
-        """No job of the known kinds is ready or running anywhere, except commands that can never begin here.
+        """No job of the known kinds is ready, running or interrupted, but for commands that can never begin here.
 
         False while the store does not answer: the next tick checks again.
         """
@@ -246,13 +246,16 @@ class Worker:
             return False
         left = Selector(queues=self._options.queues, kinds=tuple(self.kinds), states=(State.READY, State.RUNNING))
         stuck = 0 if self._autoscaler is None else self._autoscaler.stuck
+        interrupted = Selector(ids=self._lifecycle.interrupted_once, states=(State.SCHEDULED,))
         try:
+            if interrupted.ids and self._store.views.count(interrupted, cap=1).count:
+                return False
             drained = self._store.views.count(left, cap=stuck + 1).count <= stuck
         except (StoreUnavailable, StoreBusy) as error:
-            log.warning("the store could not be read: %s", error)
+            log.warning("reading the store failed: %s", error)
             return False
         if drained and stuck:
-            log.warning("%d programs can never begin on this host; holdfast why tells", stuck)
+            log.warning("%d commands can never start on this host; see holdfast why", stuck)
         return drained
 
     def _wind_down(self, *, exits: bool) -> None:
@@ -273,7 +276,7 @@ class Worker:
         if exits or not self._pool.running:
             self._close(ends_at)
             return
-        log.warning("%d handlers go on; their leases are kept until they end", self._pool.running)
+        log.warning("handlers that continue: %d; their leases are kept until they finish", self._pool.running)
         # An embedded worker cannot end its threads, so it renews their leases until they finish.
         threading.Thread(target=self._close_when_idle, name="holdfast-last", daemon=True).start()
 

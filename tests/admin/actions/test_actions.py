@@ -9,10 +9,11 @@ import pytest
 from holdfast.admin.actions.actions import Actions
 from holdfast.admin.actions.batches import UnitCluster
 from holdfast.admin.actions.enqueue import build_job
-from holdfast.admin.views.batches import unit_clusters
-from holdfast.admin.views.masking import Masks
+from holdfast.admin.views.batches import BatchReader
 from holdfast.admin.views.overview import error_clusters
-from holdfast.domain.access.roles import Role, Via
+from holdfast.domain.access.audit import Via
+from holdfast.domain.access.roles import Role
+from holdfast.domain.batches.batch import AbortedBy
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.commands.command import Edit
 from holdfast.domain.jobs.dependencies import After, IfNot
@@ -21,7 +22,7 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.selector import Selector, format_filter, parse_filter
-from holdfast.domain.jobs.verdict import Failed
+from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import InvalidInput, InvalidPayload, JobInUse, NoSuchJob, NotFound, UnknownKind
 from tests.store.batches.test_batches import begin, finish, leave
 from tests.support.jobs import put, state, take_one
@@ -96,7 +97,7 @@ def test_a_dry_run_of_a_deletion_refuses_a_job_in_use(actions, store):
     """A dependency of a live job is refused, alone or in a cluster. A dry run deletes nothing."""
     has_dependents, other = dead(store, "row 1"), dead(store, "no network")
     put(store, after=After(ids=(has_dependents,), if_not=IfNot.HOLD))
-    clusters = error_clusters(store.dashboard.all_errors(), Masks(store))
+    clusters = error_clusters(store, limit=10).clusters
     (key,) = [each.key for each in clusters if "row" in each.sample]
     with pytest.raises(JobInUse):
         actions.jobs.perform("rm", Selector(ids=(has_dependents,)), dry_run=True)
@@ -156,7 +157,7 @@ def test_the_name_of_a_token_is_no_secret(actions, store):
 def test_a_cluster_of_dead_jobs_is_retried(actions, store):
     """Exactly the jobs of the cluster. A second try matches nothing."""
     rows, other = [dead(store, f"row {n}") for n in range(3)], dead(store, "no network")
-    first, _ = error_clusters(store.dashboard.all_errors(), Masks(store))
+    first, _ = error_clusters(store, limit=10).clusters
     assert actions.jobs.perform_on_cluster("retry", first.key, dry_run=True).matched == 3
     assert actions.jobs.perform_on_cluster("retry", first.key).ids == rows
     assert [state(store, job_id) for job_id in rows] == [State.READY] * 3
@@ -167,7 +168,7 @@ def test_a_cluster_of_dead_jobs_is_retried(actions, store):
 
 def test_a_cluster_of_dead_jobs_is_discarded(actions, store):
     job_id = dead(store, "boom")
-    (cluster,) = error_clusters(store.dashboard.all_errors(), Masks(store))
+    (cluster,) = error_clusters(store, limit=10).clusters
     actions.jobs.perform_on_cluster("rm", cluster.key)
     with pytest.raises(NoSuchJob):
         store.views.get(job_id)
@@ -184,7 +185,7 @@ def test_an_enqueue_is_checked_and_written_down(actions, store):
         actions.jobs.enqueue("mail", {"too": 1})
     with pytest.raises(UnknownKind):
         actions.jobs.enqueue("mial", {})
-    with pytest.raises(InvalidInput, match="no kind for people"):
+    with pytest.raises(InvalidInput, match="not a kind that people enqueue"):
         actions.jobs.enqueue("holdfast.driver", {})
 
 
@@ -211,7 +212,7 @@ def test_units_by_cluster(actions, store):
     for n in range(3):
         finish(store, run, n, state=UnitState.FAILED, error=f"row {n} is bad" if n else "no network")
     leave(store, run, total=4)
-    rows, network = unit_clusters(run.batch, store.ledger.errors(run.batch.id))
+    rows, network = BatchReader(store, run.batch.id).clusters()
     assert actions.units.perform("retry", UnitCluster(run.batch.id, rows.key), dry_run=True).units == 2
     assert actions.units.perform("skip", UnitCluster(run.batch.id, network.key)).units == 1
     assert actions.units.perform("retry", UnitCluster(run.batch.id, rows.key)).units == 2
@@ -223,12 +224,12 @@ def test_units_by_cluster(actions, store):
 
 def test_a_backfill_can_be_tried(actions, store, clock):
     """A dry run fires nothing and records nothing."""
-    actions.schedules.api.create("hourly", "mail", "@hourly", payload={"to": 1})
+    actions.schedules.create("hourly", "mail", "@hourly", payload={"to": 1})
     end = clock.now()
     span = {"first": end - timedelta(hours=3), "last": end}
     dry = actions.schedules.perform("backfill", "hourly", dry_run=True, **span)
     assert (dry.changed, dry.jobs, dry.dry_run) == (4, [], True)
-    assert records(store) == []
+    assert [action for action, *_ in records(store)] == ["schedule add"]
     done = actions.schedules.perform("backfill", "hourly", **span)
     assert (done.changed, len(done.jobs), done.ids) == (4, 4, dry.ids)
     assert records(store)[0][:2] == ("schedule backfill", "schedule=hourly")
@@ -259,3 +260,48 @@ def test_a_job_by_the_name_of_its_kind_has_the_published_version(actions, store)
     """K13: the command line and the API enqueue for the newest code that has published the kind."""
     store.kinds.publish([Kind("mail", mail, KindOptions(version=4)).published()])
     assert build_job(store, "mail", {"to": 1}, EnqueueOptions()).kind_version == 4
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("cancel", ("1 job cancelled: {}", "1 job asked to stop: {}")),
+        ("pause", ("1 job paused: {}", "1 job asked to pause: {}")),
+    ],
+)
+def test_a_running_job_is_asked_and_not_counted_as_changed(actions, store, action, words):
+    """A2: "2 jobs cancelled", although one of them ran on, and might even be done."""
+    running, idle = put(store, priority=1), put(store)
+    lease = take_one(store)
+    selector, expected = Selector(ids=(running, idle)), "; ".join(words).format(idle, running)
+    dry = actions.jobs.perform(action, selector, dry_run=True)
+    answer = actions.jobs.perform(action, selector)
+    assert (answer.changed, answer.ids, answer.requested, answer.text) == (1, [idle], [running], expected)
+    assert (dry.ids, dry.requested) == ([idle], [running])
+    assert f"1 job would be {words[1].partition('job ')[2].format(running)}" in dry.text
+    again = actions.jobs.perform(action, Selector(ids=(running,)))
+    assert (again.failed, again.requested) == (True, [])
+    store.leases.settle(lease, Done())
+    assert state(store, running) is State.DONE
+
+
+def test_a_kill_asks_running_jobs_only(actions, store):
+    running, _ = put(store, priority=1), put(store)
+    take_one(store)
+    answer = actions.jobs.perform("kill", Selector(kinds=("mail",)))
+    assert (answer.failed, answer.changed, answer.requested) == (False, 0, [running])
+    assert answer.text.startswith(f"1 of 2 jobs asked to stop: {running}; unchanged: job ")
+
+
+def test_a_batch_that_runs_is_asked(actions, store):
+    """It is paused when its run has released it; without a run, at once."""
+    idle, busy = begin(store, "idle"), begin(store, "busy")
+    leave(store, idle, AbortedBy.SIGNAL, complete=False)
+    answer = actions.batches.perform("pause", idle.batch.id)
+    assert (answer.ids, answer.requested) == ([idle.batch.id], [])
+    answer = actions.batches.perform("pause", busy.batch.id)
+    assert (answer.changed, answer.requested) == (0, [busy.batch.id])
+    assert answer.text == f"batch {busy.batch.id} asked to pause"
+    answer = actions.batches.perform_on_many("cancel", [idle.batch.id, busy.batch.id])
+    assert (answer.ids, answer.requested) == ([idle.batch.id], [busy.batch.id])
+    assert answer.text == f"batch {idle.batch.id} cancelled, 0 units; batch {busy.batch.id} asked to stop"

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from holdfast.admin.actions.jobs import _CHANGES
 from holdfast.admin.actions.options import JobActionOptions, NoteOptions, QueueActionOptions, ScheduleActionOptions
-from holdfast.admin.actions.table import Confirm, Target, actions_on, all_actions, find_action, options_of, plural
+from holdfast.admin.actions.table import Confirm, Target, actions_on, find_action, options_of, plural
+from holdfast.cli.action import action_help
 from holdfast.cli.main import COMMANDS
 from holdfast.domain.access.roles import Role
 from holdfast.domain.batches.batch import BatchState
@@ -18,7 +19,7 @@ from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import State, WorkerRequest
 from holdfast.domain.schedules.definition import Condition
 from holdfast.errors import InvalidInput
-from holdfast.web.api import batches, fleet, jobs, schedules
+from holdfast.web.api import batches, fleet, inboxes, jobs, schedules
 from holdfast.web.request import WEB_FOLDER
 from tests.support.reference import generate
 
@@ -26,6 +27,7 @@ STATES = {
     Target.JOB: State,
     Target.BATCH: BatchState,
     Target.UNIT: UnitState,
+    Target.RESULT: ("free", "taken"),
     Target.SCHEDULE: Condition,
     Target.QUEUE: ("open", "paused"),
     Target.WORKER: ("running", *WorkerRequest),
@@ -33,6 +35,7 @@ STATES = {
 }
 OPTIONS = {
     Target.JOB: JobActionOptions,
+    Target.RESULT: NoteOptions,
     Target.SCHEDULE: ScheduleActionOptions,
     Target.QUEUE: QueueActionOptions,
     Target.STORE: NoteOptions,
@@ -41,23 +44,24 @@ BODIES = {
     Target.JOB: jobs.JobActionBody,
     Target.BATCH: batches.BatchActionBody,
     Target.UNIT: batches.UnitActionBody,
+    Target.RESULT: inboxes.ResultActionBody,
     Target.SCHEDULE: schedules.ScheduleActionBody,
     Target.QUEUE: fleet.QueueActionBody,
     Target.WORKER: fleet.WorkerActionBody,
     Target.STORE: fleet.StopSwitchBody,
 }
 #: The command of each action. Clusters of failed units are chosen by their errors, on pages and over HTTP.
-GROUPS = {Target.BATCH: "batch", Target.SCHEDULE: "schedule", Target.QUEUE: "queue"}
+GROUPS = {Target.BATCH: "batch", Target.RESULT: "inbox", Target.SCHEDULE: "schedule", Target.QUEUE: "queue"}
 #: Commands of these groups that change nothing, or that make something new.
-OTHERS = {"run", "ls", "show", "units", "attach", "export", "add", "edit", "preview", "history", "why"}
+OTHERS = {"run", "ls", "show", "units", "attach", "export", "add", "edit", "preview", "history", "why", "take"}
 #: Words and habits that the reader has to translate (STYLE 3.1).
 REFUSED = re.compile(
     r"\b(nobody|somebody|whoever|so (many|long|often)|is told|are told|goes? on|what (runs|has|is)|ended)\b"
 )
 
-every_action = pytest.mark.parametrize(
-    "action", list(all_actions()), ids=lambda action: f"{action.target}-{action.name}"
-)
+#: The whole table.
+ACTIONS = [action for target in Target for action in actions_on(target).values()]
+every_action = pytest.mark.parametrize("action", ACTIONS, ids=lambda action: f"{action.target}-{action.name}")
 
 
 @every_action
@@ -91,7 +95,7 @@ def test_every_action_on_jobs_has_a_change():
 def test_the_command_line_covers_the_table():
     """Each action is a command with the help of the table, and a dry run; --yes where it needs a confirmation."""
     leaves = dict(generate.commands())
-    for action in all_actions():
+    for action in ACTIONS:
         match action.target:
             case Target.UNIT:
                 continue
@@ -102,15 +106,15 @@ def test_the_command_line_covers_the_table():
                 command = leaves["resume",]
             case _:
                 command = leaves[(*((GROUPS[action.target],) if action.target in GROUPS else ()), action.name)]
-                assert " ".join(command.help.split()) == " ".join(action.help.split())
+                assert command.help == action_help(action)
         flags = {name for option in command.params if isinstance(option, click.Option) for name in option.opts}
         assert "--dry-run" in flags
-        assert "--yes" in flags or action.confirm is Confirm.NEVER
+        assert "--yes" in flags or action.confirm in (Confirm.NEVER, Confirm.ON_PAGE)
     for target, group in GROUPS.items():
         assert {path[1] for path in leaves if path[0] == group} - OTHERS == set(actions_on(target))
-    assert COMMANDS["set"][1] == find_action(Target.JOB, "set").summary
+    summaries = {name: text for commands in COMMANDS.values() for name, (_, text) in commands.items()}
     for action in (*actions_on(Target.JOB).values(), find_action(Target.STORE, "drain")):
-        assert COMMANDS[action.name][1] == action.summary
+        assert summaries[action.name] == action.summary
 
 
 @pytest.mark.parametrize("target", list(Target))
@@ -130,7 +134,7 @@ def test_an_option_of_another_action_is_refused():
 
 def test_pages_have_no_texts_of_their_own():
     """Labels come from the table: no template names an action that the table does not have."""
-    known = {action.name for action in all_actions()} | {"resume"}
+    known = {action.name for action in ACTIONS} | {"resume"}
     for template in (WEB_FOLDER / "templates").glob("*.html"):
         text = template.read_text(encoding="utf-8")
         assert set(re.findall(r'name="action" value="([a-z-]+)"', text)) <= known, template

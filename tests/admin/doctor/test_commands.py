@@ -27,16 +27,34 @@ def test_commands_are_checked(store, tmp_path, monkeypatch):
     add(store, "flock", str(tmp_path / "x.lock"), "sim", memory=1)
     store.jobs.enqueue(NewJob(kind=COMMAND, payload="{}"))  # an invalid payload
     warnings = messages(commands.check_commands(store, tmp_path / "logs"))
-    assert warnings["directories"] == f"live programs are to run in '{tmp_path / 'gone'}', which is not on this host"
+    assert (
+        warnings["directories"] == f"the directory '{tmp_path / 'gone'}' of a live command does not exist on this host"
+    )
     assert warnings["stale locks"] == f"{tmp_path / 'x.lock'} names process {finished.pid}, which is dead"
-    assert warnings["7 memory caps"] == "1 live programs have no memory cap (jobs 1)"
+    assert warnings["7 memory caps"] == "1 live command has no memory limit (jobs 1)"
+
+
+def test_no_check_shows_a_secret(store):
+    """E1.1: words of a command are in several messages, whole or cut in the middle of a secret."""
+    for _ in range(2):
+        add(store, "curl", "-u", "ann:ZQ-1", "http://x")
+        add(store, "sim", "--password", "it's ZQ-0")
+        add(store, "sim", "x" * 50, "--password", "ZQ-22222222222222222222")
+        add(store, "sh", "-c", "rm /data/token=ZQ-3")
+        add(store, "sh", "-c", "deploy > ZQ-4.log; holdfast wait 17 ZQ-4; rm -f ZQ-4", env={"API_TOKEN": "ZQ-4"})
+    add(store, "sim", cwd="/gone/ZQ-5", env={"PASSWORD": "ZQ-5"})
+    checks = list(commands.check_commands(store))
+    assert {check.name for check in checks if check.level is Level.WARN} >= {
+        *("2 check first", "3 deletes", "4 atomic writes", "8 watch by name", "directories")
+    }
+    assert "ZQ" not in str(checks)
 
 
 def test_logs_are_weighed(tmp_path, monkeypatch):
     (tmp_path / "1-1.log").write_bytes(b"x" * 100)
     assert {check.level for check in commands.command_logs(tmp_path)} == {Level.OK}
     monkeypatch.setattr(commands, "MAX_LOG_BYTES", 10)
-    assert "1 logs take" in messages(commands.command_logs(tmp_path))["logs"]
+    assert "1 log takes" in messages(commands.command_logs(tmp_path))["logs"]
     assert list(commands.command_logs(tmp_path / "none")) == []
 
 
@@ -67,7 +85,7 @@ def test_what_was_not_examined_is_said(store, monkeypatch):
     store.jobs.enqueue(waiting)
     monkeypatch.setattr(commands, "MAX_COMMANDS", 1)
     add(store, "c")
-    assert coverage(store).startswith("1 live commands are examined by their words and variables")
+    assert coverage(store).startswith("examined the words and variables of 1 live command")
     assert "not examined: 2 more of them, 1 that wait for others" in coverage(store)
     monkeypatch.setattr(commands, "MAX_COMMANDS", 10)
     assert coverage(store).endswith("1 with shell code that cannot be read")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from datetime import timedelta
 
 import pytest
 
@@ -12,12 +13,12 @@ from holdfast.admin.doctor import checks as doctor
 from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import WorkerId
 from tests.admin.doctor.test_checks import alive, messages
-from tests.support.jobs import put
+from tests.support.jobs import claim_jobs, put
 
 
 def test_ready_jobs_without_a_worker(store):
     put(store)
-    assert messages(doctor.check_store(store))["workers"] == "no worker is alive, and 1 jobs are ready"
+    assert messages(doctor.check_store(store))["workers"] == "no worker is alive, and 1 job is ready"
     alive(store)
     assert messages(doctor.check_store(store)) == {}
 
@@ -25,7 +26,7 @@ def test_ready_jobs_without_a_worker(store):
 def test_a_queue_that_nobody_serves(store):
     put(store, queue="other")
     alive(store)
-    assert messages(doctor.check_store(store))["queue"] == "1 jobs wait in 'other', which no worker serves"
+    assert messages(doctor.check_store(store))["queue"] == "1 job waits in 'other', which no worker serves"
 
 
 def test_workers_with_different_code(store):
@@ -48,7 +49,7 @@ def test_a_kind_that_nobody_runs(store):
     put(store, kind="mail")
     alive(store)
     (warning,) = messages(doctor.check_store(store)).items()
-    assert warning == ("kind", "1 jobs of kind 'post' wait in 'default', and no worker there runs it")
+    assert warning == ("kind", "1 job of kind 'post' waits in 'default', and no worker there runs it")
     alive(store, "x", queues=["*"], kinds=["post"])
     assert messages(doctor.check_store(store)) == {}
 
@@ -73,6 +74,24 @@ def test_a_worker_that_is_late_is_not_alive(store, clock):
     clock.advance(seconds=31)
     texts = [check.message for check in doctor.check_store(store) if check.name == "workers"]
     assert texts == [
-        "w on h is late: its last heartbeat came 31 s ago",
-        "no worker is alive, and 1 jobs are ready",
+        "w on h is late; last heartbeat 31 s ago",
+        "no worker is alive, and 1 job is ready",
     ]
+
+
+def test_a_lost_worker_that_holds_jobs(store, clock):
+    """The warning about a late worker fell silent when the worker was lost, and jobs waited for their leases."""
+    alive(store)
+    ids = [put(store), put(store)]
+    claim_jobs(store, "w", 2, queues=["default"], kinds=["mail"], lease_duration=timedelta(seconds=90))
+    clock.advance(seconds=61)
+    lost, none = [check for check in doctor.check_store(store) if check.name == "workers"]
+    text = f"w (pid 1 on h) is lost, and holds jobs {ids[0]}, {ids[1]}; their last lease ends at 12:01:30 UTC"
+    assert (lost.level, lost.message) == (Level.WARN, text)
+    assert (none.level, none.message) == (Level.WARN, "no worker is alive, and 2 jobs have lost theirs")
+    clock.advance(seconds=30)
+    found = messages(doctor.check_store(store))
+    assert (found["workers"], "leases" in found) == (none.message, True)
+    alive(store, "other")
+    store.leases.take_over()
+    assert messages(doctor.check_store(store)) == {}

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.admin.actions.actions import Actions
 from holdfast.admin.views.fleet import Liveness, queue_view, queue_views, worker_views
-from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.overview import overview
-from holdfast.domain.access.roles import Via
+from holdfast.domain.access.audit import Via
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import WorkerId
+from holdfast.domain.jobs.verdict import Failed
 from holdfast.errors import NotFound
 from tests.support.jobs import prune, put, take_one
 
@@ -33,6 +33,14 @@ def test_queues_whose_jobs_are_not_ready_are_shown(store):
     assert set(views) == {"default", "held", "running", "scheduled", "waiting"}
     for name in ("running", "scheduled", "waiting", "held"):
         assert (getattr(views[name], name), views[name].jobs, queue_view(store, name).name) == (1, 1, name)
+
+
+def test_the_queue_of_a_run_is_shown_until_it_has_finished(store):
+    """``holdfast run`` has a queue of its own each time; finished ones would bury the others."""
+    put(store, queue="holdfast.run-1")
+    assert "holdfast.run-1" in {view.name for view in queue_views(store)}
+    store.leases.settle(take_one(store, queues=("holdfast.run-1",)), Failed(error="x", permanent=True))
+    assert {view.name for view in queue_views(store)} == {"default"}
 
 
 def test_an_unknown_queue_is_not_paused(store, queues):
@@ -74,7 +82,7 @@ def test_a_silent_worker_is_late_then_lost_and_stays_for_a_day(store, clock):
         clock.advance(seconds=wait)
         (view,) = worker_views(store)
         assert (view.heartbeat, view.alive) == (heartbeat, heartbeat is not Liveness.LOST)
-    attention = [each for each in overview(store, Masks(store)).attention if each.category == "lost_worker"]
+    attention = [each for each in overview(store).attention if each.category == "lost_worker"]
     assert [each.name for each in attention] == ["w"]
     assert store.workers.list() == []
     clock.advance(hours=23)

@@ -7,11 +7,13 @@ import json
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from holdfast.domain.batches.batch import identity
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.store.batches.runs import RunRequest
+from holdfast.worker.batches.conflicts import this_process
 from tests.support.programs import batch_units
 
 pytestmark = pytest.mark.usefixtures("own_store")
@@ -259,3 +261,26 @@ def test_a_function_of_an_application_runs_on_its_store(run, app, tmp_path, monk
     assert run(*GREET, "--all").code == 0
     assert [entry.action for entry in app.store.audit_log.page()] == ["batch run"]
     assert not (tmp_path / "other.db").exists()
+
+
+@pytest.mark.parametrize("dead", [True, False])
+def test_a_holder_that_does_not_work_any_more_is_named(batch, store, run, real_database, dead):
+    """It was shown as running, held by a pid, however long the process was dead."""
+    child = subprocess.Popen(["true"])
+    owner = msgspec.structs.replace(this_process(), pid=child.pid, started=1, command="mine")
+    child.wait()
+    owner = owner if dead else msgspec.structs.replace(owner, boot="another host")
+    request = RunRequest(
+        identity=identity("tests.support.programs.batch_units:plain", {}, "range 1-5"),
+        kind="plain", arguments="{}", source="range", actor="ada", owner=owner.encode(),
+    )  # fmt: skip
+    store.batches.open(request, worker=WorkerId("w"))
+    if not dead:
+        assert "problem" not in batch("show", "1").data["holders"][0]
+        expired = "0" if real_database.name == "sqlite" else "to_timestamp(0)"
+        real_database.execute(f"UPDATE holdfast.live SET lease_expires_at = {expired}")
+    problem = "its process is dead" if dead else "its lease has expired"
+    assert batch("show", "1").data["holders"][0]["problem"] == problem
+    assert f"running: {problem}" in run("batch", "ls").out
+    text = run("batch", "show", "1").out
+    assert (f"running: {problem}" in text, f"(mine); {problem}" in text) == (True, True)

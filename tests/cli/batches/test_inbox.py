@@ -19,8 +19,8 @@ def test_a_shell_consumes_results(fitting, run, app):
     assert fitting(("inbox", "take"), BOX).data["results"] == []
     assert fitting(("inbox", "ls")).data["inboxes"][0]["taken"] == 3
     accepted = fitting(("inbox", "accept"), first["receipt"], second["receipt"]).data
-    assert (accepted["settled"], accepted["lost"]) == ([first["receipt"], second["receipt"]], [])
-    run("inbox", "refuse", third["receipt"], "--error", "not for us")
+    assert (accepted["ids"], accepted["unchanged"]) == ([first["receipt"], second["receipt"]], [])
+    run("inbox", "refuse", third["receipt"], "--note", "not for us")
     assert [(unit.state, unit.error) for unit in app.store.batches.units(batch.batch.id)] == [
         (UnitState.DONE, None),
         (UnitState.DONE, None),
@@ -28,7 +28,7 @@ def test_a_shell_consumes_results(fitting, run, app):
     ]
     assert app.store.batches.get(batch.batch.id).state == "partial"
     assert [entry.action for entry in app.store.audit_log.page()] == [
-        *("inbox refuse", "inbox accept", "inbox take", "inbox take"),
+        *("result refuse", "result accept", "result take", "result take"),
     ]
 
 

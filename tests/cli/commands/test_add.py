@@ -47,9 +47,11 @@ def test_all_options_reach_the_job(app, call):
         "--memory",
         "1G",
     ]
+    arguments += ["--tag", "a", "--tag", "b,c"]
     arguments += ["--cpus", "0.5", "--require-cap", "--env", "A=b=c", "--key", "k", "--after", f"finished:{first}"]
     job = app.views.get(call("add", *arguments, "--delay", "2h", "--", "make", "-j2").data["id"])
     assert (job.label, job.queue, job.priority, job.max_attempts, job.key) == ("l", "slow", 3, 3, "k")
+    assert json.loads(job.tags) == ["a", "b,c"]
     assert (str(job.after_when), str(job.state)) == ("finished", "waiting")
     command = json.loads(job.payload)
     assert (command["argv"], command["memory"], command["cpus"]) == (["make", "-j2"], 2**30, 0.5)
@@ -97,7 +99,7 @@ def test_invalid_arguments_are_refused(run, app, arguments, code):
 
 def test_an_unknown_dependency_is_refused(run):
     answer = run("add", "--after", "99", "-o", "json", "--", "true")
-    assert (answer.code, answer.document["error"]["code"]) == (3, "E_NEED_NOT_FOUND")
+    assert (answer.code, answer.document["error"]["code"]) == (3, "E_DEPENDENCY_NOT_FOUND")
 
 
 def test_all_dependencies_share_one_condition(run, call):
@@ -165,6 +167,15 @@ def test_a_callback_runs_although_its_queue_is_paused(app, call, here, autoscale
 def test_an_unknown_placeholder_of_a_callback_is_refused(run, app):
     assert run("add", "-o", "json", "--callback", "notify {who}", "--", "true").code == 2
     assert app.views.count(Selector()).count == 0
+
+
+@pytest.mark.parametrize("syntax", ["> told", "&& echo", "| cat", "$HOME"])
+def test_a_callback_with_shell_syntax_is_refused(run, call, app, syntax):
+    """E5.2: notify {id} > told ran as words, and no file was written."""
+    refused = run("add", "--callback", f"notify {{id}} {syntax}", "--", "true")
+    assert (refused.code, "sh -c" in refused.err) == (2, True)
+    assert app.views.count(Selector()).count == 0
+    call("add", "--callback", f"sh -c 'notify $1 {syntax}' - {{id}}", "--", "true")
 
 
 def test_a_queue_is_paused_when_one_fails_for_good(app, call):

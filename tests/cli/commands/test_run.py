@@ -23,7 +23,9 @@ def test_a_command_runs_here(app, run):
     assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
     failed = run_process("run", "-o", "json", "--", "sh", "-c", "exit 4")
     assert failed.returncode == 4
-    answer = json.loads(failed.stdout)["data"]
+    document = json.loads(failed.stdout)
+    assert (document["status"], document["error"]["code"]) == ("error", "E_COMMAND_FAILED")
+    answer = document["data"]
     assert (answer["state"], answer["reason"], answer["exit_code"]) == ("dead", "exit_4", 4)
     assert app.views.count(Selector()).count == 2
 
@@ -40,6 +42,18 @@ def test_a_command_runs_here(app, run):
 def test_the_exit_code_of_the_command_is_that_of_run(app, run, arguments, code):
     """E5.9: 42 stays 42; signals, timeouts and failed starts are as a shell reports them."""
     assert run_process("run", *arguments).returncode == code
+
+
+def test_a_store_that_refuses_workers_gets_no_job(app, run, real_database):
+    """E10.4: `run` enqueued the job and then ended with exit 4; it stayed in a queue that no worker serves."""
+    ((checksums,),) = real_database.execute("SELECT CAST(checksums AS text) FROM holdfast.meta")
+    try:
+        real_database.execute('UPDATE holdfast.meta SET checksums = \'{"1": "of other code"}\'')
+        refused = run_process("run", "-o", "json", "--", "true")
+    finally:
+        real_database.execute(f"UPDATE holdfast.meta SET checksums = '{checksums}'")
+    assert (refused.returncode, json.loads(refused.stdout)["error"]["code"]) == (4, "E_SCHEMA_MISMATCH")
+    assert app.views.count(Selector()).count == 0
 
 
 def test_the_command_reads_stdin(app, run, here):

@@ -18,7 +18,7 @@ def test_a_sweep_is_every_combination(app, call):
     arguments = ["sweep", "--param", "symbol=A,B", "--param", "year=2020,2021", "--workdir", "out"]
     arguments += ["--", "sh", "-c", "echo $0 $1 {{}}; pwd", "{symbol}", "--year={year}"]
     assert call(*arguments).data["added"] == 4
-    assert call(*arguments).data == {"id": None, "added": 0, "known": 4, "first": None, "last": None}
+    assert call(*arguments).data == {"id": None, "added": 0, "known": 4, "first": None, "last": None, "cancelled": []}
     drain(app)
     jobs = list(app.views.all(Selector(labels=("sh/*",))))
     assert {job.label for job in jobs} == {f"sh/symbol={s}/year={y}" for s in "AB" for y in (2020, 2021)}
@@ -69,6 +69,16 @@ def test_a_parameter_may_be_for_the_directory_alone(app, call):
     assert call("sweep", "--param", "a=1,1,2", "--workdir", "out", "--", "pwd").data["added"] == 2
 
 
+def test_a_program_of_this_directory_runs_in_the_new_ones(app, call, here):
+    """As in the second example of the help."""
+    (here / "simulate").write_text("#!/bin/sh\necho $1\n")
+    (here / "simulate").chmod(0o755)
+    call("sweep", "--param", "seed=7", "--workdir", "out", "--", "./simulate", "{seed}")
+    drain(app)
+    (job,) = app.views.all(Selector())
+    assert (job.label, call("log", str(job.id)).data["text"]) == ("simulate/seed=7", "7\n")
+
+
 @pytest.mark.parametrize("text", ["", "a\n", "a,a\n1,2\n", "a b\n1\n", "a,b\n1\n"])
 def test_an_invalid_table_is_refused(run, here, text):
     (here / "runs.csv").write_text(text)
@@ -91,13 +101,19 @@ def test_replaced_failures_do_not_count(app, call, run):
     arguments = ["--label", "sw", "--param", "n=0,1", "--", "sh", "-c", script, "-", "{n}"]
     call("sweep", *arguments)
     drain(app)
-    assert run("wait", "--label", "sw/*").code == 6
-    poisoned = run("add", "--after", "label=sw/*", "true")
-    assert "was cancelled at once: needed job" in poisoned.err
+    assert run("wait", "--label", "sw").code == run("wait", "--label", "sw/*").code == 6, "E8"
+    poisoned = run("add", "--after", "label=sw", "-o", "json", "true")
+    assert "was cancelled at once: dependency" in poisoned.err
+    (cancelled,) = poisoned.data["cancelled"]
+    assert (cancelled["id"], cancelled["state"]) == (poisoned.data["id"], "cancelled")
+    assert cancelled["reason"].startswith("dependency")
     Path("mended").touch()
     call("sweep", *arguments)
-    after = call("add", "--after", "label=sw/*", "true").data["id"]
+    after = call("add", "--after", "label=sw", "true").data["id"]
     drain(app)
+    replaced = run("restart", "--label", "sw", "--yes")
+    assert (replaced.code, "but none failed" in replaced.err) == (3, True), "E5.6: the failure was run again"
+    assert run("restart", "--label", "sw", "--state", "dead", "--yes").code == 3
     assert run("wait", "--label", "sw/*").code == 0
     assert app.views.state(after) is State.DONE
     assert run("wait", *(job.id for job in app.views.all(Selector(labels=("sw/*",))))).code == 6

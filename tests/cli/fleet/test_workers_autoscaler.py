@@ -47,7 +47,7 @@ def scaled(app):
     )
     store.autoscaler.report_status(WORKER, status.dumps())
     store.autoscaler.record_decisions(
-        WORKER, "big-box", [AutoscalerDecision("default", AutoscalerAction.STEP_UP, "the host bears it", slots=3)]
+        WORKER, "big-box", [AutoscalerDecision("default", AutoscalerAction.STEP_UP, "the host has room", slots=3)]
     )
 
 
@@ -85,7 +85,7 @@ def test_a_queue_shows_its_hosts_and_decisions(run, fitting, scaled, monkeypatch
     assert [host["host"] for host in shown["hosts"]] == ["big-box"]
     assert [(each["action"], each["slots"]) for each in shown["decisions"]] == [("step_up", 3)]
     out = run("queue", "show", "default").out
-    assert all(text in out for text in ("big-box: 2 of 3 slots", "job 17: there is no room", "the host bears it"))
+    assert all(text in out for text in ("big-box: 2 of 3 slots", "job 17: there is no room", "the host has room"))
 
 
 def test_a_command_killed_for_its_memory_can_get_more(run, app):

@@ -8,6 +8,9 @@ from itertools import islice
 import pytest
 
 from holdfast import Selector, State
+from holdfast.domain.jobs.job import WorkerId
+from holdfast.settings import log_folder
+from tests.support.jobs import take_one
 from tests.support.processes import wait_until
 from tests.worker.commands.test_executor import drain
 
@@ -44,6 +47,17 @@ def test_actions_on_many_jobs_require_yes(run, app):
         answer = run(action, "--kind", "mail", *options)
         assert (answer.code, "--yes" in answer.err) == (2, True)
         assert run(action, "--kind", "mail", *options, "--yes", "-o", "json").data["changed"] == 2
+
+
+def test_the_question_and_the_dry_run_agree(run, app):
+    """The question counted jobs that the action cannot change."""
+    finished = [app.enqueue("mail", {"to": n}).id for n in range(2)]
+    app.worker(drain=True, poll=0.02).run()
+    answers = [run("unhold", *finished, *dry_run) for dry_run in ((), ("--dry-run",))]
+    assert [answer.code for answer in answers] == [9, 9]
+    assert answers[0].err == answers[1].err
+    held = app.enqueue("mail", {"to": 3}, hold=True).id
+    assert "this would release 1 of 3 jobs" in run("unhold", *finished, held).err
 
 
 @pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
@@ -159,3 +173,57 @@ def test_a_handler_takes_no_memory_from_a_restart(app, run):
         answer = run("restart", *arguments, "--memory", "4G")
         assert (answer.code, "--memory is for commands" in answer.err) == (2, True), answer.err
     assert job.state == "dead"
+
+
+def test_a_deleted_command_takes_its_logs_along(app, here, run, call):
+    """E2: all attempts, at once; the dry run and other jobs leave them alone."""
+    call("sweep", "--label", "sw", "--param", "n=1,2", "--", "sh", "-c", 'echo "$1"; exit 1', "-", "{n}")
+    drain(app)
+    call("restart", "--label", "sw*", "--yes")
+    drain(app)
+    logs = log_folder(app.url)
+    kept, deleted = app.views.all(Selector(states=(State.DEAD,)))
+    assert len(list(logs.rglob("*.log"))) == 4
+    assert run("rm", deleted.id, "--dry-run").code == 0
+    assert len(list(logs.rglob("*.log"))) == 4
+    answer = run("rm", deleted.id, "-o", "json")
+    assert (answer.data["changed"], answer.data["note"]) == (1, None)
+    assert [path.name.partition("-")[0] for path in logs.rglob("*.log")] == [str(kept.id)] * 2
+    assert len(list(logs.iterdir())) == 1, "the folder of a parameter goes with its last log"
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_logs_on_other_hosts_are_named(app, here, run, add, monkeypatch, dry_run):
+    """E2: the worker there deletes them, and the answer says so."""
+    job = add("--", "true")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("socket.gethostname", lambda: "elsewhere")
+        drain(app)
+    for path in log_folder(app.url).rglob("*.log"):
+        path.unlink()  # it is on another disk
+    answer = run("rm", job, *dry_run, "-o", "json")
+    assert "the logs of 1 job are on other hosts" in answer.data["note"]
+
+
+def test_a_queue_that_no_live_worker_serves_is_named(run, app):
+    """The job moves, and would wait there for ever."""
+    ref, note = (
+        app.enqueue("mail", {"to": 1}),
+        "no live worker serves the queue 'mialer': start one with --queue mialer",
+    )
+    assert note in run("set", ref.id, "--to-queue", "mialer").out
+    assert run("set", ref.id, "--to-queue", "mialer", "--dry-run", "-o", "json").data["note"] == note
+    app.store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["mialer"], kinds=["mail"])
+    assert run("set", ref.id, "--to-queue", "mialer", "-o", "json").data["note"] is None
+
+
+def test_lists_and_details_show_a_request(run, app):
+    """A2: a job with a cancel request runs until its worker obeys: ls, show and why say so, as the pages do."""
+    ref = app.enqueue("mail", {"to": 1})
+    take_one(app.store)
+    assert run("cancel", ref.id).out == f"1 job asked to stop: {ref.id}\n"
+    assert "cancel requested" in run("ls").out
+    assert f"job {ref.id}  claimed, not started, cancel requested  mail" in run("show", ref.id).out
+    assert "cancel requested: the worker receives it with its next heartbeat" in run("why", ref.id).out
+    data = run("cancel", ref.id, "-o", "json")
+    assert (data.code, data.data["requested"]) == (9, [])

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
+import holdfast
 from holdfast import Selector
+from tests.cli.conftest import run_process
 from tests.support.jobs import claim_jobs
+
+SHOP = """
+import holdfast
+
+app = holdfast.Holdfast()
+
+@app.job()
+def mail(to: int) -> None: ...
+"""
 
 
 def test_enqueue_uses_the_options_of_the_kind(run, app):
@@ -25,6 +37,38 @@ def test_enqueue_takes_options(run, app, tmp_path):
     job = app.get(first["id"]).job()
     assert (job.label, job.priority, job.key, job.queue, job.state) == ("nightly", 4, "seven", "other", "scheduled")
     assert again == {**first, "created": False, "outcome": "existing", "queue": "default"}
+
+
+def test_the_application_of_the_configuration_knows_its_kinds(real_database, tmp_path):
+    """Before its first worker; without a file for SQLite, and without the tables for PostgreSQL."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "holdfast.toml").write_text(f'app = "shop:app"\nurl = "{real_database.url}"\n')
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    for kind, payload, code in (("mail", '{"to": 1}', 0), ("mail", '{"no": 1}', 2), ("bill", "{}", 3)):
+        done = run_process("enqueue", kind, "-p", payload, cwd=tmp_path, env=environ)
+        assert done.returncode == code, done.stderr
+    with holdfast.Holdfast(real_database.url) as app:
+        assert [job.kind for job in app.views.all(Selector())] == ["mail"]
+
+
+def test_the_answer_says_that_the_job_was_cancelled_at_once(run, app):
+    """Only standard error said so."""
+    failed = app.enqueue("broken")
+    app.worker(drain=True, poll=0.02).run()
+    answer = run("enqueue", "mail", "-p", '{"to": 1}', "--after", failed.id, "-o", "json")
+    (cancelled,) = answer.data["cancelled"]
+    assert (cancelled["id"], cancelled["state"]) == (answer.data["id"], "cancelled")
+    assert f"dependency {failed.id}" in cancelled["reason"]
+    assert run("enqueue", "mail", "-p", '{"to": 1}', "-o", "json").data["cancelled"] == []
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("words", [['{"to": "hunter22"}'], ["{to:", "hunter22}"]])
+@pytest.mark.parametrize("start", [["enqueue", "mail"], ["schedule", "add", "nightly", "mail", "@daily"]])
+def test_a_payload_without_its_option_is_not_repeated(run, start, words):
+    """It may contain secrets, and standard error goes to logs."""
+    answer = run(*start, *words)
+    assert (answer.code, "-p '{" in answer.err, "hunter22" in answer.err) == (2, True, False), answer.err
 
 
 def test_attempts_timeout_and_delays_are_set_per_job(run, app):
@@ -49,7 +93,7 @@ def test_attempts_timeout_and_delays_are_set_per_job(run, app):
         (["--max-attempts", "-1"], "max-attempts"),
         (["--timeout", "soon"], "not a duration"),
         (["--on-conflict", "shrug"], "on-conflict"),
-        (["--run-at", "3h"], "no moment"),
+        (["--run-at", "3h"], "not a valid time"),
     ],
 )
 def test_an_invalid_option_is_refused(run, app, arguments, says):

@@ -161,6 +161,13 @@ def expired(store, clock):
     return job_id
 
 
+def late_holder(store, clock):
+    job_id = busy(store)
+    clock.advance(seconds=31)
+    serve(store, name="other")
+    return job_id
+
+
 def refused_by_the_autoscaler(store, clock):
     job_id = put(store, COMMAND, payload=Command(argv=("make",), cwd="/").dumps())
     serve(store, kinds=[COMMAND])
@@ -214,7 +221,8 @@ SITUATIONS = {
     suspect: [Because.SUSPECT],
     claimed: [Because.CLAIMED],
     running: [Because.RUNNING],
-    expired: [Because.EXPIRED],
+    late_holder: [Because.LATE_WORKER],
+    expired: [Because.EXPIRED, Because.NO_WORKER],
     refused_by_the_autoscaler: [Because.NOT_ADMITTED],
     unreadable: [Because.UNREADABLE],
     done: [Because.FINISHED],

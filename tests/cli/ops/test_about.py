@@ -1,28 +1,10 @@
-"""``config``, ``exit-codes``, ``explain`` and ``completion``."""
+"""``exit-codes``, ``explain`` and ``completion``."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-
-
-def test_config_shows_the_origin_of_values(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///here.db"')
-    (tmp_path / "other.toml").write_text('url = "sqlite:///there.db"')
-
-    def origin(*arguments):
-        setting, *_ = run("config", "show", *arguments, "-o", "json").data["settings"]
-        return setting["value"], setting["origin"]
-
-    assert origin()[1] == "HOLDFAST_URL"
-    monkeypatch.delenv("HOLDFAST_URL")
-    assert origin() == (f"sqlite:///{tmp_path}/here.db", str(tmp_path / "holdfast.toml"))
-    assert origin("--config", "other.toml") == (f"sqlite:///{tmp_path}/there.db", "other.toml")
-    assert origin("--url", "postgresql://ada:secret@db/x") == ("postgresql://ada:***@db/x", "--url")
-    (tmp_path / "holdfast.toml").write_text('ulr = "x"')
-    assert run("config", "show").code == 4
 
 
 def test_codes_are_explained(run):

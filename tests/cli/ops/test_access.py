@@ -118,6 +118,19 @@ def test_a_token_is_printed_once(run, app):
     assert (listed["name"], listed["role"], listed["prefix"]) == ("ci", "operator", secret[:11])
     assert secret[12:] not in run("token", "ls").out + run("audit-log").out
     assert run("token", "add", "ci").code == 9
-    assert run("token", "rm", "ci").code == 0
+    assert run("token", "rm", "ci", "--yes").code == 0
     assert "revoked" in run("token", "ls").out
+    assert run("token", "rm", "ci").code == 3
+
+
+def test_a_token_is_revoked_after_a_confirmation(run, entries):
+    """Issue 22: without a terminal only with ``--yes``; an unknown name is refused either way."""
+    run("token", "add", "ci")
+    answer = run("token", "rm", "ci")
+    assert (answer.code, answer.out) == (2, "")
+    assert "this would revoke the token ci (hf_" in answer.err
+    assert "--yes" in answer.err
+    assert run("token", "rm", "nobody").code == 3
+    assert [entry[0] for entry in entries()] == ["token add"]
+    assert run("token", "rm", "ci", "--yes").code == 0
     assert run("token", "rm", "ci").code == 3

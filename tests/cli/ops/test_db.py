@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import State
+from holdfast import Selector, State
 from holdfast.cli.ops.db import format_size
 from tests.support.backends import open_database
 from tests.support.reference import checker
@@ -60,6 +60,7 @@ def test_a_store_is_copied_to_postgres(run, app, real_database, target):
         assert (answer.code, answer.document["error"]["code"]) == (9, "E_STORE_IN_USE")
     answer = run("db", "copy", target, "-o", "json")
     checker(("db", "copy")).validate(answer.document)
+    assert answer.err == "", "the tables are listed only with --verbose"
     assert answer.data["rows"]["job"] == 3
     jobs = run("ls", "--url", target, "-o", "json").data["jobs"]
     assert sorted(job["id"] for job in jobs) == sorted(ref.id for ref in refs)
@@ -96,16 +97,39 @@ def test_a_moved_store_refuses_every_change(run, moved, line):
 @pytest.mark.one_backend  # only a SQLite store can be copied
 def test_reads_of_a_moved_store_say_so(run, moved):
     """E1.9: it looked healthy."""
-    for line in (["ls"], ["show", moved.id], ["queue", "ls"], ["top"], ["audit"]):
+    for line in (["ls"], ["show", moved.id], ["queue", "ls"], ["top"], ["wait", moved.id]):
         assert "this store was copied to postgresql://" in run(*line).err
     answer = run("doctor", "-o", "json")
     (check,) = [check for check in answer.data["checks"] if "was copied to" in check["message"]]
     assert (answer.code, check["level"]) == (1, "fail")
+    assert "holdfast up" not in answer.out, "it would be refused"
+
+
+@pytest.mark.one_backend  # only a SQLite store can be copied
+def test_no_deploy_and_no_wait_relies_on_a_moved_store(run, app, target):
+    """E1.9: `audit` was ready for a deploy, and `wait` waited for jobs that no worker runs any more."""
+    ref = app.enqueue("mail", {"to": 1})
+    assert run("db", "copy", target).code == 0
+    assert (run("audit").code, run("audit", "--expect", "1").code) == (4, 4)
+    answer = run("wait", ref.id, "--timeout", "5s", "-o", "json")
+    assert (answer.code, answer.document["error"]["code"]) == (4, "E_STORE_MOVED")
 
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2.5e12, "2.5 TB")])
 def test_sizes(size, text):
     assert format_size(size) == text
+
+
+def test_commands_are_refused_while_they_are_off(run, app):
+    """They were added, and failed at once."""
+    app.store.command_switch.set(on=False)
+    payload = '{"argv": ["true"], "cwd": "/"}'
+    for line in (["add", "true"], ["sweep", "--param", "n=1", "--", "echo", "{n}"], ["run", "true"]):
+        refused = run(*line)
+        assert (refused.code, "holdfast db commands on" in refused.err) == (9, True), refused.err
+    assert run("enqueue", "command", "-p", payload).code == 9
+    assert run("enqueue", "mail", "-p", '{"to": 1}').code == 0
+    assert app.views.count(Selector(kinds=("command",))).count == 0
 
 
 def test_commands_are_switched_by_one_word(run, app):

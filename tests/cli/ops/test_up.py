@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,10 +65,13 @@ def test_up_runs_until_down(app, real_database, holdfast_):
         assert (switch["mode"], switch["actor"], switch["note"]) == ("drain", "ada", "deploy")
         assert "the store is stopped (drained by ada: deploy)" in holdfast_("status")[1]
         other = {"HOLDFAST_URL": "sqlite:///other.db"}
-        assert (holdfast_("status", **other)[0], holdfast_("down", **other)[1]) == (3, "nothing was up\n")
+        code, _, err = holdfast_("status", **other)
+        assert (code, f"up on: {document['data']['up'][0]['url']} (pid {running.pid})" in err) == (3, True)
+        assert holdfast_("down", **other)[1].startswith("nothing was up on sqlite:///other.db; up on: ")
         assert holdfast_("status", "--all", "--quiet", **other)[1] == f"{running.pid}\n"
         code, _, err = holdfast_("up", *APP)
         assert (code, f"with pid {running.pid}" in err) == (9, True)
+        assert "holdfast down --url" in err
         code, out, _ = holdfast_("down", "-o", "json")
         assert (code, json.loads(out)["data"]["stopped"][0]["pid"]) == (0, running.pid)
         assert running.end()[0] == 0
@@ -91,6 +95,13 @@ def test_a_detached_up_comes_up_and_goes_down(app, holdfast_):
     assert wait_until(lambda: gone(status["pid"]))
     code, out, _ = holdfast_("down")
     assert (code, out.strip()) == (0, "nothing was up")
+
+
+def test_a_detached_up_prints_its_store_and_its_dashboard(app, holdfast_, real_database):
+    code, out, err = holdfast_("up", *APP, "--web", "--detach", HOLDFAST_WEB="127.0.0.1:0")
+    assert code == 0, err
+    assert re.match(r"up: pid \d+, store \w+://.*, dashboard http://127\.0\.0\.1:\d+\S*, log /", out), out
+    assert holdfast_("down")[0] == 0
 
 
 def test_down_now_waits_for_no_job(app, holdfast_, tmp_path):

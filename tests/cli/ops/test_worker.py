@@ -64,7 +64,7 @@ def test_the_first_signal_releases_jobs_without_costing_an_attempt(app, url, tmp
         code, output = worker.end()
     assert code == 0
     assert time.monotonic() - began < SOON
-    assert "once more to leave at once" in output
+    assert "signal again to exit at once" in output
     assert [(ref.state, ref.job().attempts) for ref in refs + waiting] == [(State.READY, 0)] * 6
 
 
@@ -87,7 +87,7 @@ def test_the_second_signal_leaves_at_once(app, url, tmp_path):
     with program(*APP, url=url) as worker:
         wait_until(lambda: all(path.exists() for path in paths) and paths[1].read_text())
         worker.send(signal.SIGINT)
-        worker.said("once more")
+        worker.said("signal again")
         began = time.monotonic()
         worker.send(signal.SIGINT)
         code, _ = worker.end()
@@ -190,6 +190,19 @@ def test_errors_are_reported(url, arguments, code, message):
     with program("worker", *arguments, url=url) as worker:
         actual, output = worker.end()
     assert (actual, message in output) == (code, True), output
+
+
+@pytest.mark.one_backend
+def test_the_start_says_which_store_wins(url, tmp_path):
+    """The application's own URL wins over HOLDFAST_URL; --url wins over both."""
+    own = f"sqlite:///{tmp_path}/own.db"
+    (tmp_path / "shop.py").write_text(f"import holdfast\napp = holdfast.Holdfast({own!r})\n")
+    line = ("worker", "--app", "shop:app", "--drain")
+    with program(*line, url=url, PYTHONPATH=str(tmp_path)) as worker:
+        output = worker.end()[1]
+    assert f"store {own} (the application's own URL overrides {url} of HOLDFAST_URL; --url overrides both)" in output
+    with program(*line, "--url", url, url=url, PYTHONPATH=str(tmp_path)) as worker:
+        assert f"store {url}\n" in worker.end()[1]
 
 
 def test_without_an_app_a_worker_only_does_maintenance(url, app):

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Plan
+from holdfast.domain.commands.command import load_command
 from holdfast.domain.jobs.selector import Selector
 from holdfast.store.engine.operation import query
 from holdfast.testing import plan
@@ -54,6 +55,23 @@ def test_a_scheduled_command_runs_once(schedule, run, app):
     assert run("add", "--", "false").code == 0
     planned, added = sorted(app.views.all(Selector(kinds=("command",))), key=lambda job: job.id)
     assert planned.max_attempts == added.max_attempts == 1
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [('"10m"', 600), ('"1h30m"', 5400), ("90", 90), ('"PT2H"', 7200)])
+def test_the_timeout_of_a_scheduled_command_is_a_duration(schedule, app, timeout, seconds):
+    """Issue 22: as elsewhere, and in ISO 8601; also in an edit."""
+    payload = f'{{"argv": ["true"], "cwd": "/", "timeout": {timeout}}}'
+    assert schedule("add", "tick", "command", "every 1h", "-p", payload).code == 0
+    assert schedule("trigger", "tick").code == 0
+    assert schedule("edit", "tick", "-p", payload.replace("true", "false")).code == 0
+    assert schedule("trigger", "tick").code == 0
+    commands = [load_command(job.payload) for job in app.views.all(Selector(kinds=("command",)))]
+    assert [command.timeout for command in commands] == [timedelta(seconds=seconds)] * 2
+
+
+def test_a_timeout_that_is_not_a_duration_is_refused(schedule, run):
+    payload = '{"argv": ["true"], "cwd": "/", "timeout": "soon"}'
+    assert run("schedule", "add", "tick", "command", "every 1h", "-p", payload).code == 2
 
 
 def test_all_options_reach_the_definition(schedule):
@@ -204,15 +222,19 @@ def test_the_history_lists_fired_and_skipped_plans(schedule, run, app, real_data
     assert (skipped["decision"], skipped["count"], skipped["reason"]) == ("skipped", 9, "catch_up")
     assert run("schedule", "history", "minutely").out.splitlines()[2].endswith("catch_up")
     why = schedule("why", "minutely", skipped["first"]).data["why"]
-    assert why == "it was not fired: a newer one was due when a planner looked"
+    assert why == "it was not fired: a newer plan was due at the next tick of a planner"
     assert schedule("why", "minutely", fired["first"]).data["why"].startswith(f"it was fired as job {fired['job_id']}")
-    assert "is no plan of it" in schedule("why", "minutely", (now + timedelta(seconds=7)).isoformat()).data["why"]
+    assert (
+        "is not one of its plans" in schedule("why", "minutely", (now + timedelta(seconds=7)).isoformat()).data["why"]
+    )
     assert "not due yet" in schedule("why", "nightly", "2035-01-01T01:30:00Z").data["why"]
 
 
-def test_one_that_cannot_be_read_hides_no_other(schedule, run, app, nightly):
+@pytest.mark.parametrize("definition", ['{"kind": 1}', '{"kind":"mail","cron":"@daily","tz":"Europe/Atlantis"}'])
+def test_one_that_cannot_be_read_hides_no_other(schedule, run, app, nightly, definition):
+    """Its definition is of another version, or its time zone is gone."""
     garbage = {
-        "definition": '{"kind": 1}',
+        "definition": definition,
         "declared": None,
         "version": 0,
         "provider": None,
@@ -257,7 +279,7 @@ def test_an_unplanned_schedule_has_a_warning(schedule, run, app, real_database):
     value = int(past.timestamp() * 1e6) if real_database.name == "sqlite" else past
     mark = "?" if real_database.name == "sqlite" else "%s"
     real_database.execute(f"UPDATE holdfast.schedule SET next_at = {mark}", (value,))
-    assert "nobody plans it" in schedule("show", "lost").data["warnings"][0]
+    assert "no scheduler fires it" in schedule("show", "lost").data["warnings"][0]
     assert "Due since" in run("schedule", "ls").out
 
 
@@ -265,7 +287,7 @@ def test_options_are_shown_as_they_are_written(schedule, run):
     words = ["--phase", "5m", "--delay", "90s", "--scope", "a", "--scope", "b", "--start", "2030-01-01T00:00:00Z"]
     schedule("add", "all", "mail", "every 1h", "-p", '{"to": 1}', *words)
     text = run("schedule", "show", "all").out
-    for line in ("phase     5m", "delay     1m30s", "scopes    a, b", "start     2030-01-01T00:00:00Z"):
+    for line in ("phase     5m", "delay     1m30s", "scopes    a, b", "start     2030-01-01 00:00:00 UTC"):
         assert line in text
 
 

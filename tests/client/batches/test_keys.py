@@ -26,6 +26,9 @@ def test_days_are_cut_by_the_calendar():
         (date(2024, 1, 1), date(2024, 1, 31)),
         (date(2024, 2, 1), date(2024, 2, 3)),
     ]
+    end = date(9999, 12, 31)
+    for by in ("year", "month", 40, 10**9):
+        assert epochs(date(9999, 12, 30), end, by) == [(date(9999, 12, 30), end)]
     assert epochs(date(2023, 11, 15), date(2024, 2, 3), by="year")[0] == (date(2023, 11, 15), date(2023, 12, 31))
 
 
@@ -64,7 +67,7 @@ def test_a_command_line_cuts_a_range():
     years = arguments(range="2022-06-01..2024-01-31", epochs="year")
     assert len(years.keys(replay)) == 3
     assert years.source == "range 2022-06-01..2024-01-31 by year"
-    with pytest.raises(InvalidInput, match="is no span for 'replay'"):
+    with pytest.raises(InvalidInput, match="is not a span for 'replay'"):
         arguments(range="1-10", epochs="5").keys(replay)
 
     @app.unit()

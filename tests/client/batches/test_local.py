@@ -15,11 +15,11 @@ import holdfast
 from holdfast import Fatal, Skip, Unit
 from holdfast.client.batches.batch_claim import source_of
 from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, FailureLimits, identity
-from holdfast.domain.batches.failures import MIN_UNITS_FOR_RATE, Breaker
+from holdfast.domain.batches.breaker import MIN_UNITS_FOR_RATE, Breaker
 from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
 from holdfast.store.batches.batches import Batches
-from tests.support.processes import wait_until
+from tests.support.processes import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -30,6 +30,23 @@ def app(real_database):
 
 def run(app, function, keys, **options):
     return app.run(function, keys, output="none", **options)
+
+
+def test_a_cancelled_run_leaves_no_key_out(app):
+    """B12: units that were taken and did not begin are cancelled too, although the ledger has no row of them."""
+    running = threading.Barrier(2)
+
+    @app.unit()
+    def wait(key: int, unit: Unit) -> None:
+        if running.wait(PATIENCE) == 0:
+            (batch, *_) = app.store.batches.page().batches
+            app.store.batches.cancel(batch.id)
+        unit.stopping.wait(PATIENCE)
+
+    result = run(app, wait, range(100), jobs=2)
+    assert result.exit_code == 12
+    counted = app.store.batches.counters(result.batch.id)
+    assert (counted.done + counted.cancelled, counted.cancelled >= 90) == (100, True), "B12 is broken"
 
 
 def test_units_have_outcomes(app):
@@ -260,7 +277,7 @@ def test_keys_and_identities():
 
 
 def test_a_function_without_a_key_is_refused(app):
-    with pytest.raises(InvalidKind, match="takes no key"):
+    with pytest.raises(InvalidKind, match="has no parameter for the key"):
 
         @app.unit()
         def work(unit: Unit) -> None: ...

@@ -6,6 +6,7 @@ import json
 import threading
 from collections import Counter
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -293,6 +294,22 @@ def test_a_deadline_holds_on_workers_too(app):
     assert (result.exit_code, str(result.summary.aborted_by)) == (10, "deadline")
 
 
+def test_a_deadline_is_a_time_of_the_store(database, clock):
+    """The clocks of hosts differ: here the store's is years behind, and a worker begins before the deadline."""
+    clock.advance(days=-3650)
+    with holdfast.Holdfast(database.url) as app:
+        app.use(database.url, database.open())
+
+        @app.unit()
+        def work(key: int) -> None: ...
+
+        batch = app.submit(work, range(3), deadline="1h")
+        assert sharding_of(batch).until == clock.now() + timedelta(hours=1)
+        with worker(app):
+            wait_until(lambda: app.store.batches.get(batch.id).state is not BatchState.RUNNING)
+        assert app.store.batches.get(batch.id).state is BatchState.DONE, "B3 is broken: a host's clock ends the batch"
+
+
 def test_no_worker_is_told_and_the_deadline_holds(app, work, capsys):
     """U8: without a worker, text and JSON say so, and the run ends at its deadline with exit 10."""
     result = app.run(work, range(5), where="workers", deadline=0.3, output="json")
@@ -300,6 +317,21 @@ def test_no_worker_is_told_and_the_deadline_holds(app, work, capsys):
     told = capsys.readouterr()
     assert "no live worker runs 'work' from the queue 'default'" in told.err
     assert "no live worker" in json.loads(told.out)["data"]["note"]
+
+
+def test_no_unit_is_the_last_one_on_workers(app, capsys):
+    """E3: shards run units side by side; the answer has no last_key, in place of one that is null."""
+
+    @app.unit()
+    def work(key: int) -> None:
+        if key > 3:
+            raise ValueError("no")
+
+    with worker(app):
+        result = app.run(work, range(20), where="workers", max_failures=2, output="json")
+    document = json.loads(capsys.readouterr().out)
+    assert (result.exit_code, "last_key" in document["data"]) == (8, False)
+    assert "the last finished unit" not in document["error"]["message"]
 
 
 def test_a_batch_that_its_deadline_stopped_can_be_resumed(app, work):

@@ -63,3 +63,25 @@ def test_nan_is_refused_in_payloads_checkpoints_and_steps(app):
     measure.enqueue(values=[1.0, None])
     drain(app)
     assert [error.endswith("rows[0] is infinity") for error in errors] == [True, True]
+
+
+def test_messages_name_parameters_and_reasons(app):
+    """A5: they said "Object contains unknown field"."""
+
+    @app.job()
+    def mail(to: int) -> None: ...
+
+    @app.job()
+    def stop() -> None: ...
+
+    with pytest.raises(holdfast.InvalidPayload) as caught:
+        mail.enqueue(to=1, too=2)
+    assert (caught.value.message, caught.value.hint) == ("'mail' has no parameter 'too'", "It takes: to.")
+    with pytest.raises(holdfast.InvalidPayload) as caught:
+        app.enqueue("stop", {"x": 2})
+    assert (caught.value.message, caught.value.hint) == ("'stop' has no parameter 'x'", "It takes no parameters.")
+    ref = stop.enqueue()
+    app.control.cancel(holdfast.Selector(ids=(ref.id,)), actor="ada")
+    with pytest.raises(holdfast.JobCancelled) as cancelled:
+        ref.result(60)
+    assert cancelled.value.message == f"job {ref.id} was cancelled: cancelled by ada"

@@ -56,5 +56,5 @@ def test_a_schedule_that_a_person_created_is_left_alone_with_a_warning(app, capl
     app.schedule("@daily")(rollup)
     with caplog.at_level(logging.WARNING, logger="holdfast"):
         app.declare_schedules()
-    assert "made by a person" in caplog.text
+    assert "a person created it" in caplog.text
     assert app.schedules.get("rollup").defined.expression == "@yearly"

@@ -62,13 +62,21 @@ def test_options_of_commands():
         (["curl", "--user=ada:hunter22"], ["curl", f"--user=ada:{MASK}"]),
         (["sh", "-c", "curl -u 'ada:hunter22' x"], ["sh", "-c", f"curl -u 'ada:{MASK}' x"]),
         (["sh", "-c", "mysql shop -phunter < x"], ["sh", "-c", f"mysql shop -p{MASK} < x"]),
+        (["sshpass", "-p", "hunter22", "ssh", "-p", "2222"], ["sshpass", "-p", MASK, "ssh", "-p", "2222"]),
+        (["redis-cli", "-p", "6379", "-a", "hunter22"], ["redis-cli", "-p", "6379", "-a", MASK]),
+        (["openssl", "rsa", "-passin", "pass:hunter22"], ["openssl", "rsa", "-passin", f"pass:{MASK}"]),
+        (["sh", "-c", "sshpass -p hunter22 ssh -p 2222 h"], ["sh", "-c", f"sshpass -p {MASK} ssh -p 2222 h"]),
+        (["sh", "-c", "redis-cli -p 6379 -a hunter22 get x"], ["sh", "-c", f"redis-cli -p 6379 -a {MASK} get x"]),
+        (["sh", "-c", "openssl rsa -passin pass:hunter22"], ["sh", "-c", f"openssl rsa -passin pass:{MASK}"]),
+        (["openssl", "rsa", "-passin", "file:key.txt"], ["openssl", "rsa", "-passin", "file:key.txt"]),
+        (["ls", "-a", "folder", "pass:3"], ["ls", "-a", "folder", "pass:3"]),
         (["find", ".", "-print"], ["find", ".", "-print"]),
         (["docker", "run", "-p8080:80", "-u", "1000:1000"], ["docker", "run", "-p8080:80", "-u", "1000:1000"]),
         (["mkdir", "-p/tmp/some/folder", "-u", "ada"], ["mkdir", "-p/tmp/some/folder", "-u", "ada"]),
     ],
 )
 def test_short_options_with_a_password(words, shown):
-    """E1.1: -pSECRET and -u name:SECRET. What was masked once is masked in logs, too."""
+    """E1.1: -pSECRET, -u name:SECRET, sshpass -p SECRET. What was masked once is masked in logs, too."""
     assert mask_value(words) == shown
     assert mask_value(shown) == shown
     (hidden,) = secret_values(words) or [MASK]
@@ -88,6 +96,8 @@ def test_keys_of_objects_are_masked():
         ("postgresql://ada:hunter22@db/x", f"postgresql://ada:{MASK}@db/x"),
         ("Authorization: Bearer abcdefgh.ijk", f"Authorization: Bearer {MASK}"),
         ("run --token abc now", f"run --token {MASK} now"),
+        ("clone https://ghp_0123456789abcdef@host/x", f"clone https://{MASK}@host/x"),
+        ("clone https://ada@host/x", "clone https://ada@host/x"),
         ("nothing to see", "nothing to see"),
     ],
 )

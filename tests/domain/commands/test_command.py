@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast.domain.commands.command import (
     Command,
     check_placeholders,
+    command_payload,
     environment,
     grid,
     host_capacity,
@@ -40,7 +41,7 @@ def test_a_value_stays_within_its_word(one, other):
 def test_places_and_parameters_are_the_same():
     assert placeholders(["{a}", "x{b}y{a}", "{{c}}", "{}", "{1}"]) == ["a", "b"]
     check_placeholders(["{a}"], ["a"])
-    with pytest.raises(InvalidInput, match="nothing fills"):
+    with pytest.raises(InvalidInput, match="no parameter for"):
         check_placeholders(["{a}"], [])
     with pytest.raises(InvalidInput, match="not used"):
         check_placeholders(["a"], ["a"])
@@ -56,7 +57,7 @@ def test_no_two_sets_of_parameters_share_a_key(one, other):
     "words", [["sh", "-c", "echo {a}"], ["/bin/bash", "-ec", "{a}"], ["env", "X=1", "zsh", "-c", "x {a}"]]
 )
 def test_no_shell_reads_the_value_of_a_placeholder(words):
-    with pytest.raises(InvalidInput, match="the shell would read"):
+    with pytest.raises(InvalidInput, match="the shell would interpret"):
         check_placeholders(words, ["a"])
     check_placeholders(["sh", "-c", 'echo "$1"', "-", "{a}"], ["a"])
 
@@ -113,3 +114,12 @@ def test_commands_fit_eighty_percent_of_a_host():
     assert host_capacity(1000, 10, 10, 2.0) == (4, "cores")
     with pytest.raises(InvalidInput):
         host_capacity(100, 10, 0, 1.0)
+
+
+@pytest.mark.parametrize(("timeout", "kept"), [("10m", "PT600S"), (90, "PT90S"), ("PT2H", "PT2H"), (None, None)])
+def test_people_write_the_timeout_of_a_payload_as_a_duration(timeout, kept):
+    assert command_payload({"argv": ["true"], "timeout": timeout}) == {"argv": ["true"], "timeout": kept}
+
+
+def test_a_payload_without_a_timeout_stays_as_it_is():
+    assert command_payload({"argv": ["true"]}) == {"argv": ["true"]}

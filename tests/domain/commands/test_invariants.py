@@ -51,12 +51,23 @@ def test_valid_commands_have_no_violations():
         (["env", "TMPDIR=/scratch", "a"], sh("TMPDIR=/scratch b")),
         (sh("sim 1 &> out.log"), sh("sim 2 >& out.log")),
         (["dd", "if=/dev/zero", "of=disk.img"], ["dd", "if=/a", "of=disk.img"]),
+        (sh("cd a && cd ../b && sim 1 > out.csv"), ["sim", "-o", "b/out.csv"]),
+        (sh("cd $DIR && sim 1 > /w/out.csv"), sh("cd /w; sim 2 > out.csv")),
     ],
 )
 def test_a_path_that_two_write_to_is_reported(argvs):
     """1: the same place, with different parameters."""
     (text,) = complaints(invariants.shared_paths(live(*argvs)))
     assert "(jobs 1, 2)" in text
+
+
+@pytest.mark.parametrize("cd", ["cd a", "cd /a", "cd $DIR", "cd", "cd -", "cd ~", "pushd a", "(cd a; true)"])
+def test_paths_after_cd_are_in_its_directory(cd):
+    """Paths below a directory that cannot be known are left out."""
+    elsewhere = sh(f"{cd} && sim 1 > out.csv && rm -f x/y")
+    assert complaints(invariants.shared_paths(live(elsewhere, ["sim", "-o", "out.csv"]))) == []
+    assert complaints(invariants.checked_first(live(elsewhere, ["sim", "-o", "x/y"]))) == []
+    assert complaints(invariants.checked_first(live(sh("cd x && rm -f y"), ["sim", "-o", "x/y"])))
 
 
 def test_a_temporary_directory_that_two_share_is_reported():
@@ -72,7 +83,7 @@ def test_a_command_that_is_queued_twice_is_reported():
     """2: unless it has a key, which would have told."""
     twice = live(["sim", "1"], ["sim", "1"])
     assert complaints(invariants.checked_first(twice)) == [
-        "the same program is queued more than once: sim 1 (jobs 1, 2)"
+        "the same command is queued more than once: sim 1 (jobs 1, 2)"
     ]
     keyed = [LiveCommand(id=one.id, command=one.command, key=str(one.id)) for one in twice]
     assert complaints(invariants.checked_first(keyed)) == []
@@ -82,8 +93,9 @@ def test_deleting_a_path_of_another_command_is_reported():
     """2: look whose it is."""
     commands = live(["rm", "-rf", "/scratch/a"], ["sim", "/scratch/a"], sh("rm -rf /scratch/b"))
     assert complaints(invariants.checked_first(commands)) == [
-        "a live program deletes what another live one names: job 1 deletes /scratch/a"
+        "a live command deletes a path that another live one uses: job 1 deletes /scratch/a"
     ]
+    assert len(list(invariants.checked_first(commands))) == 1, "E1.6: it also said that nothing is against it"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +112,7 @@ def test_deleting_a_folder_above_a_path_of_another_command_is_reported(other):
     (user,) = live(*other["argvs"], env=other.get("env", {}))
     second = LiveCommand(id=2, command=user.command)
     assert complaints(invariants.checked_first([*deleting, second])) == [
-        "a live program deletes what another live one names: job 1 deletes /scratch"
+        "a live command deletes a path that another live one uses: job 1 deletes /scratch"
     ]
 
 
@@ -141,14 +153,14 @@ def test_an_overcommitted_or_idle_host_is_reported():
     waiting = live(["sim"])
     idle = HostSize(memory=64 * GB, cores=16, at_once=1)
     assert complaints(invariants.used_host(waiting, idle)) == [
-        "1 programs wait and 1 run here, though 12 would fit by cores"
+        "1 command waits and 1 run here, although 12 would fit by cores"
     ]
     assert complaints(invariants.used_host(waiting, HOST)) == []
 
 
 def test_commands_without_a_cap_are_reported():
     """7: and swap that caps do not count."""
-    assert "2 live programs have no memory cap (jobs 1, 2)" in complaints(
+    assert "2 live commands have no memory limit (jobs 1, 2)" in complaints(
         invariants.capped(live(["a"], ["b"], memory=None), HOST)
     )
     swapping = HostSize(memory=GB, cores=1, swap=GB, swap_counts=False)

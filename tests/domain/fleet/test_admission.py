@@ -25,12 +25,12 @@ from holdfast.domain.fleet.admission import (
     describe_refusal,
     expected_memory,
     forecast,
-    host_limit,
     host_limit_text,
     profile_name,
     refusal,
     room,
 )
+from holdfast.domain.quantities import host_limit
 from holdfast.errors import InvalidInput
 
 GB = 10**9
@@ -161,10 +161,8 @@ def test_a_refusal_says_its_figures():
     """For people, in words."""
     running, free = [RunningCommand(0, known(30))], MemoryRoom(50 << 30, 40 << 30)
     dependencies = ExpectedMemory("a", 20 << 30, 0.0, True, "7 runs")
-    assert "20 GiB (7 runs); 1 programs are forecast" in describe_refusal(Refusal.MEMORY, dependencies, running, free)
-    assert "no more than 47.5 GiB here: it can never begin" in describe_refusal(
-        Refusal.NEVER, dependencies, running, free
-    )
+    assert "20 GiB (7 runs); 1 commands are forecast" in describe_refusal(Refusal.MEMORY, dependencies, running, free)
+    assert "at most 47.5 GiB here: it can never start" in describe_refusal(Refusal.NEVER, dependencies, running, free)
     assert f"fewer than {MIN_SAMPLES} runs of 'a'" in describe_refusal(Refusal.UNKNOWN, dependencies, running, free)
 
 

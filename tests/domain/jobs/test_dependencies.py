@@ -41,9 +41,9 @@ def test_giving_up_can_mean_holding():
 def test_the_reason_names_the_need():
     """Whoever asks why a job was cancelled is told by which need."""
     dependencies = [DependencyState(JobId(9), JobId(1), DONE), DependencyState(JobId(9), JobId(2), DEAD)]
-    assert reason_for(When.DONE, dependencies) == "needed job 2 is dead"
-    assert reason_for(When.DONE, [DependencyState(JobId(9), JobId(3), None)]) == "needed job 3 is gone"
-    assert "only if one failed" in reason_for(When.FAILED, dependencies[:1])
+    assert reason_for(When.DONE, dependencies) == "dependency 2 is dead"
+    assert reason_for(When.DONE, [DependencyState(JobId(9), JobId(3), None)]) == "dependency 3 is gone"
+    assert "only if one fails" in reason_for(When.FAILED, dependencies[:1])
 
 
 def test_conditions_may_be_written_as_words():

@@ -25,6 +25,10 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
         ("mail to ada@example.com", "mail to bob.b@mail.example.org"),
         ("object at 0x7fca1", "object at 0xffff0"),
         ("took 1.5 s", "took 12,000 s"),
+        ("mail server mx1.example.com is down", "mail server mx204.example.com is down"),
+        ("host db12 refused user3", "host db7 refused user99"),
+        ("queue_12 is full", "queue_5 is full"),
+        ("shard-7 of A2B", "shard-11 of A31B"),
         ("boom\nTraceback: line 3", "boom\nTraceback: line 99"),
     ],
 )

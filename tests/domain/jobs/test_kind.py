@@ -63,7 +63,7 @@ def test_rich_types_make_the_round_trip():
 
 @pytest.mark.parametrize(
     ("payload", "path"),
-    [({"n": "1"}, "$.n"), ({}, "`n`"), ({"n": 1, "m": 2}, "`m`"), ({"n": 1, "word": None}, "$.word")],
+    [({"n": "1"}, "$.n"), ({}, "`n`"), ({"n": 1, "m": 2}, "'m'"), ({"n": 1, "word": None}, "$.word")],
 )
 def test_a_wrong_payload_is_refused_with_its_field(payload, path):
     """The message names the field that does not fit."""

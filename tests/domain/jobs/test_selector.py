@@ -44,6 +44,12 @@ def test_states_may_be_written_as_words():
     assert Selector(states=["dead", "done"]).states == (State.DEAD, State.DONE)
 
 
+def test_an_unknown_state_is_refused_with_the_known_ones():
+    with pytest.raises(InvalidInput, match="'ded' is not a state of a job") as caught:
+        Selector(states=("ded",))
+    assert "dead" in caught.value.hint
+
+
 def test_narrowing():
     """To states that it may have; to none it is empty."""
     assert Selector(kinds=["a"]).only(State.DEAD) == Selector(kinds=("a",), states=(State.DEAD,))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.domain.schedules.decision import MAX_COUNTED, backfilled, decide, first_cursor, format_count, next_after
 from holdfast.domain.schedules.definition import CatchUp, Timing
+from holdfast.domain.schedules.firing_times import between
 from holdfast.domain.schedules.plan import Overlap
-from holdfast.domain.schedules.rule import between
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 T0 = datetime(2024, 3, 30, tzinfo=UTC)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.access.roles import Via
+from holdfast.domain.access.audit import Via
 from holdfast.domain.jobs.job import State
 from holdfast.domain.retention import Retention
 from holdfast.errors import InvalidInput, JobInUse, NotFound
@@ -38,7 +38,7 @@ def test_acts_by_person_and_target(store):
 
 
 def test_an_act_needs_a_person(store):
-    with pytest.raises(InvalidInput, match="no person"):
+    with pytest.raises(InvalidInput, match="not a valid name of a person"):
         act(store, actor="holdfast:worker")
 
 
@@ -66,7 +66,7 @@ def audited(store, action="cancel", target="id=1", **options):
 def test_a_change_without_its_entry_is_not_made(store):
     """K79: the change and its audit entry are one transaction."""
     job_id = put(store)
-    with pytest.raises(InvalidInput, match="no person"):
+    with pytest.raises(InvalidInput, match="not a valid name of a person"):
         audited(store, actor="holdfast:worker").control.cancel(only(job_id), actor="ada")
     assert state(store, job_id) is State.READY, "K79 is broken"
     audited(store).control.cancel(only(job_id), actor="ada")

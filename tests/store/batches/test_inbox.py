@@ -96,7 +96,7 @@ def test_an_expired_inbox_row_ends_its_unit(store, clock):
     assert store.inbox.take(BOX) == []
     assert store.inbox.expire() == 1
     (unit,) = store.batches.units(run.batch.id)
-    assert (unit.state, unit.error) == (UnitState.FAILED, "nobody accepted its result before it expired")
+    assert (unit.state, unit.error) == (UnitState.FAILED, "its result expired before a consumer accepted it")
     counted = store.batches.counters(run.batch.id)
     assert (counted.failed, counted.in_inbox, state_of(store, run)) == (1, 0, BatchState.FAILED)
     check(store, run.batch.id)

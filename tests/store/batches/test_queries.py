@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.admin.views.batches import batch_view, unit_clusters
+from holdfast.admin.views.batches import BatchReader
 from holdfast.domain.batches.batch import BatchState
 from holdfast.domain.batches.unit import UnitState, unit_key
 from tests.store.batches.test_batches import begin, finish, keys, leave
@@ -65,13 +65,13 @@ def test_standings_of_several_batches(store):
     assert standings[first].counters == store.batches.counters(first)
     assert standings[first].holders == []
     assert [holder.job_id for holder in standings[run.batch.id].holders] == [run.lease.job_id]
-    facts = batch_view(store.batches.get(first), standings[first])
+    facts = BatchReader(store, first).view
     assert (facts.summary.failed, facts.summary.succeeded, facts.summary.labels) == (3, 1, {"kept": 1})
 
 
 def test_errors_of_units_are_clustered(store):
     batch_id = failing(store)
-    rows, network = unit_clusters(store.batches.get(batch_id), list(store.ledger.all_errors(batch_id)))
+    rows, network = BatchReader(store, batch_id).clusters()
     assert (rows.count, rows.pattern, network.count) == (2, "row <n> is bad", 1)
 
 

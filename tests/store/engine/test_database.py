@@ -19,7 +19,7 @@ from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
-from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly, StoreUnavailable
+from holdfast.errors import InvalidInput, PrivilegeMissing, StoreInUse, StoreMoved, StoreReadOnly, StoreUnavailable
 from holdfast.store import open_store
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.unit_choice import NextUnits
@@ -147,7 +147,7 @@ def test_a_backup_needs_no_hard_links(store, tmp_path, monkeypatch):
         late.write_text("mine")
 
     monkeypatch.setattr(Database, "_write_backup", write)
-    with pytest.raises(InvalidInput, match="there already"):
+    with pytest.raises(InvalidInput, match="exists already"):
         store.database.backup(late)
     assert late.read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir() if "backup-" in path.name) == []
@@ -246,7 +246,7 @@ def test_a_backup_is_another_installation(real_database, tmp_path):
 
 def test_a_backup_overwrites_nothing(store, tmp_path):
     (tmp_path / "mine.db").write_text("precious")
-    with pytest.raises(InvalidInput, match="there already"):
+    with pytest.raises(InvalidInput, match="exists already"):
         store.database.backup(tmp_path / "mine.db")
     assert (tmp_path / "mine.db").read_text() == "precious"
 
@@ -333,7 +333,7 @@ def test_nothing_is_moved_under_a_holder(file, target):
 
 def test_nothing_is_moved_onto_other_jobs(file, target):
     put(target)
-    with pytest.raises(StoreInUse, match="in the target already"):
+    with pytest.raises(StoreInUse, match="the target has jobs already"):
         file.database.move_to(target.database, "there", **QUIET)
 
 
@@ -415,6 +415,42 @@ def test_a_producer_enqueues_and_no_more(target, as_role):
     ):
         with pytest.raises(StoreReadOnly):
             write()
+
+
+@pytest.mark.parametrize(
+    ("role", "call", "message", "grant"),
+    [
+        ("producer", lambda store: store.audit_log.page(), "may not read the audit log (table audit_entry)", "reader"),
+        ("producer", lambda store: store.stop_switch.get(), "may not read the table stop_switch", "reader"),
+        ("producer", lambda store: store.queues.pause("default"), "may not change queues (table queue)", "operator"),
+        ("reader", put, "may not change jobs (job_id)", "producer"),
+        ("worker", lambda store: store.credentials.list(), "may not read tokens (table credential)", "dashboard"),
+        (
+            "producer",
+            lambda store: store.jobs.enqueue(NewJob(kind="command", payload='{"argv": ["id"], "cwd": "/"}')),
+            'may not enqueue or change jobs of kind "command"',
+            "command_producer",
+        ),
+    ],
+)
+def test_a_denied_privilege_names_the_user_and_the_role_that_helps(target, as_role, role, call, message, grant):
+    with pytest.raises(PrivilegeMissing) as caught:
+        call(as_role(role))
+    assert caught.value.message.startswith(f"database user {role}_user {message}; it needs the role holdfast_{grant}")
+    assert f"GRANT holdfast_{grant} TO {role}_user" in caught.value.hint
+    assert "file" not in caught.value.hint
+
+
+@pytest.mark.parametrize("role", ["reader", "producer", "worker", "operator"])
+def test_a_backup_is_refused_before_it_begins_if_the_user_cannot_read_every_table(target, as_role, role, tmp_path):
+    """It ended with a syntax error of SQLite."""
+    fill(target)
+    with pytest.raises(PrivilegeMissing) as caught:
+        as_role(role).database.backup(tmp_path / "backup.db")
+    assert f"database user {role}_user may not read" in caught.value.message
+    assert "holdfast_admin" in caught.value.message
+    assert list(tmp_path.glob("*backup*")) == []
+    assert as_role("admin").database.backup(tmp_path / "backup.db") > 0
 
 
 def test_a_worker_works_but_owns_nothing(target, as_role):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,16 @@ from tests.support.jobs import claim_jobs, put, states
 POSTGRES = [name for name in available() if name != "sqlite"]
 
 
-@pytest.mark.parametrize("url", ["mysql://h/db", "jobs.db", "", "http://h"])
+@pytest.mark.parametrize("scheme", ["postgresql+psycopg", "postgres+psycopg", "postgresql+asyncpg"])
+def test_a_url_of_sqlalchemy_opens_the_same_store(tmp_path, scheme):
+    """E8: the driver makes no difference."""
+    with open_database("postgres", tmp_path) as database, closing(open_store(database.url)) as store:
+        job_id = put(store)
+        with closing(open_store(f"{scheme}:{database.url.partition(':')[2]}", create=False)) as same:
+            assert same.views.get(job_id).id == job_id
+
+
+@pytest.mark.parametrize("url", ["mysql://h/db", "mysql+psycopg://h/db", "jobs.db", "", "http://h"])
 def test_an_unknown_scheme_is_refused(url):
     """The hint shows the URLs that there are."""
     with pytest.raises(UnknownScheme) as caught:
@@ -240,6 +251,14 @@ def test_a_server_that_does_not_answer(tmp_path):
     with pytest.raises(StoreUnavailable) as caught:
         open_store(f"postgresql://nobody@/none?host={tmp_path}")
     assert (caught.value.code, caught.value.exit_code) == ("E_STORE_UNAVAILABLE", 5)
+
+
+def test_a_database_that_does_not_exist(postgres):
+    """It said that the same call may succeed later."""
+    url = re.sub(r"/[^/?]*\?", "/no_such_db?", postgres.url, count=1)
+    with pytest.raises(StoreUnavailable, match="the database no_such_db does not exist") as caught:
+        open_store(url)
+    assert "createdb no_such_db" in caught.value.hint
 
 
 @pytest.mark.parametrize(

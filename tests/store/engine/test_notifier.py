@@ -82,7 +82,7 @@ def test_a_closed_ear_hears_nothing_and_leaves_nothing_behind(store, make_store,
     listener.listener.close()
     put(store)
     assert not listener.hears(within=0.1)
-    assert list(tmp_path.rglob("*-bells/*")) == []
+    assert list(tmp_path.rglob("*-notify/*")) == []
 
 
 def test_a_long_path_needs_no_short_socket(tmp_path):

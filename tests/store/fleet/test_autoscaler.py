@@ -92,7 +92,6 @@ def test_profiles_are_learned(store):
     found = store.autoscaler.profiles(["a", "b", "c"])
     assert (found["a"].samples, found["a"].mean, found["a"].largest) == (3, 20, 30)
     assert (found["b"].samples, found["c"]) == (1, Profile("c"))
-    assert [profile.name for profile in store.autoscaler.all_profiles()] == ["a", "b"]
 
 
 def test_bounds_of_a_queue(store):
@@ -112,7 +111,7 @@ def test_decisions_are_kept_and_told_to_their_jobs(store):
     """The newest first; the history of a job has those about it."""
     job_id = put(store, COMMAND, payload=PROGRAM)
     decisions = [
-        AutoscalerDecision("default", AutoscalerAction.STEP_UP, "the host bears it", slots=2),
+        AutoscalerDecision("default", AutoscalerAction.STEP_UP, "the host has room", slots=2),
         AutoscalerDecision("default", AutoscalerAction.BLOCKED, "no room", job_id),
         AutoscalerDecision("other", AutoscalerAction.STRAIN, "tight"),
     ]
@@ -120,7 +119,7 @@ def test_decisions_are_kept_and_told_to_their_jobs(store):
     store.autoscaler.record_decisions(WORKER, "here", [])
     found = store.autoscaler.decisions("default")
     told = [(each.action, each.job_id, each.slots, each.text, each.host) for each in found]
-    assert told == [("blocked", job_id, None, "no room", "here"), ("step_up", None, 2, "the host bears it", "here")]
+    assert told == [("blocked", job_id, None, "no room", "here"), ("step_up", None, 2, "the host has room", "here")]
     assert "no room" in next(event.detail for event in store.views.events(job_id) if event.name == "blocked")
 
 
@@ -133,7 +132,8 @@ def test_what_was_decided_and_learned_is_forgotten_in_time(store, clock):
     assert prune(store, "decisions", "memory profiles", retention=Retention(done=timedelta(0))) == 0
     assert prune(store, "decisions", "memory profiles") == 2
     assert store.autoscaler.decisions("default") == []
-    assert [profile.name for profile in store.autoscaler.all_profiles()] == ["new"]
+    profiles = store.autoscaler.profiles(["old", "new"])
+    assert (profiles["old"].samples, profiles["new"].samples) == (0, 1)
 
 
 def test_why_tells_what_autoscalers_say(store):
@@ -141,12 +141,12 @@ def test_why_tells_what_autoscalers_say(store):
     job_id = put(store, COMMAND, payload=PROGRAM)
     announce(store, told=scaling(BlockedJob(job_id, Refusal.NEVER, "it can never begin")))
     assert [(r.because, r.text) for r in store.views.why(job_id)] == [
-        (Because.NOT_ADMITTED, "host host-of-worker-1 does not let it begin: it can never begin")
+        (Because.NOT_ADMITTED, "host host-of-worker-1 does not start it: it can never begin")
     ]
     store.autoscaler.report_status(WORKER, scaling(strain="full").dumps())
     assert "its memory is full" in store.views.why(job_id)[0].text
     store.autoscaler.report_status(WORKER, scaling(running=2).dumps())
-    assert "runs 2 programs of the queue, and bears 2 so far (up to 4)" in store.views.why(job_id)[0].text
+    assert "runs 2 commands of the queue; the autoscaler allows 2 (up to 4)" in store.views.why(job_id)[0].text
     announce(store, OTHER, told=scaling())
     assert store.views.why(job_id)[0].because is Because.NEXT
     store.autoscaler.report_status(WORKER, None)

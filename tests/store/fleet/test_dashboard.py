@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.overview import counts_of, error_clusters, overview
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import State, WorkerId
@@ -73,7 +72,7 @@ def test_trouble_is_found(store, clock):
     lapse(clock)
     store.queues.pause("q", note="the moon")
     put(store, "post")
-    facts = overview(store, Masks(store))
+    facts = overview(store)
     told = {each.category: each.text for each in facts.attention}
     assert told["expired"] == "job 2 (mail) has lost its worker"
     assert told["dead"] == "job 1 is dead (mail, handler_error)"
@@ -88,7 +87,7 @@ def test_a_full_queue_and_one_that_waits_long_want_a_look(store, clock):
     take_one(store, queues=("narrow",))
     put(store)
     clock.advance(minutes=20)
-    told = {each.category for each in overview(store, Masks(store)).attention}
+    told = {each.category for each in overview(store).attention}
     assert {"full_queue", "slow_queue"} <= told
 
 
@@ -97,11 +96,11 @@ def test_the_board_of_a_queue(store, clock):
     put(store, queue="q")
     put(store, queue="q")
     store.leases.settle(take_one(store, queues=("q",)), Done())
-    (queue,) = [each for each in overview(store, Masks(store)).queues if each.name == "q"]
+    (queue,) = [each for each in overview(store).queues if each.name == "q"]
     assert (queue.ready, queue.running, queue.limit, queue.kinds) == (1, 0, 3, ["mail"])
     assert queue.done[-1] == 1
     assert queue.done_per_minute == pytest.approx(1 / 60)
-    assert [each.name for each in overview(store, Masks(store)).queues] == ["default", "q"]
+    assert [each.name for each in overview(store).queues] == ["default", "q"]
 
 
 def test_errors_are_clustered_over_kinds(store):
@@ -110,7 +109,7 @@ def test_errors_are_clustered_over_kinds(store):
         store.leases.settle(take_one(store), Failed(error=f"row {n} is bad", permanent=True))
     put(store, "post")
     store.leases.settle(take_one(store, kinds=("post",)), Failed(error="token=abc", permanent=True))
-    rows, other = error_clusters(store.dashboard.all_errors(page=2), Masks(store))
+    rows, other = error_clusters(store, limit=10).clusters
     assert (rows.kind, rows.count, rows.pattern, rows.newest) == ("mail", 3, "row <n> is bad", "3")
     assert other.sample == "token=***"
 

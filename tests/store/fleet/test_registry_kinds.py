@@ -41,3 +41,13 @@ def test_an_unknown_kind_is_an_error_with_a_suggestion(store):
     with pytest.raises(UnknownKind) as caught:
         store.kinds.get("mial")
     assert "'mail'" in caught.value.hint
+
+
+def test_declared_secrets_are_read_once_for_some_seconds(store, monkeypatch):
+    """Views mask with them, and each of many rows needs them."""
+    store.kinds.publish([published(secrets=("n",))])
+    assert store.views.declared_secrets() == {"mail": ("n",)}
+    store.kinds.publish([published("import")])
+    assert store.views.declared_secrets() == {"mail": ("n",)}
+    monkeypatch.setattr("holdfast.store.jobs.queries.SECRETS_CACHE_S", -1.0)
+    assert store.views.declared_secrets() == {"mail": ("n",), "import": ()}

@@ -69,3 +69,11 @@ def test_a_worker_hears_what_people_want(store, clock):
     clock.advance(minutes=5)
     with pytest.raises(NotFound, match="is alive"):
         store.workers.request(worker, WorkerRequest.STOP)
+
+
+def test_a_late_worker_does_not_count_as_one_that_serves(store, clock):
+    """A killed worker is live for a minute: a batch on workers said nothing about it."""
+    store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"], version=None)
+    assert store.workers.count_serving("default", "mail") == 1
+    clock.advance(seconds=31)
+    assert store.workers.count_serving("default", "mail") == 0

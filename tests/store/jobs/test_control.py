@@ -256,7 +256,7 @@ def test_a_retried_job_is_held_if_its_condition_says_so(store):
     store.control.cancel(only(second), actor="ada")
     assert store.control.retry(only(second), actor="ada") == [second]
     job = store.views.get(second)
-    assert (job.state, job.note) == (State.HELD, f"needed job {first} is dead")
+    assert (job.state, job.note) == (State.HELD, f"dependency {first} is dead")
 
 
 def test_a_need_that_was_pruned_after_its_success_stops_nobody(store, clock):

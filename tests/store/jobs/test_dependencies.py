@@ -65,8 +65,8 @@ def test_a_failed_need_cancels_the_whole_chain_with_the_reason(store):
     last = put(store, kind="later", after=After(ids=(middle,)))
     end(store, FATAL)
     assert states(store) == {need: State.DEAD, middle: State.CANCELLED, last: State.CANCELLED}
-    assert store.views.get(middle).error == f"needed job {need} is dead"
-    assert store.views.get(last).error == f"needed job {middle} is cancelled"
+    assert store.views.get(middle).error == f"dependency {need} is dead"
+    assert store.views.get(last).error == f"dependency {middle} is cancelled"
     assert store.views.events(last)[-1].actor == "holdfast:dependencies"
 
 
@@ -75,7 +75,7 @@ def test_a_failed_need_can_hold_instead(store):
     later = put(store, kind="later", after=After(ids=(put(store),), if_not=IfNot.HOLD))
     end(store, FATAL)
     job = store.views.get(later)
-    assert (job.state, job.note) == (State.HELD, "needed job 1 is dead")
+    assert (job.state, job.note) == (State.HELD, "dependency 1 is dead")
     store.control.unhold(only(later), actor="ada")
     assert state(store, later) is State.READY
 
@@ -103,6 +103,14 @@ def test_needs_are_found_by_key_and_label(store):
     labelled = [put(store, label=label) for label in ("run-1", "run-2", "other")]
     later = put(store, kind="later", after=After(keys=(("mail", "k"),), labels=("run-*",)))
     assert {need.dependency_id for need in store.views.dependencies(later)} == {keyed, *labelled[:2]}
+
+
+def test_a_label_means_those_below_it(store):
+    """E8: a job after a sweep waits for every job of the sweep."""
+    sweep = [put(store, label=f"sw/n={n}") for n in range(2)]
+    put(store, label="sweep")
+    later = put(store, kind="later", after=After(labels=("sw",)))
+    assert {need.dependency_id for need in store.views.dependencies(later)} == set(sweep)
 
 
 @pytest.mark.parametrize(

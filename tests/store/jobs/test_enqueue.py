@@ -179,11 +179,16 @@ def test_a_key_for_ever_never_frees(store):
 
 
 def test_a_conflict_can_raise(store):
-    """The error names the job that has the key."""
-    first = put(store, unique=Unique("k"))
-    with pytest.raises(DuplicateJob) as caught:
-        put(store, unique=Unique("k"), on_conflict=OnConflict.RAISE)
+    """The error names the job that has the key, not the key: it may contain a secret."""
+    unique = Unique("iban-hunter22")
+    first = put(store, unique=unique)
+    with pytest.raises(DuplicateJob, match=f"job {first} of kind 'mail'") as caught:
+        put(store, unique=unique, on_conflict=OnConflict.RAISE)
     assert caught.value.context["job_id"] == first
+    twice = [NewJob(kind="mail", unique=unique, on_conflict=OnConflict.REPLACE)] * 2
+    with pytest.raises(InvalidInput, match="same key of kind 'mail'") as replaced:
+        store.jobs.enqueue_many(twice)
+    assert "hunter22" not in f"{caught.value} {replaced.value}"
 
 
 def test_a_conflict_can_replace_a_job_that_does_not_run(store):

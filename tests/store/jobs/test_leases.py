@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -200,6 +201,23 @@ def test_a_success_is_one_row(store, database, clock, started):
     (attempt,) = store.views.attempts(job_id)
     assert (attempt.number, attempt.token, attempt.worker, attempt.reason) == (1, 1, "worker-1", "done")
     assert [event.name for event in store.views.events(job_id)] == ["enqueued", "started", "done"]
+
+
+@pytest.mark.parametrize("outcome", [Done(), Failed(error="boom", permanent=True), Failed(error="boom")])
+def test_a_late_settlement_has_the_times_of_the_run(store, clock, outcome):
+    """A4: after an outage of 50 seconds, a run seemed to have begun and ended 50 seconds late."""
+    job_id = put(store)
+    lease = take_one(store)
+    clock.advance(SECOND * 60)
+    late = Settlement(lease, outcome, SECOND * 10, finished=time.monotonic() - 50)
+    store.leases.settle_many([late])
+    (attempt,) = store.views.attempts(job_id)
+    times = [(attempt.started_at, attempt.finished_at)]
+    job = store.views.get(job_id)
+    times += [(job.started_at, job.finished_at)] if job.state.finished else []
+    for begun, finished in times:
+        assert abs(begun - START) < SECOND, "A4 is broken"
+        assert abs(finished - START - SECOND * 10) < SECOND, "A4 is broken"
 
 
 def test_a_failure_is_scheduled_again(store, clock):

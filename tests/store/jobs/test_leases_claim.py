@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 
 import pytest
@@ -13,13 +14,14 @@ from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import JobId, OnLost, State, WorkerId
 from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY, MAX_PREFETCH_BYTES, NewJob
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.verdict import Done, Released
+from holdfast.domain.jobs.verdict import Done, Released, Unreadable
 from holdfast.store.engine.operation import ById, query, single
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from tests.support.jobs import WORKER, claim_jobs, lapse, put, states, take, take_one
 
 MINUTE = timedelta(minutes=1)
 KINDS, QUEUES = ("mail", "post", "once"), ("default", "other", "narrow")
+LEASES = {"mail": MINUTE, "post": 5 * MINUTE, "once": 9 * MINUTE}
 #: Queue, losses and on_lost of jobs that may be prefetched.
 PREFETCHED = {("default", 0, "retry"), ("other", 0, "retry")}
 #: The slots of the limited queue.
@@ -54,7 +56,12 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize(
+    ("queues", "kinds", "limits"),
+    [(QUEUES, KINDS, True), (QUEUES[:2], KINDS, False), (QUEUES[:1], KINDS[:1], False)],
+    ids=["limits", "lanes", "one lane"],
+)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     jobs=JOBS,
     free=st.integers(0, 5),
@@ -63,7 +70,7 @@ JOBS = st.lists(
     few=st.integers(0, 2),
     alone=st.integers(0, 1),
 )
-def test_no_claim_prefers_a_worse_job(store, database, jobs, free, ahead, short, few, alone):
+def test_no_claim_prefers_a_worse_job(store, database, queues, kinds, limits, jobs, free, ahead, short, few, alone):
     """I17: whatever the kinds, leases, on_lost, limits and suspects are, a better job that may begin is never passed."""
     store.control.cancel(Selector(), actor="ada")
     for lease in claim_jobs(store, WORKER, 1000, queues=QUEUES, kinds=KINDS):
@@ -72,13 +79,16 @@ def test_no_claim_prefers_a_worse_job(store, database, jobs, free, ahead, short,
     ready = []
     for options in jobs:
         losses = options.pop("losses")
+        options["queue"] = options["queue"] if options["queue"] in queues else queues[0]
+        options["kind"] = options["kind"] if options["kind"] in kinds else kinds[0]
         job_id = store.jobs.enqueue(NewJob(**options)).id
         database.execute(f"UPDATE holdfast.live SET losses = {losses} WHERE id = {job_id}")
         ready.append({**options, "losses": losses, "id": job_id})
     leases = store.leases.claim(
         WORKER,
-        queues=QUEUES,
-        leases={"mail": MINUTE, "post": 5 * MINUTE, "once": 9 * MINUTE},
+        queues=queues,
+        leases={kind: LEASES[kind] for kind in kinds},
+        limits=limits,
         free=free,
         ahead=ahead,
         short=short,
@@ -87,6 +97,19 @@ def test_no_claim_prefers_a_worse_job(store, database, jobs, free, ahead, short,
     for lease in leases:
         store.leases.settle(lease, Done())
     check_order(ready, ids(leases), free, ahead, short, {0: 99, 1: 99, 2: few, 3: alone})
+
+
+def test_one_order_holds_within_a_lane_and_the_jobs_of_one_build(store):
+    """K13: a worker of one queue and one kind claims the best jobs, whichever code may read them."""
+    for build in ("old", "new"):
+        store.workers.announce(WorkerId(build), host="host", pid=1, queues=["default"], kinds=["mail"], build=build)
+    kept = [put(store, priority=priority) for priority in (1, 3)]
+    for lease in take(store, 2, build="old"):
+        store.leases.settle(lease, Unreadable(error="no field", version=1, build="old"))
+    both = [put(store, priority=priority) for priority in (2, 0)]
+    claimed = take(store, 3, build="new", limits=False)
+    assert ids(claimed) == [kept[1], both[0], kept[0]], "I17 is broken"
+    assert ids(take(store, 3, build="new", limits=False)) == [both[1]]
 
 
 def check_order(ready, claimed, free, ahead, short, room):
@@ -264,3 +287,36 @@ def test_a_claim_locks_no_more_rows_than_it_takes(make_store, backend_name):
     assert len(taken) == 3, "K56 is broken"
     assert sorted(ids(found)) == sorted(set(jobs) - {row[0] for row in taken}), "K56 is broken"
     assert set(states(store).values()) == {State.RUNNING}
+
+
+@pytest.mark.parametrize("rest", [("mail", 5), ("post", 5)], ids=["same lane", "other lane"])
+def test_a_claim_beside_another_takes_the_next_best_job(make_store, backend_name, rest):
+    """K56, I17: what another transaction has locked is replaced by the next job in the order of all lanes."""
+    if backend_name == "sqlite":
+        pytest.skip("one writer at a time")
+    store, kinds = make_store(), ["mail", "post", "once"]
+    best, low, other = put(store, "mail", priority=9), put(store, "mail"), put(store, "post", priority=4)
+    next_best = put(store, rest[0], priority=rest[1])
+    with store.backend.transaction() as connection:
+        connection.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (best,))
+        claimed = [ids(claim_jobs(store, WORKER, 1, queues=["default"], kinds=kinds, limits=False)) for _ in range(4)]
+    assert claimed == [[next_best], [other], [low], []], "K56 is broken"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_jobs_are_claimed_however_they_lie_in_the_lanes(store, seed):
+    """K56: a claim reads few jobs of each lane at first, and more where the best ones are."""
+    chance = random.Random(seed)
+    kinds = [f"kind-{n}" for n in range(12)]
+    crowded = chance.sample(kinds, 2)
+    new = [
+        NewJob(kind=chance.choice(crowded * 6 + kinds), payload="{}", priority=chance.choice([0, 0, 3]))
+        for _ in range(120)
+    ]
+    enqueued = [each.id for each in store.jobs.enqueue_many(new)]
+    priority = {job_id: job.priority for job_id, job in zip(enqueued, new, strict=True)}
+    expected = sorted(enqueued, key=lambda job_id: (-priority[job_id], job_id))
+    for size in (1, 20, 40):
+        taken = ids(claim_jobs(store, WORKER, size, queues=["default"], kinds=kinds, limits=False))
+        assert taken == expected[:size], "K56 is broken"
+        del expected[:size]

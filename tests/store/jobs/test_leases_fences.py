@@ -37,13 +37,23 @@ def put_back_columns(lease):
 
 
 def end_columns(lease):
-    return held(lease, state="dead", attempts=9, crashes=0, raised=0, reason="forged", error="forged", ran=None)
+    return held(
+        lease,
+        state="dead",
+        attempts=9,
+        crashes=0,
+        raised=0,
+        reason="forged",
+        error="forged",
+        ran=None,
+        age=timedelta(0),
+    )
 
 
 STATEMENTS = {
     "renew_leases": lambda lease: query("renew_leases", leases=held(lease, lease_duration=TERM * 9, mark=True)),
     "record_starts": lambda lease: query("record_starts", leases=held(lease)),
-    "settle_done": lambda lease: query("settle_done", leases=held(lease, result=None, ran=None)),
+    "settle_done": lambda lease: query("settle_done", leases=held(lease, result=None, ran=None, age=timedelta(0))),
     "lock_leases": lambda lease: query("lock_leases", leases=held(lease)),
     "return_jobs": lambda lease: query("return_jobs", verdict=put_back_columns(lease)),
     "finish_jobs": lambda lease: query("finish_jobs", verdict=end_columns(lease)),

@@ -36,7 +36,7 @@ def test_a_limit_is_exact_under_racing_workers(real_database, tmp_path, limit, k
 
     runs = race(RACERS, work_off_narrow_queue, real_database.url, tmp_path, limit, kinds)
 
-    assert [fault for run in runs for fault in run["faults"]] == []
+    assert [fault for run in runs for fault in run["faults"]] == [], "I8 is broken"
     assert sorted(job_id for run in runs for job_id in run["finished"]) == [answer.id for answer in answers]
     assert real_database.execute("SELECT state, count(*) FROM holdfast.finished GROUP BY state") == [("done", 100)]
 

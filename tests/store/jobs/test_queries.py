@@ -86,6 +86,25 @@ def test_conditions_select(store):
     assert ids(store) == [c, b, a]
 
 
+def test_a_label_selects_those_below_it(store):
+    """E8: as the labels of a sweep are; never a label that only begins alike."""
+    below = [put(store, label=label) for label in ("sw", "sw/n=1", "sw/n=1/m=2", "sw/\U0001f600")]
+    for label in ("sw0", "sw-1", "sweep", "s", "SW/n=1", "a/sw/n=1"):
+        put(store, label=label)
+    assert ids(store, labels=("sw",)) == below[::-1]
+    assert ids(store, labels=("sw/n=1",)) == below[2:0:-1]
+    assert store.control.hold(Selector(labels=("sw",)), actor="ada") == below
+
+
+def test_the_newest_of_a_key_replaces_the_others(store):
+    """E5.6: of one kind and key; jobs without a key stand for themselves."""
+    first = put(store, unique=Unique("k"))
+    store.control.cancel(Selector(ids=(first,)), actor="ada")
+    newest, other, plain = put(store, unique=Unique("k")), put(store, kind="b", unique=Unique("k")), put(store)
+    assert ids(store, newest=True) == [plain, other, newest]
+    assert ids(store, newest=True, states=(State.CANCELLED,)) == []
+
+
 def test_times_of_finished_states_are_times_of_the_finish(store, clock):
     """K63: what died in the last hour, whenever it was enqueued; an action on it means the same jobs."""
     old = put(store)
@@ -261,14 +280,14 @@ def test_why_it_runs_or_lapsed(served, clock):
     served.leases.record_starts([lease])
     assert (because(served, job_id), len(served.views.attempts(job_id))) == ([Because.RUNNING], 1)
     lapse(clock)
-    assert "expired 1 s ago; another worker takes it over" in served.views.why(job_id)[0].text
+    assert because(served, job_id) == [Because.EXPIRED, Because.NO_WORKER]
 
 
 def test_why_it_has_ended(served):
     """With the first line of the error."""
     job_id = put(served)
     served.leases.settle(take_one(served), Failed(error="boom\nand more", permanent=True))
-    assert served.views.why(job_id)[0].text == "it has ended, dead: boom"
+    assert served.views.why(job_id)[0].text == "it is finished: dead: boom"
 
 
 # -- retention ------------------------------------------------------------------------------

@@ -219,7 +219,7 @@ def test_why_names_the_workers_that_cannot_read_it(store, start):
     assert (waiting.because, "no field `cc`" in waiting.text) == (Because.UNREADABLE, True)
     refuse(store, NEW)
     held = store.views.why(job_id)[0]
-    assert (held.because, "a worker that can read it" in held.text) == (Because.UNREADABLE, True)
+    assert (held.because, "a worker starts that can read version 1" in held.text) == (Because.UNREADABLE, True)
 
 
 def test_many_refused_jobs_are_offered_in_pages(store, start):
@@ -286,3 +286,27 @@ def test_a_refused_command_waits_in_line_for_its_reader(store, start):
     lines = {build: store.autoscaler.queue_line("default", "mail", limit=9, build=build) for build in (OLD, NEW)}
     assert [job.job_id for job in lines[OLD]] == [plain]
     assert [job.job_id for job in lines[NEW]] == [refused, plain]
+
+
+def test_why_suggests_a_worker_of_the_version(store, start):
+    """After a roll back, a resume would only offer the job to the same code again."""
+    start(OLD)
+    job_id = put(store, kind_version=3, queue="mails")
+    start(NEW, queues=["mails"])
+    refuse(store, NEW, queues=["mails"])
+    (held,) = store.views.why(job_id)
+    assert "can read version 3 of its payload: version 1 on worker" in held.text
+    assert held.command == "holdfast worker --app MODULE:APP --queue mails"
+
+
+def test_kinds_whose_jobs_no_live_worker_can_read_are_a_problem(store, start):
+    start(OLD, kinds=["mail", "post"])
+    assert store.dashboard.trouble() == []
+    for version in (2, 3):
+        put(store, kind_version=version)
+        refuse(store, OLD)
+    (trouble,) = store.dashboard.trouble()
+    assert (trouble.category, trouble.name, trouble.detail, trouble.count) == ("unreadable", "mail", "3", 2)
+    start(NEW)
+    store.leases.offer_refused()
+    assert store.dashboard.trouble() == []

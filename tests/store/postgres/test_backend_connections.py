@@ -149,14 +149,14 @@ def test_an_exception_of_a_signal_handler_ends_the_call(database):
 
 def test_a_transaction_that_the_server_ended_runs_again(database):
     """S10: this process was stopped inside it, for longer than a transaction may be idle."""
-    store = open_store(database.url, patience=timedelta(seconds=1))
+    store = open_store(f"{database.url}&application_name=stopped", patience=timedelta(seconds=3))
     pids = []
 
     def operation():
         rows = yield query("read_now")
         pids.append(len(pids))
         if len(pids) == 1:
-            wait_until(lambda: connections_of(database, "holdfast") == 0)
+            wait_until(lambda: connections_of(database, "stopped") == 0)
         yield query("read_installation")
         return rows
 

@@ -7,7 +7,7 @@ import asyncio
 import psycopg
 import pytest
 
-from holdfast.domain.access.roles import Via
+from holdfast.domain.access.audit import Via
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.store.access.audit import AuditedAction
 from tests.support.processes import connect

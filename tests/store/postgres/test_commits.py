@@ -105,7 +105,7 @@ def test_a_host_that_swallows_packets_is_given_up_in_time(server, monkeypatch):
         raise psycopg.OperationalError("timeout expired")
 
     asked = Commits(connect, PostgresBackend(server.url()).statements, threading.Event())
-    with pytest.raises(StoreUnavailable, match="did not say"):
+    with pytest.raises(StoreUnavailable, match="did not confirm"):
         asked.commit(_deaf(server), Written("1", "epoch"))
     assert len(tries) == Timeouts.statement / Timeouts.connect
 

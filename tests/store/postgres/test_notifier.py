@@ -78,7 +78,7 @@ def test_a_busy_channel_makes_no_listener_deaf(store, database):
         def send(text):
             for _ in range(3):
                 other.execute("SELECT pg_notify(%s, 'jobs:default')", (backend._channel,))
-            backend._send_notification(text)
+            backend._notifier.send(text)
 
         heard = threading.Event()
         listener = PostgresListener(
@@ -102,11 +102,11 @@ def test_the_last_change_is_sent_before_the_end():
     """K54: also when it comes within the pause after the one before."""
     sent, pause = [], threading.Event()
 
-    def send(text):
-        sent.append(text)
+    def run(_statement, parameters):
+        sent.append(parameters[1])
         pause.set()
 
-    notifier = PostgresNotifier(send)
+    notifier = PostgresNotifier("holdfast.ready", run)
     notifier.notify(QUEUES)
     assert pause.wait(120)
     notifier.notify(SCHEDULES)
@@ -118,14 +118,14 @@ def test_a_notification_that_fails_is_not_the_last_one():
     """S15: the thread goes on after every error, also after one of the driver."""
     sent, called = [], threading.Event()
 
-    def send(text):
+    def run(_statement, parameters):
         called.set()
         if not sent:
             sent.append("failed")
             raise psycopg.InternalError("the server is confused")
-        sent.append(text)
+        sent.append(parameters[1])
 
-    notifier = PostgresNotifier(send)
+    notifier = PostgresNotifier("holdfast.ready", run)
     notifier.notify(QUEUES)
     assert called.wait(30)
     notifier.notify(SCHEDULES)

@@ -11,7 +11,7 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.store import open_store
 from holdfast.store.postgres import connections
-from holdfast.store.postgres.abandoned import Abandoned
+from holdfast.store.postgres.abandoned_connections import AbandonedConnections
 from holdfast.store.postgres.pool import Calls, Pool
 from tests.support.backends import postgres_url
 from tests.support.postgres import QUICK, bundled_programs, running
@@ -32,7 +32,7 @@ def calls():
 @pytest.fixture
 def pool(calls):
     closed = threading.Event()
-    made = Pool(connect, size=2, patience=0.05, calls=calls, abandoned=Abandoned(connect, closed))
+    made = Pool(connect, size=2, patience=0.05, calls=calls, abandoned=AbandonedConnections(connect, closed))
     yield made
     made.close()
     closed.set()
@@ -125,7 +125,7 @@ def test_idle_connections_are_closed_but_one(calls, pool, monkeypatch):
 def test_a_short_wait_opens_no_second_connection(calls, monkeypatch):
     """K64: services of an idle worker that meet by chance share one. Under load everyone gets their own."""
     monkeypatch.setattr("holdfast.store.postgres.pool.GROW_DELAY_S", 60)
-    pool = Pool(connect, size=4, patience=60, calls=calls, abandoned=Abandoned(connect, threading.Event()))
+    pool = Pool(connect, size=4, patience=60, calls=calls, abandoned=AbandonedConnections(connect, threading.Event()))
     met = []
 
     def call():
@@ -154,7 +154,7 @@ def test_abandoned_connections_count_until_the_server_has_ended_them(calls):
             raise psycopg.OperationalError("no route to host")
         return connect()
 
-    pool = Pool(connect, size=2, patience=0.05, calls=calls, abandoned=Abandoned(reach, closed))
+    pool = Pool(connect, size=2, patience=0.05, calls=calls, abandoned=AbandonedConnections(reach, closed))
     pids = []
     for _ in range(2):
         with pool.connection(limit=5) as connection:
@@ -177,7 +177,7 @@ def test_a_backend_of_somebody_else_with_the_same_pid_is_left_alone():
     """S13: after a failover the pid of an abandoned connection may belong to a backend of the new primary."""
     gone, closed = threading.Event(), threading.Event()
     with connect() as innocent:
-        abandoned = Abandoned(connect, closed)
+        abandoned = AbandonedConnections(connect, closed)
         opened_at = time.monotonic() - 3600  # on the old primary, an hour before
         abandoned.add(backend_pid(innocent), opened_at=opened_at, closed=gone.set)
         assert gone.wait(30), "an unknown backend does not count"

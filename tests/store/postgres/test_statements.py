@@ -7,12 +7,15 @@ from datetime import timedelta
 import psycopg
 import pytest
 from psycopg import ClientCursor, RawCursor
+from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique
 from holdfast.errors import InvalidInput, InvalidText
 from holdfast.store import open_store
+from holdfast.store.engine.operation import Query, query
+from holdfast.store.postgres.statements import Statements
 from tests.support.jobs import put, take_one
 
 TEXT = '{"text":"日é \\\\d %s"}'
@@ -37,6 +40,23 @@ def test_settings_of_the_database_change_no_answer(postgres_database, setting, o
         store.close()
     finally:
         postgres_database.execute(f'ALTER DATABASE "{name}" RESET ALL')
+
+
+def test_a_statement_and_its_lock_are_sent_at_once(postgres_database, tmp_path):
+    """A process that is stopped or killed after it has sent its claim keeps neither the queue's lock nor the jobs'."""
+    store, statements = postgres_database.open(), Statements("holdfast")
+    store.queues.set_limits("default", limit=1)
+    lock = query("lock_limited_queues", queues=["default"])
+    with (
+        (tmp_path / "trace").open("w") as trace,
+        psycopg.connect(postgres_database.url, autocommit=True) as connection,
+    ):
+        connection.pgconn.trace(trace.fileno())
+        found = statements.perform(connection, Query("find_limited_queue", lock.parameters, lock=lock))
+        connection.pgconn.untrace()
+        assert (found, connection.info.transaction_status) == ([("default",)], TransactionStatus.IDLE)
+    sent = [line.split("\t")[3] for line in (tmp_path / "trace").read_text().splitlines() if "\tF\t" in line]
+    assert (sent.count("Execute"), sent.count("Sync"), sent.count("Query")) == (2, 1, 0), "S12 is broken"
 
 
 @pytest.mark.parametrize(

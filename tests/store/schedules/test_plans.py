@@ -182,6 +182,20 @@ def test_while_one_runs_the_next_is_skipped(store, five):
     assert states(store) == {0: "done", 10: "ready"}
 
 
+def test_a_plan_that_a_person_retries_is_met(store, five):
+    """Its job runs again: the next plan of the scope does not start beside it."""
+    go_on(store, fire(0), overlap=Overlap.SKIP)
+    (first,) = store.control.cancel(Selector(), actor="ada")
+    go_on(store, fire(5), overlap=Overlap.SKIP)
+    settle(store, Done())
+    store.control.retry(Selector(ids=(first,)), actor="ada")
+    go_on(store, fire(10), overlap=Overlap.SKIP)
+    assert states(store) == {0: "ready", 5: "done"}, "S6 is broken: two plans of a scope run side by side"
+    settle(store, Done())
+    go_on(store, fire(15), overlap=Overlap.SKIP)
+    assert states(store) == {0: "done", 5: "done", 15: "ready"}
+
+
 def test_scopes_do_not_meet(store, five):
     go_on(store, fire(0, scope="a"), overlap=Overlap.SKIP)
     assert go_on(store, fire(5, scope="a"), fire(5, scope="b"), overlap=Overlap.SKIP).fired == 1

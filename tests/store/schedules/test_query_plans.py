@@ -38,7 +38,7 @@ ASKED = {
     "declared": None,
     **dict.fromkeys(("at", "cursor", "next_at", "time", "until"), START),
     **dict.fromkeys(("age", "late", "rest"), timedelta(days=1)),
-    **dict.fromkeys(("fired", "token", "version"), 1),
+    **dict.fromkeys(("fired", "token", "version", "failures"), 1),
     "paused": False,
 }
 #: All but the one that only appends.

@@ -11,6 +11,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.schedules.decision import RETRY_DELAYS
 from holdfast.domain.schedules.definition import CatchUp, Condition, Declaration, DeclarationResult, Definition
 from holdfast.errors import DuplicateSchedule, InvalidInput, NoSuchSchedule
+from holdfast.store.engine.operation import query
 from holdfast.store.schedules.schedule_filter import ScheduleFilter
 from tests.store.schedules.test_plans import MINUTE, due, fire, step, take
 from tests.support.backends import START
@@ -276,6 +277,33 @@ def test_every_change_voids_earlier_decisions(store):
     assert store.plans.history("five") == []
 
 
+#: The zone was removed from the database of time zones.
+GONE = '{"cron":"*/5 * * * *","kind":"mail","tz":"Europe/Atlantis"}'
+
+
+def redefine(store, definition):
+    """A schedule with a definition that this code cannot plan any more."""
+    make(store)
+    values = {"name": "five", "declared": "{}", "version": 0, "provider": None}
+    store.backend.run(query("define_schedule", definition=definition, **values))
+
+
+def test_a_person_replaces_a_time_zone_that_is_gone(store, clock):
+    redefine(store, GONE)
+    clock.advance(minutes=7)
+    changed = store.schedules.update("five", lambda known: structs.replace(known, tz="UTC"), actor="ada")
+    assert changed.next_at == START + 10 * MINUTE
+
+
+@pytest.mark.parametrize("definition", [GONE, '{"kind":1}'])
+def test_code_replaces_a_definition_that_cannot_be_planned(store, clock, definition):
+    """A worker starts although the store has a zone that is gone, or what code of another version wrote."""
+    redefine(store, definition)
+    clock.advance(minutes=7)
+    assert declare(store) is DeclarationResult.CHANGED
+    assert store.schedules.get("five").next_at == START + 10 * MINUTE
+
+
 # -- declarations ------------------------------------------------------------------------------
 
 
@@ -368,6 +396,17 @@ def test_a_schedule_that_changed_meanwhile_records_no_failure(store):
     store.schedules.update("five", lambda _: SEVEN, actor="ada")
     assert not store.schedules.record_failure(seen, "boom")
     assert store.schedules.get("five").failures == 0
+
+
+def test_a_failure_voids_no_decision(store):
+    """A planner whose provider fails must not keep others, whose provider is slow, from planning the schedule."""
+    make(store)
+    seen = due(store)["five"]
+    assert store.schedules.record_failure(seen, "boom")
+    assert not store.schedules.record_failure(seen, "boom"), "two planners that fail at the same time count once"
+    assert take(store, step(seen, fire(0))).moved == ["five"], "S5 is broken: a failure elsewhere voids a decision"
+    known = store.schedules.get("five")
+    assert (known.failures, known.error) == (0, None)
 
 
 def test_the_lag_is_that_of_the_oldest_plan(store, clock):

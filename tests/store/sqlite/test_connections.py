@@ -13,9 +13,11 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import StoreUnavailable
 from holdfast.store.sqlite import connections
 from tests.support.forks import Fork
-from tests.support.processes import open_store
+from tests.support.processes import gone, open_store, wait_until
 
 JOB = NewJob(kind="mail")
+#: Seconds in which a forked child has enqueued its first job, on a loaded machine.
+FIRST_JOB_S = 10.0
 
 
 @pytest.fixture
@@ -46,13 +48,14 @@ def test_a_parent_that_closes_its_store_takes_nothing_from_its_child(store, path
         for _ in range(10):
             store.jobs.enqueue(JOB)
 
-    child = Fork(work)
-    store.jobs.enqueue(JOB)
-    while len(ids(path)) < 3:
-        threading.Event().wait(0.01)
-    store.close()
-    child.go()
-    assert (child.code(), ids(path)) == (0, [*range(1, 14)]), "I1 is broken: acknowledged jobs are lost"
+    lost = "I1 is broken: acknowledged jobs are lost"
+    with Fork(work) as child:
+        store.jobs.enqueue(JOB)
+        wait_until(lambda: len(ids(path)) == 3 or gone(child.pid), seconds=FIRST_JOB_S, failure=lost)
+        assert not gone(child.pid), lost
+        store.close()
+        child.go()
+        assert (child.code(), ids(path)) == (0, [*range(1, 14)]), lost
 
 
 def test_another_process_that_closes_takes_nothing_from_a_forked_child(store, path):
@@ -63,13 +66,13 @@ def test_another_process_that_closes_takes_nothing_from_a_forked_child(store, pa
         wait()
         store.jobs.enqueue(JOB)
 
-    child = Fork(work)
-    while len(ids(path)) < 2:  # each look opens and closes the file
-        threading.Event().wait(0.01)
-    store.close()
-    ids(path)
-    child.go()
-    assert (child.code(), ids(path)) == (0, [1, 2, 3])
+    with Fork(work) as child:
+        # Each look opens and closes the file.
+        wait_until(lambda: len(ids(path)) == 2 or gone(child.pid), seconds=FIRST_JOB_S)
+        store.close()
+        ids(path)
+        child.go()
+        assert (child.code(), ids(path)) == (0, [1, 2, 3])
 
 
 def test_forks_while_other_threads_write_and_read(store, path):

@@ -63,6 +63,22 @@ def outcomes(key: str, unit: holdfast.Unit) -> str:
     return key
 
 
+@app.unit(executor="process", on_lost="verify", retries=1, retry=["0s"], max_failures=0)
+def verified(key: int, *, path: str) -> None:
+    """A unit with an effect that kills its process after it."""
+    with Path(f"{path}-{key}").open("a") as effects:
+        effects.write("made\n")
+    os.kill(os.getpid(), 9)
+
+
+@verified.verify
+def is_made(key: int) -> bool:
+    """The second process of a unit confirms even keys; of odd ones a later run does."""
+    if key % 2:
+        raise ValueError("the other side does not answer")
+    return True
+
+
 @app.unit(executor="process", max_failures=0)
 def transacted(key: int, unit: holdfast.Unit) -> None:
     """A unit that ends in its own transaction; afterwards some of them raise, or are killed."""

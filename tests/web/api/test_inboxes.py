@@ -18,11 +18,13 @@ def test_a_program_consumes_results(operator, viewer, app):
     assert (one["value"], two["value"]) == ({"n": 1}, {"n": 2})
     assert operator.change("/inboxes/take", inbox=BOX)["results"] == []
     stale = f"{two['receipt'].partition('.')[0]}.0"
-    settled = operator.change("/inboxes/accept", receipts=[one["receipt"], stale])
-    assert (settled["settled"], settled["lost"]) == ([one["receipt"]], [stale])
-    operator.change("/inboxes/accept", 409, receipts=[one["receipt"]])
-    operator.change("/inboxes/accept", 400, receipts=["one"])
-    operator.change("/inboxes/refuse", receipts=[two["receipt"]], error="no")
+    settled = operator.change("/inboxes/action", action="accept", receipts=[one["receipt"], stale])
+    assert (settled["ids"], settled["unchanged"][0]["ids"]) == ([one["receipt"]], [stale])
+    operator.change("/inboxes/action", 409, action="accept", receipts=[one["receipt"]])
+    operator.change("/inboxes/action", 400, action="accept", receipts=["one"])
+    viewer.change("/inboxes/action", 403, action="refuse", receipts=[two["receipt"]])
+    operator.change("/inboxes/action", action="refuse", receipts=[two["receipt"]], note="no", dry_run=True)
+    operator.change("/inboxes/action", action="refuse", receipts=[two["receipt"]], note="no")
     assert app.store.batches.get(1).state == "partial"
     assert viewer.read("/inboxes")["inboxes"] == []
 

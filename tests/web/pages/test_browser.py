@@ -20,7 +20,6 @@ playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
 
 pytestmark = [
-    pytest.mark.xdist_group("browser"),
     # On a developer's machine it may be missing; in CI `make services` has installed it.
     pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="Chromium is not installed (make services)"),
 ]
@@ -181,9 +180,9 @@ def test_hostile_texts_do_nothing(stage, visitor):
 def test_first_view(visitor):
     """The overview names the problems and links to them."""
     visitor.go("/")
-    expect(visitor.page.get_by_role("heading", name="What wants a look")).to_be_visible()
+    expect(visitor.page.get_by_role("heading", name="Needs attention")).to_be_visible()
     expect(visitor.page.locator(".plot canvas")).to_be_visible()
-    visitor.page.get_by_role("link", name=re.compile("jobs are dead")).click()
+    visitor.page.get_by_role("link", name=re.compile("jobs? (is|are) dead")).click()
     expect(visitor.page.get_by_role("heading", name="Errors")).to_be_visible()
 
 
@@ -312,7 +311,7 @@ def test_keyboard(stage, visitor):
     visitor.sees("Jobs")
     visitor.press("j", "x", "j", "x")
     expect(page.locator("[data-chosen]")).to_have_text("2 chosen")
-    visitor.walk_to("with the chosen", "Shift+Tab")
+    visitor.walk_to("with the selected", "Shift+Tab")
     visitor.press("Enter")
     expect(page.get_by_role("heading", name="Retry 2 jobs?")).to_be_visible()
     page.get_by_role("button", name="Retry 2 jobs").press("Enter")
@@ -358,8 +357,8 @@ def test_without_javascript(stage, browser):
     visitor.go("/jobs?filter=label%3Dplain")
     expect(page.locator("#live")).to_be_hidden()
     page.get_by_role("checkbox", name=re.compile("Choose job")).check()
-    page.get_by_label("What to do").select_option("cancel")
-    page.get_by_role("button", name="with the chosen").click()
+    page.get_by_label("Action").select_option("cancel")
+    page.get_by_role("button", name="with the selected").click()
     expect(page.get_by_role("heading", name="Cancel 1 job?")).to_be_visible()
     page.get_by_role("button", name="Cancel 1 job").click()
     expect(page.get_by_text("1 job cancelled: ")).to_be_visible()

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 from msgspec import structs
 
+from holdfast.domain.jobs.dependencies import DependencyEdge
 from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import Job, JobId, State
-from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.web.pages import charts
 from tests.support.jobs import put, take_one
 

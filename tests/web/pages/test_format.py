@@ -10,9 +10,9 @@ from markupsafe import Markup
 from holdfast.domain.batches.batch import BatchState
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.selector import Count
 from holdfast.domain.schedules.definition import Condition
 from holdfast.options import parse_arguments
-from holdfast.store.jobs.queries import Count
 from holdfast.web.pages import format as formats
 from holdfast.web.pages.format import ansi, plain
 from holdfast.web.request import build_url, environment

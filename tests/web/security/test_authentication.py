@@ -82,7 +82,7 @@ def test_a_command_needs_a_person_who_is_signed_in(admin, operator, viewer, app)
 
 
 def test_another_address_is_refused_without_tokens(app, make_server):
-    with pytest.raises(ConfigurationError, match="nobody could sign in") as caught:
+    with pytest.raises(ConfigurationError, match="no one could sign in") as caught:
         make_server("0.0.0.0:0")
     assert "holdfast token add" in caught.value.hint
     app.store.credentials.add("ci", Role.VIEWER, actor="ada")

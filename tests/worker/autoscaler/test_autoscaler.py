@@ -23,7 +23,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.options import AutoscalerOptions, WorkerOptions, WorkerSetup
-from holdfast.worker.served import Served
+from holdfast.worker.served_lanes import ServedLanes
 from tests.support.jobs import claim_jobs
 from tests.support.processes import gone, wait_until
 from tests.support.workers import working
@@ -96,7 +96,8 @@ def tick(monkeypatch):
 def scaler_of(app, worker, settings):
     options = WorkerOptions(queues=("default",), slots=8, autoscaler=settings)
     return Autoscaler(
-        WorkerSetup(app.store, worker, Served({COMMAND: command_kind()}, options.queues), options), changed=lambda: None
+        WorkerSetup(app.store, worker, ServedLanes({COMMAND: command_kind()}, options.queues), options),
+        changed=lambda: None,
     )
 
 
@@ -119,18 +120,18 @@ def test_slots_and_memory_decide_the_next_command(app, tmp_path, host, tick):
     assert scaler.admit() is None
     tick.at += 11
     scaler.tick()
-    assert "bears" not in app.views.why(jobs[1])[0].text
+    assert "autoscaler allows" not in app.views.why(jobs[1])[0].text
     assert scaler.admit().lease.job_id == jobs[1]
     tick.at += 11
     scaler.tick()
-    assert "bears 2 so far (up to 3)" in app.views.why(jobs[2])[0].text
+    assert "allows 2 (up to 3)" in app.views.why(jobs[2])[0].text
     app.store.autoscaler.set_bounds("default", Bounds(3, 3))
     tick.at += 1
     scaler.tick()
     assert scaler.admit() is None
     tick.at += 1
     scaler.tick()
-    assert "2 programs are forecast to take 60 GiB of 76 GiB" in app.views.why(jobs[2])[0].text
+    assert "2 commands are forecast to use 60 GiB of 76 GiB" in app.views.why(jobs[2])[0].text
     actions = [each.action for each in app.store.autoscaler.decisions("default")]
     assert actions == ["blocked", "step_up", "step_up"]
     first.peak = 5 * GB
@@ -191,7 +192,7 @@ def test_commands_are_measured_and_misfits_are_reported(app, tmp_path, work):
     quick = add(app, tmp_path, "true", label="quick")
     with work(app):
         wait_until(lambda: app.views.get(small).state.finished and app.views.get(quick).state.finished)
-        wait_until(lambda: "can never begin" in app.views.why(huge)[0].text)
+        wait_until(lambda: "can never start" in app.views.why(huge)[0].text)
         wait_until(lambda: app.store.autoscaler.profiles(["quick"])["quick"].samples == 1)
         wait_until(lambda: app.store.autoscaler.profiles(["train"])["train"].samples == 1)
         wait_until(lambda: "blocked" in events(app, huge))

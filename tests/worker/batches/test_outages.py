@@ -11,13 +11,13 @@ import pytest
 import holdfast
 from holdfast.errors import StoreUnavailable
 from holdfast.store.batches.batches import Batches
-from holdfast.worker.batches import outages, runner
+from holdfast.worker.batches import outages, unit_runner
 from tests.support.processes import connect
 
 
 @pytest.fixture
 def app(real_database, monkeypatch):
-    for place in (outages, runner):
+    for place in (outages, unit_runner):
         monkeypatch.setattr(place, "RETRY_S", 0.01)
     with holdfast.Holdfast(real_database.url) as app:
         yield app

@@ -12,7 +12,6 @@ import pytest
 import holdfast
 from holdfast.domain.batches.batch import BatchState
 from holdfast.store.jobs.leases import DEFAULT_LEASE
-from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.batches import driver
 from holdfast.worker.executors.children import SupervisorClient
@@ -113,6 +112,16 @@ def test_a_child_that_times_out_is_stopped_and_then_killed(app):
     assert (result.exit_code, units['"dies"'].crashes) == (6, 1)
 
 
+def test_a_unit_whose_child_died_is_verified_before_it_runs_again(app, tmp_path):
+    """Within the run and in the next one: the child may have died after the effect."""
+    bound = child_units.verified.bind(path=str(tmp_path / "effect"))
+    _, units = run(app, bound, [1, 2])
+    _, again = run(app, bound, [1, 2])
+    effects = [(tmp_path / f"effect-{key}").read_text() for key in (1, 2)]
+    assert effects == ["made\n", "made\n"], "B14 is broken: a unit ran again without its verifier"
+    assert (units["2"].label, str(again["1"].state)) == ("verified", "failed")
+
+
 def test_a_child_has_a_memory_cap(app):
     _, units = run(app, child_units.large, [500])
     assert "more than 200 MiB" in units["500"].error
@@ -163,10 +172,13 @@ def test_a_child_ends_with_the_lease_of_its_shard(app, tmp_path):
         begun = tmp_path / "unit-1-begun"
         wait_until(lambda: begun.exists() and begun.read_text())
         worker.send_signal(signal.SIGSTOP)
-        deadline = clock.now() + DEFAULT_LEASE.total_seconds() / 2
-        ended = clock.wait_until(lambda: gone(int(begun.read_text())), every=0.05, deadline=deadline)
-        worker.kill()
-    assert ended, "I16 is broken: a unit outlived its lease"
+        half = DEFAULT_LEASE.total_seconds() / 2
+        try:
+            wait_until(
+                lambda: gone(int(begun.read_text())), seconds=half, failure="I16 is broken: it outlives its lease"
+            )
+        finally:
+            worker.kill()
 
 
 @pytest.mark.parametrize("function", ["child", "program"])
@@ -215,7 +227,7 @@ def test_a_command_that_fails_fails_its_unit(app):
     _, units = run(holder, work, list(codes))
     errors = {key: (unit.error or "").partition("\n")[0] for key, unit in units.items()}
     assert errors['"1"'].endswith("sh ended with exit code 3: to no avail")
-    assert errors['"2"'].endswith("sh ended with SIGKILL: it said nothing")
+    assert errors['"2"'].endswith("sh ended with SIGKILL: no output")
     assert "No such file" in errors['"3"']
     assert str(units['"4"'].state) == "done"
     holder.close()

@@ -78,7 +78,7 @@ def test_an_interrupted_unit_keeps_its_attempts(app):
 
 
 def test_a_timeout_without_a_unit_parameter_is_refused(app):
-    with pytest.raises(InvalidKind, match="cannot be told"):
+    with pytest.raises(InvalidKind, match="cannot be stopped by a timeout"):
 
         @app.unit(timeout=1)
         def work(key: int) -> None: ...
@@ -216,6 +216,27 @@ def test_units_of_a_lost_run_are_verified(app):
     assert "does not answer" in unit_of(app, result, "3").error
 
 
+def test_a_unit_is_verified_until_its_verifier_answers(app):
+    """A verifier that raised left its unit failed, and the next run began it without asking."""
+    made, answers = [], [OSError("the other side does not answer"), True]
+
+    @app.unit(on_lost="verify", max_failures=0)
+    def work(key: int) -> None:
+        made.append(key)
+
+    @work.verify
+    def was_made(key: int) -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    lose(app, work, 1)
+    assert run(app, work, [1]).exit_code == 1
+    assert run(app, work, [1]).exit_code == 0
+    assert (made, answers) == ([], []), "B14 is broken: a unit that was lost in flight ran without its verifier"
+
+
 def test_verify_requires_a_verifier(app):
     @app.unit(on_lost="verify")
     def work(key: int) -> None: ...
@@ -324,7 +345,7 @@ def test_a_manager_that_does_not_answer_is_an_error(app, work, manager, tmp_path
     with pytest.raises(ConfigurationError, match="systemctl failed"):
         run(app, work, [1], conflicts=["systemd:mail"])
     (tmp_path / "odd.pid").write_text("nobody")
-    with pytest.raises(ConfigurationError, match="holds no number"):
+    with pytest.raises(ConfigurationError, match="contains no pid"):
         run(app, work, [1], conflicts=[f"pid:{tmp_path}/odd.pid"])
     manager("pm2", "not JSON")
     with pytest.raises(ConfigurationError, match="did not answer with JSON"):

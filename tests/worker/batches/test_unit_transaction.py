@@ -125,7 +125,7 @@ def test_a_second_block_is_refused_before_anything_runs(app):
 
     unit, made, _ = done_with(app, body)
     assert (unit.state, made) == (UnitState.DONE, [1]), "K75 is broken: a second block was kept"
-    assert "the unit has had its transaction" in unit.warning
+    assert "the unit has already used its transaction" in unit.warning
 
 
 def test_a_block_after_one_that_was_rolled_back_is_fine(app):

@@ -13,11 +13,11 @@ import pytest
 import holdfast
 from holdfast import Fatal, Unit
 from holdfast.domain.batches.batch import AbortedBy, BatchState, FailureLimits
-from holdfast.domain.batches.failures import Breaker, failure_groups
+from holdfast.domain.batches.breaker import Breaker, failure_groups
 from holdfast.domain.batches.unit import UnitState
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.store.batches.batches import Batches
-from holdfast.worker.batches.runner import UnitTimeouts
+from holdfast.worker.batches.unit_runner import UnitTimeouts
 from tests.client.batches.test_local import run
 
 

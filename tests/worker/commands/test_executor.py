@@ -22,8 +22,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.settings import command_url, log_folder
 from holdfast.worker.commands import caps
 from holdfast.worker.commands.caps import best_cap_method, enforcer_here
-from holdfast.worker.commands.executor import log_path
-from holdfast.worker.commands.output import CUT, AttemptLog
+from holdfast.worker.commands.log_files import CUT, AttemptLog, log_path
 from tests.support.processes import Child, gone, wait_until
 
 #: Characters that a shell would interpret.
@@ -399,7 +398,7 @@ def test_a_command_beyond_its_memory_cap_is_killed(app, run):
     job = run(*python(HUNGRY), memory=CAP)
     (attempt,) = app.views.attempts(job.id)
     assert (job.state, attempt.reason) == (State.DEAD, "oom")
-    assert f"its cap of {CAP:,} bytes (peak " in job.error
+    assert f"its memory limit of {CAP:,} bytes (peak " in job.error
     assert "killed by " in job.error
 
 

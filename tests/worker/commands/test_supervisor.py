@@ -54,11 +54,18 @@ class Worker:
 
     def below(self, name):
         """The processes below the supervisor with this program's name, and all zombies with any."""
-        return [each for each in psutil.Process(self.pid).children(recursive=True) if each.name() == name]
+        return [each for each in psutil.Process(self.pid).children(recursive=True) if _name_of(each) == name]
 
     def await_programs(self, count, name="sleep"):
         wait_until(lambda: len(self.below(name)) == count)
         return [each.pid for each in self.below(name)]
+
+
+def _name_of(process):
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:  # it ended after it was listed
+        return None
 
 
 @contextmanager
@@ -98,11 +105,9 @@ def test_programs_of_a_stopped_worker_end_with_their_lease(worker):
     pids = worker.await_programs(1)
     for _ in range(60):
         worker.start("true")
-    wait_until(lambda: not worker.below("true"))
-    try:
-        wait_until(lambda: all(map(gone, pids)))
-    except AssertionError:
-        raise AssertionError("I16 is broken: the supervisor waits for a stopped worker") from None
+    failure = "I16 is broken: the supervisor waits for a stopped worker"
+    wait_until(lambda: not worker.below("true"), failure=failure)
+    wait_until(lambda: all(map(gone, pids)), failure=failure)
     assert len({worker.read().child for _ in range(61)}) == 61
 
 
@@ -163,7 +168,14 @@ def test_a_child_that_cannot_start_concerns_no_other(worker, command, argv):
 
 
 def zombies(of):
-    return [each for each in psutil.Process(of).children() if each.status() == psutil.STATUS_ZOMBIE]
+    return [each for each in psutil.Process(of).children() if _is_zombie(each)]
+
+
+def _is_zombie(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it was buried after it was listed
+        return False
 
 
 def test_every_zombie_is_buried_while_others_live(worker):

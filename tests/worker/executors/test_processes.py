@@ -18,7 +18,9 @@ import holdfast
 from holdfast import Selector, State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import InvalidKind
+from holdfast.worker import clock
 from holdfast.worker.executors import children
+from holdfast.worker.shortage import WorkerShortage
 from tests.support.processes import gone, wait_until
 from tests.support.programs.process_jobs import register
 from tests.support.workers import drain, working
@@ -76,7 +78,7 @@ def test_a_child_refuses_a_payload_like_a_thread(app, jobs):
     job_id = app.store.jobs.enqueue(NewJob(kind="double", payload='{"n": 1, "unit": "m"}')).id
     drain(app)
     job = app.get(job_id).job()
-    assert (job.state, job.attempts, "unknown field `unit`" in job.note) == (State.HELD, 0, True)
+    assert (job.state, job.attempts, "has no parameter 'unit'" in job.note) == (State.HELD, 0, True)
 
 
 def test_coroutines_can_run_in_children(app, jobs):
@@ -233,6 +235,29 @@ def test_a_fork_of_a_handler_keeps_no_connection_to_the_supervisor(app, jobs):
             "K78 is broken: a fork has the connection to the supervisor"
         )
         assert jobs["double"].enqueue(4).result(120) == 8
+
+
+def test_a_supervisor_that_ends_at_once_is_a_shortage(monkeypatch):
+    """Its end may be noticed before its start returns: the caller tries again, as after every end of a supervisor."""
+
+    class Prompt(threading.Thread):
+        """Has done its work when its start returns."""
+
+        def start(self):
+            super().start()
+            self.join()
+
+    client = children.SupervisorClient()
+    with monkeypatch.context() as patched:
+        patched.setattr(children.sys, "executable", "/bin/false")
+        patched.setattr(children.threading, "Thread", Prompt)
+        for _ in range(2):
+            with pytest.raises(WorkerShortage, match="the supervisor of child processes is gone"):
+                client.start(until=clock.now() + 60)
+    child, connection = client.start(until=clock.now() + 60)
+    connection.close()
+    assert client.exit_of(child, timeout=60) is not None
+    client.close()
 
 
 def supervisor_clients() -> list[children.SupervisorClient]:

@@ -11,7 +11,8 @@ from holdfast.worker import clock
 from holdfast.worker.active_runs import FinishSignal
 from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.run_log import RunLog
-from holdfast.worker.served import Served
+from holdfast.worker.served_lanes import ServedLanes
+from tests.support.processes import wait_until
 
 PATIENCE = 60
 JOBS, SLOTS = 2000, 4
@@ -28,7 +29,7 @@ def make_executor(perform):
         finished=lambda run, settlement: finished.append(run),
         finish_signal=signal,
         slot_freed=lambda: None,
-        log=RunLog(WorkerId("w"), Served({}, ())),
+        log=RunLog(WorkerId("w"), ServedLanes({}, ())),
     )
     executor = SlotExecutor("test", SLOTS, make_slot=lambda: (perform, lambda: None), lifecycle=lifecycle)
     return executor, finished, signal
@@ -47,7 +48,7 @@ def test_runs_that_are_taken_back_count_neither_as_waiting_nor_as_running():
     release = threading.Event()
     executor, finished, signal = make_executor(lambda run: release.wait(PATIENCE) and Done())
     executor.submit([make_run(claimed_at=n) for n in range(10)])
-    assert clock.wait_until(lambda: executor.running == SLOTS, every=0.001, deadline=clock.now() + PATIENCE)
+    wait_until(lambda: executor.running == SLOTS, every=0.001)
     assert [run.claimed_at for run in executor.waiting.take_back(claimed_before=7)] == [4, 5, 6]
     assert (len(executor.waiting), executor.running) == (3, SLOTS)
     release.set()

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import holdfast
 from holdfast import Plan, State
 from holdfast.domain.schedules.definition import Condition
-from holdfast.domain.schedules.rule import between
+from holdfast.domain.schedules.firing_times import between
 from holdfast.errors import UnknownKind
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import AdvanceResult
@@ -353,6 +353,43 @@ def test_many_scopes_take_fewer_times_at_once(app, clock):
     assert plan(app) == 2000
     clock.advance(minutes=5)
     assert [planner(app).tick().processed for _ in range(3)] == [4000, 4000, 2000]
+
+
+def test_a_time_in_many_scopes_is_fired_in_parts(app, monkeypatch):
+    """S5: in one transaction, 100,000 scopes took longer than a call may. A planner that dies in between loses none."""
+    monkeypatch.setattr(planner_module, "MAX_PLANS", 10)
+    declare(app, scopes=[f"s{n:02}" for n in range(25)], runs=2)
+    advance, sizes = app.store.plans.advance, []
+
+    def die_at_the_second(advances):
+        sizes.append(sum(len(each.fire) for each in advances))
+        if len(sizes) == 2:
+            raise KeyboardInterrupt
+        return advance(advances)
+
+    monkeypatch.setattr(app.store.plans, "advance", die_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        planner(app).tick()
+    assert planner(app).tick().processed == 15, "S5 is broken: plans of many scopes are lost"
+    known = app.schedules.get("rollup")
+    assert (sizes, known.fired, known.cursor) == ([10, 10, 10, 10, 5], 1, START)
+    assert len(app.store.plans.history("rollup", limit=100)) == 25
+
+
+def test_many_invalid_scopes_take_fewer_times_at_once(app, clock):
+    """Each costs a row in the ledger for each time: a hundred times would be millions of rows."""
+    declare(app, "* * * * *", catch_up="every", scopes=lambda: range(2000))
+    planner(app).tick()
+    clock.advance(minutes=5)
+    planner(app).tick()
+    assert len(app.store.plans.skips("rollup", limit=20_000)) == 2000 + 4000
+
+
+def test_a_provider_without_an_end_fails_its_schedule(app, monkeypatch):
+    monkeypatch.setattr(scopes_module, "MAX_SCOPES", 10)
+    declare(app, scopes=lambda: map(str, count()))
+    planner(app).tick()
+    assert app.schedules.get("rollup").error == "a function for scopes answers at most 10 texts"
 
 
 # -- faulty schedules --------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from msgspec import Struct
 import holdfast
 from holdfast import Plan
 from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.rule import MICROSECOND, between
+from holdfast.domain.schedules.firing_times import MICROSECOND, between
 from holdfast.worker.schedules.planner import ClockCheck, Planner, _Tick
 from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.stats import Stats

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from holdfast.domain.schedules.definition import CatchUp, Definition
+from holdfast.domain.schedules.firing_times import between
 from holdfast.domain.schedules.plan import Overlap
-from holdfast.domain.schedules.rule import between
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.stats import Stats

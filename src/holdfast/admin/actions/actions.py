@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.table import Target, find_action
+from holdfast.domain.access.audit import Via
 from holdfast.domain.access.masking import mask_text
-from holdfast.domain.access.roles import Via
-from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import EnqueueOutcome
-from holdfast.store import Store
+from holdfast.store import LazyAttribute, Store
 from holdfast.store.access.audit import AuditedAction, Changes, changes_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
     from holdfast.worker.schedules.scopes import Provider
 
 
+class CancelledJob(Struct, frozen=True, order=True):
+    """A new job that a failed dependency cancelled at once."""
+
+    id: JobId
+    state: State
+    reason: str
+
+
 class EnqueuedJob(Struct, frozen=True):
     """The job, and what the enqueue did; not *created*: the job existed before. In a *dry_run* a new job has no id."""
 
@@ -36,17 +45,40 @@ class EnqueuedJob(Struct, frozen=True):
     kind: str
     queue: str
     dry_run: bool = False
+    cancelled: list[CancelledJob] = []
+
+
+group: Any = partial(LazyAttribute, "holdfast.admin.actions", lambda actions: actions)
 
 
 class Actions:
     """The actions of one person, grouped by what they change: ``actions.jobs.perform("cancel", selector)``.
 
     The changes of an action and its audit entry are one transaction; an action that changes nothing writes no entry.
-    *providers* list the scopes of schedules; only a loaded application has them.
+    *logs* is the folder of command logs on this host; they go with deleted jobs. *providers* list the scopes of
+    schedules; only a loaded application has them.
     """
 
-    def __init__(self, store: Store, *, actor: str, via: Via, providers: Mapping[str, Provider] | None = None) -> None:
+    jobs: JobActions = group("jobs:JobActions")
+    batches: BatchActions = group("batches:BatchActions")
+    units: UnitActions = group("batches:UnitActions")
+    inboxes: InboxActions = group("inboxes:InboxActions")
+    schedules: ScheduleActions = group("schedules:ScheduleActions")
+    queues: QueueActions = group("fleet:QueueActions")
+    workers: WorkerActions = group("fleet:WorkerActions")
+    stop_switch: StoreActions = group("fleet:StoreActions")
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        actor: str,
+        via: Via,
+        logs: Path | None = None,
+        providers: Mapping[str, Provider] | None = None,
+    ) -> None:
         self.store = store
+        self.logs = logs
         self.actor = actor
         self.providers = providers or {}
         self.is_dry_run = False
@@ -96,63 +128,13 @@ class Actions:
             yield self
             return
         with self.store.dry_run() as store:
-            actions = Actions(store, actor=self.actor, via=self._via)
+            actions = Actions(store, actor=self.actor, via=self._via, logs=self.logs)
             actions.is_dry_run = True
             yield actions
 
-    # Most commands use one group only, so each group is imported on first use.
-
-    @cached_property
-    def jobs(self) -> JobActions:
-        from holdfast.admin.actions.jobs import JobActions
-
-        return JobActions(self)
-
-    @cached_property
-    def batches(self) -> BatchActions:
-        from holdfast.admin.actions.batches import BatchActions
-
-        return BatchActions(self)
-
-    @cached_property
-    def units(self) -> UnitActions:
-        from holdfast.admin.actions.batches import UnitActions
-
-        return UnitActions(self)
-
-    @cached_property
-    def inboxes(self) -> InboxActions:
-        from holdfast.admin.actions.inboxes import InboxActions
-
-        return InboxActions(self)
-
-    @cached_property
-    def schedules(self) -> ScheduleActions:
-        from holdfast.admin.actions.schedules import ScheduleActions
-
-        return ScheduleActions(self)
-
-    @cached_property
-    def queues(self) -> QueueActions:
-        from holdfast.admin.actions.fleet import QueueActions
-
-        return QueueActions(self)
-
-    @cached_property
-    def workers(self) -> WorkerActions:
-        from holdfast.admin.actions.fleet import WorkerActions
-
-        return WorkerActions(self)
-
-    @cached_property
-    def stop_switch(self) -> StoreActions:
-        from holdfast.admin.actions.fleet import StoreActions
-
-        return StoreActions(self)
-
 
 class TargetActions:
-    """The actions on one sort of object. A subclass defines ``run``."""
+    """The actions on one type of object. A subclass defines ``run``."""
 
     target: ClassVar[Target]
     #: Takes an action, its subject and its options, and changes the subject.

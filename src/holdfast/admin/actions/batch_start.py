@@ -12,7 +12,6 @@ from msgspec import Struct, structs
 from holdfast.admin.actions.actions import Actions
 from holdfast.client.batches.batch_claim import source_of
 from holdfast.client.batches.keys import parse_range
-from holdfast.client.batches.remote import plan_batch
 from holdfast.domain.batches.batch import (
     DEFAULT_SHARDS,
     MAX_SHARDS,
@@ -94,6 +93,8 @@ def start_batch(actions: Actions, request: BatchRequest, *, dry_run: bool = Fals
     )
     worker = WorkerId(f"start-{socket.gethostname()[:40]}-{os.urandom(4).hex()}")
     opened = audited.batches.open(run, worker=worker)
+    from holdfast.client.batches.remote import plan_batch  # with everything that runs units
+
     batch = plan_batch(store, opened, keys, sharding)
     return BatchStarted(batch.id, batch.generation, opened.created, batch.state, len(keys))
 

@@ -62,12 +62,16 @@ class BatchActions(TargetActions):
                 units = batches.retry_failed(batch_id, actor=self._actions.actor, on_step=on_step)
                 changed = units > 0
             case "rm":
+                counters = self._store.batches.counters(batch_id)
+                units = max(before.total or 0, counters.over + counters.in_inbox)
                 batches.delete(batch_id, on_step=on_step)
                 changed = True
             case _:
                 raise AssertionError(action.name)
         dry_run = self._actions.is_dry_run
-        answer = answer_for_one(action, batch_id, before.state, changed=changed, dry_run=dry_run)
+        # Without a holder the batch is in the state that the past tense names.
+        requested = changed and bool(action.request) and self._store.batches.get(batch_id).state != action.past
+        answer = answer_for_one(action, batch_id, before.state, changed=changed, dry_run=dry_run, requested=requested)
         return structs.replace(answer, units=units, note=note)
 
     def select(self, action: str, chosen: BatchFilter, *, ids: Sequence[int] = ()) -> list[BatchId]:
@@ -93,6 +97,7 @@ class BatchActions(TargetActions):
     ) -> Changed:
         """Perform an action on batches one after the other. The answer says why some of them were not changed."""
         changed: list[int | str] = []
+        requested: list[int | str] = []
         unchanged: list[tuple[int | str, str]] = []
         units = 0
         for batch_id in ids:
@@ -105,6 +110,7 @@ class BatchActions(TargetActions):
                 continue
             units += answer.units or 0
             changed += answer.ids
+            requested += answer.requested
             unchanged += [(batch_id, group.why) for group in answer.unchanged]
         return Changed(
             action=action,
@@ -112,6 +118,7 @@ class BatchActions(TargetActions):
             matched=len(ids),
             changed=len(changed),
             ids=changed,
+            requested=requested,
             unchanged=group_unchanged(unchanged),
             dry_run=dry_run,
             units=units,

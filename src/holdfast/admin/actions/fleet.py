@@ -12,10 +12,11 @@ from holdfast.admin.actions.fleet_table import DRAINED, OPEN, PAUSED, RUNNING, S
 from holdfast.admin.actions.table import Action, Target
 from holdfast.admin.views.fleet import queue_view
 from holdfast.domain.access.masking import mask_text
-from holdfast.domain.fleet.queue import parse_bounds
+from holdfast.domain.fleet.queue import LOST_WORKERS_KEPT, WORKER_SILENCE, parse_bounds
 from holdfast.domain.fleet.stop_switch import StopMode, StopSwitch
 from holdfast.domain.jobs.job import JobId, State, WorkerId, WorkerRequest
 from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.quantities import format_duration
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store import Store
 
@@ -81,9 +82,14 @@ class WorkerActions(TargetActions):
     def run(self, action: Action, worker: str) -> Changed:
         """Send a live worker a request, or withdraw it."""
         request = None if action.name == "go-on" else WorkerRequest(action.name)
-        before = next((row for row in self._store.workers.list() if row.id == worker), None)
+        rows = {row.id: row for row in self._store.workers.list(silence=LOST_WORKERS_KEPT)}
+        before = rows.get(WorkerId(worker))
         if before is None:
             raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
+        if before.silent_for >= WORKER_SILENCE:
+            silent = f"no heartbeat for {format_duration(before.silent_for)}"
+            hint = "Its jobs are taken over when their leases expire: see holdfast doctor."
+            raise NotFound(f"worker {worker!r} is lost: pid {before.pid} on {before.host}, {silent}", hint=hint)
         changed = before.requested is not request
         if changed:
             audited = self._actions.audited(action.audit_name, f"worker={worker}", changes=bool)

@@ -13,12 +13,13 @@ QUEUE_ACTIONS = (
         name="set",
         label="Change",
         past="changed",
-        help="""Limit how many jobs of a queue run at a time.
+        help="""Limit how many jobs of a queue run at the same time.
 
         With --autoscaler each worker runs between MIN and MAX commands of the queue. It adds one at a time while its
         host has room, and starts a command only if the memory that it will use fits. See holdfast autoscaler status.
         """,
-        confirmation="The limits apply from the next claim on, on every host.",
+        examples=("holdfast queue set mail --limit 4 --worker-limit 2", "holdfast queue set train --autoscaler 1-8"),
+        confirmation="The limits apply at once, on every host; running jobs continue.",
         states=(OPEN, PAUSED),
         exception="it has these limits already",
         repeatable=True,
@@ -29,7 +30,11 @@ QUEUE_ACTIONS = (
         name="pause",
         label="Pause",
         past="paused",
-        help="Start no more jobs of a queue. Running jobs continue. An unknown queue is refused without --create.",
+        help="""Start no more jobs of a queue. Running jobs continue.
+
+        An unknown queue is refused without --create. To stop all queues at once, use holdfast drain.
+        """,
+        examples=("holdfast queue pause mail --note 'the mail server is down'",),
         confirmation="No more jobs of the queue start. Running jobs continue.",
         states=(OPEN, PAUSED),
         exception="it is paused already",
@@ -42,6 +47,7 @@ QUEUE_ACTIONS = (
         label="Resume",
         past="resumed",
         help="Start jobs of a paused queue again.",
+        examples=("holdfast queue resume mail",),
         confirmation="Jobs of the queue start again.",
         states=(PAUSED,),
         repeatable=True,
@@ -51,11 +57,13 @@ QUEUE_ACTIONS = (
         name="rm",
         label="Delete settings",
         past="deleted",
-        help="Delete the settings of a queue that has no jobs: its limits, its pause, its autoscaler.",
+        help="Delete the settings of a queue without jobs. These are its limits, its pause and its autoscaler.",
+        examples=("holdfast queue rm mail",),
         confirmation="Its limits, its pause and its autoscaler are gone.",
         states=(OPEN, PAUSED),
         exception="it has jobs, or no settings",
-        on_page=False,
+        destructive=True,
+        confirm=Confirm.ON_PAGE,
     ),
 )
 
@@ -65,7 +73,7 @@ WORKER_ACTIONS = (
         name="quiet",
         label="Quiet",
         past="requested to claim no more jobs",
-        help="Request that a worker claims no more jobs. Its running jobs continue.",
+        help="Claim no more jobs. Running jobs continue.",
         confirmation="It claims no more jobs. Its running jobs continue.",
         states=(RUNNING, WorkerRequest.STOP),
         repeatable=True,
@@ -75,7 +83,7 @@ WORKER_ACTIONS = (
         name="stop",
         label="Stop",
         past="requested to stop",
-        help="Request that a worker stops, as after a first signal: it waits for its running jobs.",
+        help="Claim no more jobs, wait for running jobs within the grace period, and exit.",
         confirmation="It claims no more jobs, waits for its running jobs, and stops.",
         states=(RUNNING, WorkerRequest.QUIET),
         destructive=True,
@@ -87,7 +95,7 @@ WORKER_ACTIONS = (
         name="go-on",
         label="Resume",
         past="requested to claim jobs again",
-        help="Withdraw the request, so that the worker claims jobs again.",
+        help="Withdraw a request: claim jobs again.",
         confirmation="It claims jobs again.",
         states=(WorkerRequest.QUIET, WorkerRequest.STOP),
         repeatable=True,
@@ -100,11 +108,13 @@ STORE_ACTIONS = (
         name="drain",
         label="Drain",
         past="drained",
-        help="""Start no more jobs in the whole store, and wait until none is running.
+        help="""Start no jobs in the whole store; wait for running ones.
 
-        The stop covers all queues, including new ones; retried, delayed and new jobs wait. Planners fire no plan,
-        batches start no unit, and holdfast run is refused (exit 11). Let the store continue with holdfast resume --all.
+        The stop covers all queues, including new ones; retried, delayed and new jobs wait. Schedules do not fire,
+        batches start no unit, and holdfast run is refused (exit 11). Workers keep running. holdfast resume --all ends
+        the drain. To stop one worker, use holdfast ask; to stop the processes of this machine, holdfast down.
         """,
+        examples=("holdfast drain --timeout 30m --note 'deploy 2.4.1'", "holdfast drain --end"),
         confirmation="No job of any queue starts until you resume. Running jobs continue.",
         states=(OPEN, DRAINED, STOPPED),
         exception="it is stopped already",
@@ -116,14 +126,17 @@ STORE_ACTIONS = (
         name="emergency-stop",
         label="Emergency stop",
         past="stopped",
-        help="""Start no more jobs in the whole store, and stop running ones. These are released and held.
+        help="""Start no jobs in the whole store; stop running ones.
 
-        Nothing is lost: holdfast resume --all lets the store and the stopped jobs continue.
+        The stopped jobs are released and held, and lose no attempt. holdfast resume --all lets the store and these jobs
+        continue. To wait for running jobs instead, use holdfast drain.
         """,
+        examples=("holdfast emergency-stop --note 'wrong prices' --yes", "holdfast emergency-stop --dry-run"),
         confirmation="No job of any queue starts. Running jobs are requested to stop, and are held until you resume.",
         states=(OPEN, DRAINED, STOPPED),
         exception="it is stopped already",
         destructive=True,
+        request="asked to stop",
         confirm=Confirm.ALWAYS,
         repeatable=True,
         options=("note",),

@@ -9,13 +9,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.admin.actions.actions import Actions
+from holdfast.admin.actions.actions import TargetActions
+from holdfast.admin.actions.changed import Changed, Unchanged
+from holdfast.admin.actions.table import Action, Target
 from holdfast.domain.names import checked_name
 from holdfast.errors import InvalidInput, ResultLost
 from holdfast.store.batches.inbox import RESULT_LEASE
 
 #: Results that one call takes or settles.
 MAX_RESULTS = 500
+#: The error of units whose results were refused without a reason.
+REFUSED = "refused by its consumer"
 
 
 class TakenResult(Struct, frozen=True):
@@ -27,56 +31,46 @@ class TakenResult(Struct, frozen=True):
     value: Any
 
 
-class SettledResults(Struct, frozen=True):
-    """The receipts of results that were accepted or refused, and of those that the caller has lost."""
-
-    action: str
-    settled: list[str]
-    lost: list[str]
-
-
-class InboxActions:
+class InboxActions(TargetActions):
     """Takes results out of inboxes, accepts and refuses them, and records each change."""
 
-    def __init__(self, actions: Actions) -> None:
-        self._actions = actions
+    target = Target.RESULT
 
     def take(self, inbox: str, *, limit: int = 1, lease: timedelta = RESULT_LEASE) -> list[TakenResult]:
         """Take results, the longest free first. No other consumer has them until the *lease* ends."""
         checked_name(inbox, label="the inbox")
-        results = self._actions.audited("inbox take", f"inbox={inbox}").inbox
+        results = self._actions.audited("result take", f"inbox={inbox}").inbox
         decode = msgspec.json.decode
         return [
             TakenResult(f"{each.id}.{each.token}", each.batch_id, decode(each.key), decode(each.data))
             for each in results.take(inbox, limit=limit, lease_duration=lease)
         ]
 
-    def accept(self, receipts: Sequence[str]) -> SettledResults:
-        """Accept results: their units are done.
+    def run(self, action: Action, receipts: Sequence[str], *, note: str | None = None) -> Changed:
+        """Accept results, or refuse them: then *note* is the error of their units.
 
         Raises:
             ResultLost: The caller has lost all of them.
         """
-        return self._settle("accept", receipts, None)
-
-    def refuse(self, receipts: Sequence[str], error: str) -> SettledResults:
-        """Refuse results: their units have failed, and run again with the next run of their batches.
-
-        Raises:
-            ResultLost: The caller has lost all of them.
-        """
-        return self._settle("refuse", receipts, error)
-
-    def _settle(self, action: str, receipts: Sequence[str], error: str | None) -> SettledResults:
         tokens = dict(map(_parse_receipt, receipts))
+        error = None if action.name == "accept" else note or REFUSED
         target = f"results={','.join(map(str, tokens))}"
-        ids = self._actions.audited(f"inbox {action}", target, note=error).inbox.settle(tokens, error)
-        known = {f"{number}.{tokens[number]}" for number in ids}
-        settled = [receipt for receipt in receipts if receipt in known]
+        numbers = self._actions.audited(action.audit_name, target, note=error).inbox.settle(tokens, error)
+        known = [f"{number}.{token}" for number, token in tokens.items()]
+        settled = [f"{number}.{token}" for number, token in tokens.items() if number in numbers]
         if not settled:
             hint = "Take it again: another consumer has it, or it expired."
-            raise ResultLost(f"{action}: the caller has none of these results", hint=hint)
-        return SettledResults(action, settled, [receipt for receipt in receipts if receipt not in settled])
+            raise ResultLost(f"{action.name}: the caller has none of these results", hint=hint)
+        lost: list[int | str] = [receipt for receipt in known if receipt not in settled]
+        return Changed(
+            action=action.name,
+            target=action.target,
+            matched=len(known),
+            changed=len(settled),
+            ids=list(settled),
+            unchanged=[Unchanged(action.exception, len(lost), lost)] if lost else [],
+            dry_run=self._actions.is_dry_run,
+        )
 
 
 def _parse_receipt(receipt: str) -> tuple[int, int]:

@@ -21,11 +21,13 @@ JOB_ACTIONS = (
         "retry",
         "Retry",
         "retried",
-        help="""Run dead and cancelled jobs again with all their attempts. Jobs that wait for a retry run now.
+        help="""Run dead and cancelled jobs again; attempts count from 0.
 
-        A job whose dependency has failed is not retried, unless the dependency is retried, too.
+        Jobs that wait for their next attempt run now. If a dependency failed, retry it too: the job alone is refused.
+        To give a command one more attempt only, use holdfast restart.
         """,
-        confirmation="Dead and cancelled jobs run again with all their attempts. Jobs that wait for a retry run now.",
+        examples=("holdfast retry 17", "holdfast retry --state dead --kind 'mail-*' --since 1d --dry-run"),
+        confirmation="Dead and cancelled jobs run again; attempts count from 0. Jobs that wait for a retry run now.",
         states=(State.DEAD, State.CANCELLED, State.SCHEDULED),
         exception=_REVIVED,
         exceptions={State.SCHEDULED: _NO_RETRY},
@@ -35,11 +37,13 @@ JOB_ACTIONS = (
         "restart",
         "Restart",
         "restarted",
-        help="""Run commands again that have failed or were cancelled. The same jobs get a new attempt and log.
+        help="""Run failed commands again: one more attempt and log.
 
-        Done commands run again if you name them by id, with --state done, or with --done. Give a command that was
-        killed for its memory (oom) more: holdfast restart 17 --memory 4G.
+        It takes commands that failed or were cancelled; done ones only by id, with --state done, or with --done. A
+        failure that a later job with its key has replaced is restarted only by id. Use --memory for a command that ran
+        out of memory (oom). holdfast retry takes all kinds of jobs, and counts attempts from 0.
         """,
+        examples=("holdfast restart 17 --memory 4G", "holdfast restart --label nightly --yes"),
         confirmation="They run again: the same jobs, each with a new attempt.",
         states=(State.DONE, State.DEAD, State.CANCELLED, State.SCHEDULED),
         exception=_REVIVED,
@@ -54,11 +58,12 @@ JOB_ACTIONS = (
         "resume",
         "Resume",
         "resumed",
-        help="""Release paused and held jobs.
+        help="""Release paused and held jobs, or a stopped store.
 
-        With --all, resume a stopped store and the jobs that an emergency stop holds. Queues and jobs that were paused
-        or held one by one stay so.
+        --all resumes the store after drain or emergency-stop; it does not select all jobs. Queues and jobs that were
+        paused or held separately stay so. For a queue, use holdfast queue resume.
         """,
+        examples=("holdfast resume 17 18", "holdfast resume --label nightly", "holdfast resume --all"),
         confirmation="Paused and held jobs can start again.",
         states=(State.HELD, State.RUNNING),
         exception="no pause was requested",
@@ -67,21 +72,28 @@ JOB_ACTIONS = (
         "pause",
         "Pause",
         "paused",
-        help="""Hold jobs, including running ones.
+        help="""Stop running jobs and hold idle ones; they lose no attempt.
 
-        A running job stops at its worker's next heartbeat. It loses no attempt, and keeps its checkpoint for the run
-        after holdfast resume.
+        A running job stops within seconds and keeps its checkpoint. A command (holdfast add) has none: it is killed,
+        and starts over. Let the jobs continue with holdfast resume. To leave running jobs alone, use holdfast hold;
+        for a whole queue, holdfast queue pause.
         """,
-        confirmation="They are held. Running jobs stop at their worker's next heartbeat, and lose no attempt.",
+        examples=("holdfast pause 17", "holdfast pause --label 'train*' --note 'GPU is needed elsewhere'"),
+        confirmation="They are held and lose no attempt. Running jobs stop within seconds; commands start over.",
         states=(State.WAITING, State.SCHEDULED, State.READY, State.RUNNING),
         exception="a pause or a cancel was requested before",
+        request="asked to pause",
         options=("note",),
     ),
     _job(
         "hold",
         "Hold",
         "held",
-        help="Keep idle jobs from starting until they are released. To hold running jobs too, use holdfast pause.",
+        help="""Keep idle jobs from starting; running jobs go on.
+
+        Release them with holdfast unhold. To stop running jobs too, use holdfast pause.
+        """,
+        examples=("holdfast hold 17", "holdfast hold --queue reports --note 'wait for new data'"),
         confirmation="Idle jobs do not start until they are released.",
         states=(State.WAITING, State.SCHEDULED, State.READY),
         options=("note",),
@@ -91,7 +103,8 @@ JOB_ACTIONS = (
         "unhold",
         "Release",
         "released",
-        help="Release held jobs.",
+        help="Release held jobs. holdfast resume does the same, and also withdraws a pause of running jobs.",
+        examples=("holdfast unhold 17", "holdfast unhold --queue reports --yes"),
         confirmation="Held jobs can start again.",
         states=(State.HELD,),
         on_page=False,
@@ -100,15 +113,15 @@ JOB_ACTIONS = (
         "set",
         "Change",
         "changed",
-        help="""Change priority, queue or time of jobs that are not finished, and commands until they run.
+        help="""Change jobs: priority, queue, time, command settings.
 
-        A command that runs or is finished keeps its settings: exit 9. holdfast show lists who changed which setting.
-
-        \b
-        Examples:
-          holdfast set 17 --env RATE=0.2 --memory 16G
-          holdfast set --label 'train*' --priority 5 --to-queue slow --yes
+        Finished jobs do not change (exit 9), and a command keeps its settings once it has started. holdfast show lists
+        who changed which setting.
         """,
+        examples=(
+            "holdfast set 17 --env RATE=0.2 --memory 16G",
+            "holdfast set --label 'train*' --priority 5 --to-queue slow --yes",
+        ),
         confirmation="They get the new values. A running job can only get a new priority.",
         states=_LIVE,
         exception="it has these values already, or only an idle job takes them",
@@ -118,20 +131,31 @@ JOB_ACTIONS = (
         "cancel",
         "Cancel",
         "cancelled",
-        help="Cancel jobs. Idle jobs are cancelled at once, running ones at their worker's next heartbeat.",
-        confirmation="Idle jobs are cancelled at once, running ones at their worker's next heartbeat.",
+        help="""Cancel jobs, idle and running.
+
+        A running job stops within seconds. To cancel running jobs only, use holdfast kill; to stop
+        jobs and continue them later, holdfast pause; to delete them, holdfast rm.
+        """,
+        examples=("holdfast cancel 17 18", "holdfast cancel --label nightly --state ready,scheduled --yes"),
+        confirmation="Idle jobs are cancelled at once, running ones within seconds.",
         states=_LIVE,
         exception="a cancel was requested before",
+        request="asked to stop",
         destructive=True,
     ),
     _job(
         "kill",
         "Kill",
         "killed",
-        help="Cancel running jobs. A command that does not stop within seconds is killed. Idle jobs are not changed.",
+        help="""Cancel running jobs only; idle jobs stay.
+
+        A command that does not stop within seconds is killed. To cancel idle jobs too, use holdfast cancel.
+        """,
+        examples=("holdfast kill 17", "holdfast kill --label 'train*' --dry-run"),
         confirmation="Running jobs are requested to stop. A command that does not stop within seconds is killed.",
         states=(State.RUNNING,),
         exception="a cancel was requested before",
+        request="asked to stop",
         destructive=True,
         on_page=False,
     ),
@@ -139,8 +163,12 @@ JOB_ACTIONS = (
         "rm",
         "Delete",
         "deleted",
-        help="Delete jobs with their whole history. A running job, or one that a live job depends on, is refused"
-        " (exit 9).",
+        help="""Delete jobs and their history.
+
+        A running job, or one that a live job depends on, is refused (exit 9). Workers prune old jobs: see the setting
+        retention.
+        """,
+        examples=("holdfast rm 17", "holdfast rm --state done,cancelled --until 7d --dry-run"),
         confirmation="They are deleted with their whole history. A running job, or one that a live job depends on, is"
         " refused.",
         states=tuple(state for state in State if state is not State.RUNNING),

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
 
 from holdfast.admin.actions.actions import EnqueuedJob, TargetActions
-from holdfast.admin.actions.changed import Changed, Unchanged, group_unchanged
+from holdfast.admin.actions.changed import Changed, Unchanged, count_objects, group_unchanged
 from holdfast.admin.actions.table import Action, Target
 from holdfast.domain.commands.command import COMMAND, Command, Edit
+from holdfast.domain.fleet.queue import serves_queue
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.selector import Selector, format_filter, parse_timestamp
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_bytes, checked_number, checked_timestamp
-from holdfast.errors import InvalidInput, NoSuchJob, NotFound
-from holdfast.store.jobs.control import JobControl
+from holdfast.errors import Conflict, InvalidInput, NoSuchJob, NotFound
+from holdfast.store.jobs.control import ChangedJobs, JobControl
+
+if TYPE_CHECKING:
+    from holdfast.worker.commands.log_files import DeletedJobLogs
 
 #: Number of jobs that are read to explain why an action left some of them unchanged.
 MAX_EXPLAINED_JOBS = 10_000
@@ -44,9 +49,14 @@ def _delete(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]
 
 
 def restartable(selector: Selector, *, done: bool = False) -> Selector:
-    """The jobs that ``restart`` takes: dead and cancelled ones. Done ones if *done*, an id or a state asks for them."""
-    explicit = done or selector.ids is not None or selector.states is not None
-    return selector if explicit else selector.only(State.DEAD, State.CANCELLED)
+    """The jobs that ``restart`` takes: dead and cancelled ones. Done ones if *done*, an id or a state selects them.
+
+    A failure that a later job with its key has replaced is taken only by its id.
+    """
+    if selector.ids is not None:
+        return selector
+    newest = structs.replace(selector, newest=True)
+    return newest if done or selector.states is not None else newest.only(State.DEAD, State.CANCELLED)
 
 
 def _check_restart(*, memory: str | None = None, **_: bool) -> None:
@@ -164,17 +174,42 @@ class JobActions(TargetActions):
             self._refuse_handlers(selector, count)
         target = format_filter(selector) if cluster is None else f"cluster={cluster}"
         audited = self._actions.audited(action.audit_name, target, note=_describe_options(options))
+        logs = self._logs(selector) if action.name == "rm" else None
         ids = _CHANGES[action.name](audited.control, selector, actor=self._actions.actor, **options)
+        requested = ids.requested if isinstance(ids, ChangedJobs) else frozenset()
         return Changed(
             action=action.name,
             target=action.target,
             matched=max(count, len(ids)),
-            changed=len(ids),
-            ids=list(ids),
+            changed=len(ids) - len(requested),
+            ids=[job_id for job_id in ids if job_id not in requested],
+            requested=[*sorted(requested)],
             unchanged=self._unchanged(action, selector, set(ids)) if len(ids) < count else [],
             dry_run=self._actions.is_dry_run,
             left_behind=self._store.control.left_behind(ids) if "with_dependents" in action.options else [],
+            note=self._warn_unserved(options.get("to_queue")) if logs is None else self._delete_logs(logs, ids),
         )
+
+    def _warn_unserved(self, queue: str | None) -> str | None:
+        workers = self._store.workers.list() if queue is not None else []
+        if queue is None or any(serves_queue(msgspec.json.decode(worker.queues), queue) for worker in workers):
+            return None
+        return f"no live worker serves the queue {queue!r}: start one with --queue {shlex.quote(queue)}"
+
+    def _logs(self, selector: Selector) -> DeletedJobLogs | None:
+        from holdfast.worker.commands.log_files import DeletedJobLogs
+
+        if self._actions.logs is None:
+            return None
+        commands = selector if selector.kinds is not None else structs.replace(selector, kinds=(COMMAND,))
+        return DeletedJobLogs(self._actions.logs, self._store.views.all(commands))
+
+    def _delete_logs(self, logs: DeletedJobLogs, deleted: Collection[JobId]) -> str | None:
+        if not self._actions.is_dry_run:
+            logs.delete(deleted)
+        left = logs.count_left(deleted)
+        text = f"the logs of {count_objects(left, 'job')} are on other hosts, whose workers delete them within minutes"
+        return text if left else None
 
     def _unchanged(self, action: Action, selector: Selector, changed: Container[JobId]) -> list[Unchanged]:
         jobs = (job for job in islice(self._store.views.all(selector), MAX_EXPLAINED_JOBS) if job.id not in changed)
@@ -198,13 +233,12 @@ class JobActions(TargetActions):
         return self.perform(name, selector, dry_run=dry_run, matched=len(ids), cluster=key)
 
     def _ids_of(self, key: str) -> list[JobId]:
-        from holdfast.admin.views.masking import Masks
         from holdfast.admin.views.overview import error_of
         from holdfast.domain.jobs.error_clusters import cluster_key
 
-        masks, ids = Masks(self._store), []
+        ids = []
         for scanned, job in enumerate(self._store.dashboard.all_errors()):
-            if cluster_key(job.kind, error_of(job, masks)) == key:
+            if cluster_key(job.kind, error_of(job, self._store)) == key:
                 ids.append(job.id)
             if scanned >= MAX_SCANNED_JOBS or len(ids) >= MAX_CLUSTER_JOBS:
                 break
@@ -214,16 +248,20 @@ class JobActions(TargetActions):
 
     def enqueue(self, kind: str, payload: Mapping[str, Any], *, dry_run: bool = False, **options: Any) -> EnqueuedJob:
         """Enqueue a job of a registered kind, or a command, with :class:`EnqueueOptions`; a dry run only checks it."""
-        from holdfast.admin.actions.enqueue import build_job
+        from holdfast.admin.actions.enqueue import build_job, cancelled_at_once
 
         job = build_job(self._store, kind, payload, EnqueueOptions(**options), actor=self._actions.actor)
         with self._actions.on_trial(dry_run) as actions:
             (answer,) = actions.jobs.enqueue_all("enqueue", [job], note=kind)
+            cancelled = [] if dry_run else cancelled_at_once(self._store, [job], [answer])
         job_id = None if dry_run and answer.created else answer.id
-        return EnqueuedJob(job_id, answer.created, answer.outcome, kind, job.queue, dry_run)
+        return EnqueuedJob(job_id, answer.created, answer.outcome, kind, job.queue, dry_run, cancelled)
 
     def enqueue_all(self, action: str, requests: Sequence[NewJob], *, note: str | None = None) -> list[Enqueued]:
-        """Enqueue jobs under the name of an action: ``enqueue``, ``add``, ``run``."""
+        """Enqueue jobs under the name of an action: ``enqueue``, ``add``, ``run``. Refuses commands if they are off."""
+        if any(request.kind == COMMAND for request in requests) and not self._store.command_switch.is_on():
+            hint = "An admin of the store allows them again: holdfast db commands on."
+            raise Conflict("commands are switched off on this store, so nothing was enqueued", hint=hint)
         audited = self._actions.audited(action, _format_ids, note=note, changes=_created_ids)
         return audited.jobs.enqueue_many(requests)
 

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 Name = Annotated[str, Meta(max_length=200)]
 Text = Annotated[str, Meta(max_length=2000)]
 Slots = Annotated[int, Meta(ge=0, lt=2**31)]
-Note = Annotated[Text | None, Meta(description="The reason, shown with the object and in the audit log.")]
+Note = Annotated[Text | None, Meta(description="Reason, shown with the object and in the audit log.")]
 Scopes = Annotated[tuple[Name, ...], Meta(max_length=1000, description="Only this scope; repeatable. [all]")]
 
 
@@ -26,10 +26,10 @@ class JobActionOptions(NoteOptions, frozen=True, kw_only=True):
     with_dependents: Annotated[
         bool, Meta(description="Also run jobs again that were cancelled because one of these failed.")
     ] = False
-    memory: Annotated[Name | None, Meta(title="SIZE", description="The new memory cap of commands: 512M, 8G.")] = None
+    memory: Annotated[Name | None, Meta(title="SIZE", description="New memory limit of commands: 512M, 8G.")] = None
     done: Annotated[bool, Meta(description="Also run done commands again.")] = False
     priority: Annotated[
-        Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None, Meta(description="The new priority: higher is sooner.")
+        Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None, Meta(description="New priority; higher runs first.")
     ] = None
     to_queue: Annotated[Name | None, Meta(title="QUEUE", description="Move the jobs to this queue.")] = None
     run_at: Annotated[

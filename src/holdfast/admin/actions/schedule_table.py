@@ -12,8 +12,9 @@ SCHEDULE_ACTIONS = (
         name="resume",
         label="Resume",
         past="resumed",
-        help="Resume a paused schedule from now on. Plans that were due meanwhile are skipped: holdfast schedule"
-        " backfill fires them.",
+        help="Resume a paused schedule from now on. It skips plans that were due meanwhile: holdfast schedule backfill"
+        " fires them.",
+        examples=("holdfast schedule resume nightly",),
         confirmation="It fires from now on. Plans that were due meanwhile are skipped.",
         states=(Condition.PAUSED,),
         repeatable=True,
@@ -24,6 +25,7 @@ SCHEDULE_ACTIONS = (
         label="Pause",
         past="paused",
         help="Fire no more plans of a schedule. Its jobs continue.",
+        examples=("holdfast schedule pause nightly --note 'until the migration is done'",),
         confirmation="No more plans are fired. Its jobs continue.",
         states=tuple(Condition),
         exception="it is paused already",
@@ -35,7 +37,8 @@ SCHEDULE_ACTIONS = (
         name="trigger",
         label="Trigger now",
         past="triggered",
-        help="Fire a schedule now, in addition to its plans. A paused schedule can be triggered, too.",
+        help="Fire a schedule now, in addition to its plans. You can trigger a paused schedule, too.",
+        examples=("holdfast schedule trigger nightly", "holdfast schedule trigger rollup --scope shop-7"),
         confirmation="It is fired now, in addition to its plans.",
         states=tuple(Condition),
         options=("scopes",),
@@ -45,13 +48,11 @@ SCHEDULE_ACTIONS = (
         name="backfill",
         label="Backfill",
         past="fired",
-        help="""Fire the plans of a span of the past that were not fired before, one after the other.
-
-        \b
-        Examples:
-          holdfast schedule backfill rollup --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --dry-run
-          holdfast schedule backfill rollup --from 6h
-        """,
+        help="Fire the missed plans of a past period, one after the other.",
+        examples=(
+            "holdfast schedule backfill rollup --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --dry-run",
+            "holdfast schedule backfill rollup --from 6h",
+        ),
         confirmation="The plans of the span that were not fired before are fired, one after the other.",
         states=tuple(Condition),
         repeatable=True,
@@ -65,8 +66,9 @@ SCHEDULE_ACTIONS = (
         past="deleted",
         help="""Delete a schedule. Its jobs and the record of its plans stay, so a new one of this name repeats no plan.
 
-        A schedule that code declares is created again by the next worker.
+        The next worker creates a schedule again if code declares it.
         """,
+        examples=("holdfast schedule rm nightly --yes",),
         confirmation="Its jobs and the record of its plans stay. A schedule that code declares is created again by the"
         " next worker.",
         states=tuple(Condition),

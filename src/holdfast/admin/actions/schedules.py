@@ -22,16 +22,13 @@ from holdfast.store.schedules.fired_plans import FiredPlan
 
 
 class ScheduleActions(TargetActions):
-    """Changes schedules and records each change.
-
-    ``api`` reads schedules; what it changes has no audit entry.
-    """
+    """Changes schedules and records each change."""
 
     target = Target.SCHEDULE
 
     def __init__(self, actions: Actions) -> None:
         super().__init__(actions)
-        self.api = Schedules(lambda: actions.store, actions.providers, actor=actions.actor)
+        self._api = Schedules(lambda: actions.store, actions.providers, actor=actions.actor)
 
     def create(self, name: str, kind: str, expression: str, **options: Unpack[ScheduleOptions]) -> Schedule:
         """Create a schedule."""
@@ -50,8 +47,8 @@ class ScheduleActions(TargetActions):
     def perform(self, name: str, subject: str, *, dry_run: bool = False, **options: Any) -> Changed:
         """Perform an action of the table on a schedule. The scopes of a provider are read before the transaction."""
         takes_scopes = "scopes" in find_action(self.target, name).options
-        if takes_scopes and self.api.get(subject).defined.provider in self._actions.providers:
-            options["scopes"] = self.api.scopes(subject, options.get("scopes") or None)
+        if takes_scopes and self._api.get(subject).defined.provider in self._actions.providers:
+            options["scopes"] = self._api.scopes(subject, options.get("scopes") or None)
         return super().perform(name, subject, dry_run=dry_run, **options)
 
     def run(self, action: Action, name: str, **options: Any) -> Changed:
@@ -65,7 +62,7 @@ class ScheduleActions(TargetActions):
                 return self._change(action, name, **options)
 
     def _change(self, action: Action, name: str, *, note: str | None = None) -> Changed:
-        before = self.api.get(name)
+        before = self._api.get(name)
         audited = self._audited(
             action.name, name, note=note, changes=lambda after: after is None or after.token != before.token
         )
@@ -84,7 +81,7 @@ class ScheduleActions(TargetActions):
 
     def _trigger(self, action: Action, name: str, *, scopes: Sequence[str] | None = None) -> Changed:
         jobs = self._audited(action.name, name, changes=_fired_jobs).trigger(name, scopes=scopes or None)
-        condition, dry_run = self.api.get(name).condition, self._actions.is_dry_run
+        condition, dry_run = self._api.get(name).condition, self._actions.is_dry_run
         answer = answer_for_one(action, name, condition, changed=bool(jobs), dry_run=dry_run)
         return structs.replace(answer, jobs=[] if dry_run else jobs)
 
@@ -98,10 +95,8 @@ class ScheduleActions(TargetActions):
         scopes: Sequence[str] | None = None,
     ) -> Changed:
         if first is None:
-            raise InvalidInput(
-                "a backfill has no beginning", hint="Give its first plan, and its last unless it is now."
-            )
-        end = last or self.api.now()
+            raise InvalidInput("a backfill needs a start", hint="Give its first plan, and its last unless it is now.")
+        end = last or self._api.now()
         note = f"{first.isoformat()} to {end.isoformat()}"
         audited = self._audited(action.name, name, note=note, changes=_fired_jobs)
         done = audited.backfill(name, first, end, scopes=scopes or None)

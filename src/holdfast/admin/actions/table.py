@@ -1,11 +1,11 @@
-"""The table of actions: everything that people can do to jobs, batches, schedules, queues, workers and the store.
+"""The table of actions: everything that people can do to jobs, batches, results, schedules, queues, workers, the store.
 
 Command line, pages, HTTP API and reference read it: names, texts, states, roles, confirmations and options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
@@ -19,11 +19,12 @@ from holdfast.errors import InvalidInput
 
 
 class Target(StrEnum):
-    """The sort of object that an action changes."""
+    """The type of object that an action changes."""
 
     JOB = "job"
     BATCH = "batch"
     UNIT = "unit"
+    RESULT = "result"
     SCHEDULE = "schedule"
     QUEUE = "queue"
     WORKER = "worker"
@@ -34,6 +35,8 @@ class Confirm(StrEnum):
     """When an action needs a confirmation, or ``--yes``."""
 
     NEVER = "never"
+    #: On pages, where a click may be a mistake. A command line that names its object is clear.
+    ON_PAGE = "on_page"
     #: For more than one object.
     MANY = "many"
     ALWAYS = "always"
@@ -42,12 +45,14 @@ class Confirm(StrEnum):
 class Action(Struct, frozen=True, kw_only=True):
     """One action.
 
-    - *past* follows an object: "3 jobs cancelled", "3 jobs would be cancelled".
+    - *past* follows an object: "3 jobs cancelled", "3 jobs would be cancelled". So does *request*, for objects that a
+      running holder has to change: "1 job asked to stop".
     - Objects in other *states* stay unchanged. *exception* says why an object in one of them may stay unchanged, too,
       and *exceptions* why one in a certain state may.
     - *repeatable*: it sets something, so that a repetition, which changes nothing, is a success.
     - *on_page*: pages offer it. They leave out actions that do the same as another one there.
     - *counts* names the objects that it counts, if these are others than its target.
+    - *examples* are command lines for the help of its command.
     """
 
     target: Target
@@ -56,6 +61,7 @@ class Action(Struct, frozen=True, kw_only=True):
     past: str
     help: str
     confirmation: str
+    request: str = ""
     states: tuple[str, ...]
     exception: str = ""
     exceptions: Mapping[str, str] = {}
@@ -66,6 +72,7 @@ class Action(Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     on_page: bool = True
     counts: str = ""
+    examples: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -96,7 +103,7 @@ def join_words(words: tuple[str, ...]) -> str:
 
 
 def options_of(action: Action, options: Struct, *others: str) -> dict[str, Any]:
-    """The *options* that were set. One that the action does not take is refused; *others* are no options."""
+    """The *options* that were set. One that the action does not take is refused; *others* are not options."""
     defaults = {field.name: field.default for field in structs.fields(options)}
     values = {name: getattr(options, name) for name in defaults if name not in others}
     chosen = {name: value for name, value in values.items() if value != defaults[name]}
@@ -112,6 +119,7 @@ _ROWS = {
     Target.JOB: "job_table:JOB_ACTIONS",
     Target.BATCH: "batch_table:BATCH_ACTIONS",
     Target.UNIT: "batch_table:UNIT_ACTIONS",
+    Target.RESULT: "batch_table:RESULT_ACTIONS",
     Target.SCHEDULE: "schedule_table:SCHEDULE_ACTIONS",
     Target.QUEUE: "fleet_table:QUEUE_ACTIONS",
     Target.WORKER: "fleet_table:WORKER_ACTIONS",
@@ -121,15 +129,9 @@ _ROWS = {
 
 @cache
 def actions_on(target: Target) -> Mapping[str, Action]:
-    """The actions on one sort of object, by name, in the order of their buttons."""
+    """The actions on one type of object, by name, in the order of their buttons."""
     module, _, rows = _ROWS[target].partition(":")
     return {action.name: action for action in getattr(import_module(f"holdfast.admin.actions.{module}"), rows)}
-
-
-def all_actions() -> Iterator[Action]:
-    """The whole table."""
-    for target in Target:
-        yield from actions_on(target).values()
 
 
 def find_action(target: Target, name: str) -> Action:

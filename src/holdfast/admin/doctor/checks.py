@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.admin.doctor.commands import check_commands
-from holdfast.admin.doctor.descriptors import descriptors
-from holdfast.admin.doctor.fleet import check_lanes, check_queues, check_workers, live_workers
-from holdfast.admin.views.fleet import TERMINAL_CAP, WorkerView
-from holdfast.admin.views.overview import live_overview
+from holdfast.admin.doctor.fleet import check_descriptors, check_lanes, check_queues, check_workers, live_workers
+from holdfast.admin.views.fleet import TERMINAL_CAP, WorkerView, running_jobs
+from holdfast.admin.views.overview import overview
 from holdfast.admin.views.schedules import masked_schedule_text
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.domain.jobs.job import State
 from holdfast.domain.names import quote_argument
-from holdfast.errors import HoldfastError, StoreMoved
+from holdfast.domain.quantities import count_of
+from holdfast.errors import HoldfastError, PrivilegeMissing, StoreMoved
 from holdfast.settings import read_settings, setting_fields
 from holdfast.worker.commands.caps import enforcer_here
 
@@ -38,7 +38,7 @@ LATE_AFTER = timedelta(minutes=2)
 MAX_SCHEDULES = 500
 #: Variables of Holdfast that are not settings.
 OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD", "HOLDFAST_CAPS"}
-#: A larger difference of clocks makes leases and schedules look wrong.
+#: A larger difference of clocks makes leases and schedules appear wrong.
 MAX_SKEW = timedelta(seconds=2)
 
 
@@ -56,9 +56,18 @@ def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Ite
     try:
         yield from check_store(store)
         yield from clock(store)
-        yield from check_commands(store, logs)
+        if store.database.tools.successor is None:
+            yield from permitted("commands", check_commands(store, logs))
     except HoldfastError as error:
         yield fail("store", error.message, error.hint or "See holdfast db check.")
+
+
+def permitted(name: str, checks: Iterator[HealthCheck]) -> Iterator[HealthCheck]:
+    """The checks; those that this database user has no right to are marked as not checked."""
+    try:
+        yield from checks
+    except PrivilegeMissing as error:
+        yield warn(name, f"not checked: {error.message}", error.hint)
 
 
 def environment() -> Iterator[HealthCheck]:
@@ -73,7 +82,7 @@ def environment() -> Iterator[HealthCheck]:
     else:
         yield ok("sqlite", f"SQLite {sqlite3.sqlite_version}")
     if not sys.platform.startswith("linux"):
-        text = f"{platform.system()}: workers run, but without memory caps and subreaper"
+        text = f"{platform.system()}: workers run, but without memory limits and subreaper"
         yield warn("system", text, "Run workers that need them on Linux.")
 
 
@@ -81,10 +90,10 @@ def caps() -> Iterator[HealthCheck]:
     """Check the mechanism that enforces memory caps of commands."""
     enforcer = enforcer_here()
     if enforcer == "watch":
-        text = "memory caps of programs are only watched, every tenth of a second, and shares of processors not at all"
+        text = "memory limits of commands are only polled, every 0.1 s; processor limits are not enforced"
         yield warn("caps", text, "Run workers as root, or where systemd delegates a control group (Delegate=yes).")
     else:
-        yield ok("caps", f"memory caps of programs by {enforcer}")
+        yield ok("caps", f"{enforcer} enforces the memory limits of commands")
 
 
 def configuration(environ: Mapping[str, str]) -> Iterator[HealthCheck]:
@@ -98,7 +107,7 @@ def configuration(environ: Mapping[str, str]) -> Iterator[HealthCheck]:
         yield ok("configuration", f"from {', '.join(origins)}" if origins else "all defaults")
     known = {setting.variable or "" for setting in setting_fields().values()} | OTHER_VARIABLES
     for name in sorted(name for name in environ if name.startswith("HOLDFAST_") and name not in known):
-        yield warn("configuration", f"the variable {name} means nothing", "See holdfast config show --origin.")
+        yield warn("configuration", f"unknown variable {name}", "See holdfast config show --origin.")
 
 
 def check_store(store: Store) -> Iterator[HealthCheck]:
@@ -107,18 +116,32 @@ def check_store(store: Store) -> Iterator[HealthCheck]:
     if tools.successor is not None:
         yield fail("store", f"it was copied to {tools.successor}, and refuses all changes", StoreMoved.hint)
     yield from tools.health()
-    view = live_overview(store)
+    if tools.successor is None:
+        yield from permitted("fleet", check_fleet(store))
+
+
+def check_fleet(store: Store) -> Iterator[HealthCheck]:
+    """Check workers, queues, schedules and jobs."""
+    view = overview(store, cap=TERMINAL_CAP)
     if view.stopped is not None:
-        yield warn("stopped", view.stopped.text, "Let it go on with holdfast resume --all.")
+        yield warn("stopped", view.stopped.text, "Resume it with holdfast resume --all.")
     lanes, now = store.dashboard.lanes(cap=TERMINAL_CAP), store.schedules.now()
     alive = live_workers(view.workers, now)
-    yield from check_workers(view.workers, lanes, now)
-    yield from descriptors(alive)
+    yield from check_workers(view.workers, lanes, running_jobs(store), now)
+    yield from check_descriptors(alive)
     yield from check_lanes(lanes if alive else [], alive)
     yield from check_queues(view.queues)
+    fix = 'Stop that worker: its jobs are released. Run the kind with executor="process": a process can be killed.'
+    yield from (warn("timeout", each.text, fix) for each in view.attention if each.category == "overdue")
+    fix = "Start a worker of the version that enqueued them. See holdfast ls --state held, then holdfast why JOB."
+    yield from (warn("other code", each.text, fix) for each in view.attention if each.category == "unreadable")
     yield from schedules(store, alive, stopped=view.stopped is not None)
     if dead := view.counts[State.DEAD].count:
-        yield warn("dead jobs", f"{dead:,} jobs are dead", "See holdfast ls --state dead, then holdfast retry or rm.")
+        yield warn(
+            "dead jobs",
+            count_of(dead, "job is dead", "jobs are dead"),
+            "See holdfast ls --state dead, then holdfast retry or rm.",
+        )
 
 
 def schedules(store: Store, alive: Sequence[WorkerView], *, stopped: bool) -> Iterator[HealthCheck]:
@@ -126,11 +149,11 @@ def schedules(store: Store, alive: Sequence[WorkerView], *, stopped: bool) -> It
     for troubled in store.schedules.troubled(late=LATE_AFTER):
         if troubled.error is not None:
             text = f"{troubled.name!r} cannot be planned: {masked_schedule_text(store, troubled.name, troubled.error)}"
-            fix = f"It is tried again by itself. See: holdfast schedule show {quote_argument(troubled.name)}"
+            fix = f"Holdfast tries again. See: holdfast schedule show {quote_argument(troubled.name)}"
             yield warn("schedule", text, fix)
         elif troubled.late and not stopped:
-            text = f"{troubled.name!r} is due since {troubled.next_at:%Y-%m-%d %H:%M:%S} UTC, and nobody plans it"
-            fix = "Start a worker or a scheduler; if its scopes come from a function, with the --app that has it."
+            text = f"{troubled.name!r} has been due since {troubled.next_at:%Y-%m-%d %H:%M:%S} UTC; no scheduler runs"
+            fix = "Start a worker or a scheduler. If a function lists its scopes, name its application with --app."
             yield warn("schedule", text, fix)
     served, now = {kind for worker in alive for kind in worker.kinds}, store.schedules.now()
     for each in islice(store.schedules.all(), MAX_SCHEDULES):
@@ -140,10 +163,11 @@ def schedules(store: Store, alive: Sequence[WorkerView], *, stopped: bool) -> It
             fix = f"holdfast schedule resume {quote_argument(each.name)}"
             yield warn("schedule", f"{each.name!r} is paused{note}", fix)
         elif each.cursor > now + LATE_AFTER:
-            text = f"{each.name!r} is decided until {each.cursor:%Y-%m-%d %H:%M:%S} UTC, which is yet to come"
-            yield warn("schedule", text, "The clock was ahead: pause it, and resume it.")
+            text = f"{each.name!r} fires nothing before {each.cursor:%Y-%m-%d %H:%M:%S} UTC: a clock was ahead"
+            yield warn("schedule", text, "Pause the schedule and resume it.")
         elif alive and kind is not None and kind not in served:
-            yield warn("schedule", f"no worker runs {kind!r}, which {each.name!r} fires", "Start one that has it.")
+            text = f"no worker runs kind {kind!r} of schedule {each.name!r}"
+            yield warn("schedule", text, "Start a worker whose application has the kind.")
 
 
 def _kind_of(schedule: Schedule) -> str | None:
@@ -162,11 +186,11 @@ def clock(store: Store) -> Iterator[HealthCheck]:
     off = before - now if now < before else now - after if now > after else timedelta(0)
     if off > MAX_SKEW:
         text = f"this host's clock and the store's differ by {off.total_seconds():,.1f} s"
-        yield warn("clock", text, "Let both be set by NTP: timedatectl set-ntp true.")
+        yield warn("clock", text, "Synchronise both with NTP: timedatectl set-ntp true.")
     else:
         yield ok("clock", "this host and the store agree")
 
 
 def privileges() -> Iterator[HealthCheck]:
-    user, root = os.geteuid(), "root: caps can be enforced, and programs run as root"
-    yield ok("privileges", f"user {user}: programs run as this user" if user else root)
+    user, root = os.geteuid(), "root: limits can be enforced, and commands run as root"
+    yield ok("user", f"user {user}: commands run as this user" if user else root)

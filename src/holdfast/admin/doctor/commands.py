@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.admin.views.overview import Overview, live_overview
+from holdfast.admin.views.overview import Overview, overview
+from holdfast.admin.views.payload_secrets import values_of
+from holdfast.domain.access.masking import mask_cut
 from holdfast.domain.commands import invariants
 from holdfast.domain.commands.command import COMMAND, load_command
 from holdfast.domain.commands.invariants import HostSize, LiveCommand, steps, written
-from holdfast.domain.health_check import HealthCheck, ok, warn
+from holdfast.domain.health_check import HealthCheck, Level, ok, warn
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.quantities import count_of
 from holdfast.errors import HoldfastError
 from holdfast.settings import FILES, read_settings
 from holdfast.worker.commands.caps import ROOT
@@ -33,18 +36,28 @@ CONCURRENT_STATES = (State.RUNNING, State.READY, State.SCHEDULED, State.HELD)
 
 
 def check_commands(store: Store, logs: Path | None = None) -> Iterator[HealthCheck]:
-    """Check the files around commands, and the invariants of live commands."""
+    """Check the files around commands, and the invariants of live commands. Their secrets are masked."""
     live = list(live_commands(store))
     if logs is not None:
         yield from command_logs(logs)
+    secrets = {secret for each in live for secret in values_of(COMMAND, each.command.dumps())}
+    longest_first = sorted(secrets, key=len, reverse=True)
+    for check in _check_live(store, live):
+        yield msgspec.structs.replace(check, message=mask_cut(check.message, longest_first))
+
+
+def _check_live(store: Store, live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     yield from places(live)
     yield from stale_locks(live)
     yield examined(store, live)
-    yield from invariants.examine(live, host_size(live_overview(store)), config_files(Path.cwd()))
+    results = list(invariants.examine(live, host_size(overview(store)), config_files(Path.cwd())))
+    kept = [result.name for result in results if result.level is Level.OK]
+    yield ok("rules", f"nothing is against {', '.join(kept)}")
+    yield from (result for result in results if result.level is not Level.OK)
 
 
 def examined(store: Store, live: Sequence[LiveCommand]) -> HealthCheck:
-    """Say which commands the invariants cover, and which they do not."""
+    """Report which commands the invariants cover, and which they do not."""
     all_live = store.views.count(Selector(kinds=(COMMAND,), states=CONCURRENT_STATES), cap=10 * MAX_COMMANDS)
     waiting = store.views.count(Selector(kinds=(COMMAND,), states=(State.WAITING,)), cap=MAX_COMMANDS)
     counts = {
@@ -53,7 +66,8 @@ def examined(store: Store, live: Sequence[LiveCommand]) -> HealthCheck:
         "with shell code that cannot be read": sum(not steps(each.command) for each in live),
     }
     rest = ", ".join(f"{count:,} {label}" for label, count in counts.items() if count)
-    text = f"{len(live):,} live commands are examined by their words and variables, not inside their programs"
+    many = count_of(len(live), "live command", "live commands")
+    text = f"examined the words and variables of {many}, but not their programs"
     return ok("commands", text + (f"; not examined: {rest}" if rest else ""))
 
 
@@ -72,7 +86,7 @@ def host_size(view: Overview) -> HostSize:
     """The memory, cores and swap of this host, and the jobs that its workers run."""
     import psutil
 
-    here = {worker.id for worker in view.workers if worker.host == socket.gethostname()}
+    here = {worker.id for worker in view.alive if worker.host == socket.gethostname()}
     counts_swap = not (ROOT / "memory").is_dir() or (ROOT / "memory" / "memory.memsw.limit_in_bytes").exists()
     return HostSize(
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -102,11 +116,11 @@ def command_logs(folder: Path) -> Iterator[HealthCheck]:
     if not folder.exists():
         return
     if not os.access(folder, os.W_OK):
-        yield warn("logs", f"{folder} cannot be written", f"Give it to the user who runs workers: chown {folder}.")
+        yield warn("logs", f"{folder} is not writable", f"Make the user who runs workers its owner: chown {folder}.")
         return
     files = [file for file in islice(folder.rglob("*.log"), MAX_LOG_FILES) if file.is_file()]
     size = sum(_size(file) for file in files)
-    text = f"{len(files):,} logs take {size / 2**20:,.0f} MB in {folder}"
+    text = f"{count_of(len(files), 'log takes', 'logs take')} {size / 2**20:,.0f} MB in {folder}"
     if size > MAX_LOG_BYTES or len(files) == MAX_LOG_FILES:
         yield warn("logs", text, f"Delete old ones: find {folder} -name '*.log' -mtime +30 -delete; add --log-cap.")
     else:
@@ -118,8 +132,8 @@ def places(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     missing = sorted({each.command.cwd for each in live if not Path(each.command.cwd).is_dir()})
     if missing:
         more = f" (and in {len(missing) - 1:,} more)" if len(missing) > 1 else ""
-        text = f"live programs are to run in {missing[0]!r}, which is not on this host{more}"
-        yield warn("directories", text, "Make it, or change it: holdfast set JOB --cwd DIR.")
+        text = f"the directory {missing[0]!r} of a live command does not exist on this host{more}"
+        yield warn("directories", text, "Create it, or change it: holdfast set JOB --cwd DIR.")
 
 
 def stale_locks(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
@@ -131,7 +145,7 @@ def stale_locks(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
             continue
         if text and text[0].isdecimal() and not Path(f"/proc/{text[0]}").exists() and Path("/proc/self").exists():
             problem = f"{path} names process {text[0]}, which is dead"
-            yield warn("stale locks", problem, f"rm -f {path}; a lock by flock is gone with its process.")
+            yield warn("stale locks", problem, f"rm -f {path}; a flock lock disappears with its process.")
 
 
 def _size(file: Path) -> int:

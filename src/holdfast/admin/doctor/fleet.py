@@ -1,7 +1,9 @@
-"""The checks of workers and queues: who is alive, and which ready jobs no worker serves."""
+"""The checks of workers and queues: who is alive, who may run out of files, and which ready jobs no worker serves."""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import socket
 from collections.abc import Iterator, Sequence
@@ -12,13 +14,21 @@ from holdfast.admin.views.fleet import QueueView, WorkerView
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.queue import WORKER_SILENCE, serves_queue
 from holdfast.domain.health_check import HealthCheck, ok, warn
+from holdfast.domain.jobs.job import RunningJob
 from holdfast.domain.names import quote_argument
+from holdfast.domain.quantities import count_of
 from holdfast.store.fleet.dashboard import LaneCount
+from holdfast.worker.shortage import needed_descriptors
 
 #: A worker that has sent no heartbeat for longer may be dead: it sends one every ten seconds.
 LATE_AFTER = WORKER_SILENCE / 2
+#: Jobs of a lost worker that are named.
+MAX_IDS = 10
+#: A worker that has used this share of its file descriptors is about to run out.
+NEARLY_ALL = 0.8
+RAISE_LIMIT = "Raise it (ulimit -n; LimitNOFILE= of a systemd unit), or run fewer slots."
 RUN_COMMANDS = "Start a worker without --app, or with --run-commands on."
-RUN_KIND = "Start a worker whose application has the kind; after a rename, give the new kind aliases=[...]."
+RUN_KIND = "Start a worker whose application has the kind. After a rename, add aliases=[...] to the new kind."
 
 
 def live_workers(workers: Sequence[WorkerView], now: datetime) -> list[WorkerView]:
@@ -32,27 +42,77 @@ def is_gone(worker: WorkerView, *, processes: Path = Path("/proc")) -> bool:
     return here and not (processes / str(worker.pid)).exists()
 
 
-def check_workers(workers: Sequence[WorkerView], lanes: Sequence[LaneCount], now: datetime) -> Iterator[HealthCheck]:
-    """Report workers that are late or killed, different versions, and ready jobs while none is alive."""
+def check_workers(
+    workers: Sequence[WorkerView], lanes: Sequence[LaneCount], running: Sequence[RunningJob], now: datetime
+) -> Iterator[HealthCheck]:
+    """Report workers that are late, killed or lost with jobs, different versions, and jobs while none is alive."""
     alive = live_workers(workers, now)
+    lost = {worker.id for worker in workers if not worker.alive}
     for worker in workers:
+        jobs = [job for job in running if job.worker == worker.id]
+        if not worker.alive:
+            yield from (_lost_holder(worker, jobs) for _ in jobs[:1])
+            continue
         age = f"{(now - worker.seen_at).total_seconds():,.0f} s ago"
         if is_gone(worker):
-            text = f"{worker.id} (pid {worker.pid}) was killed: its last heartbeat came {age}"
+            text = f"{worker.id} (pid {worker.pid}) was killed; last heartbeat {age}"
             yield warn("workers", text, "Start it again; its jobs are taken over when their leases expire.")
         elif worker not in alive:
-            text = f"{worker.id} on {worker.host} is late: its last heartbeat came {age}"
+            text = f"{worker.id} on {worker.host} is late; last heartbeat {age}"
             yield warn("workers", text, "See its log; after a minute it counts as lost.")
     ready = sum(lane.ready for lane in lanes)
+    orphans = sum(job.worker in lost or job.lease_expires_at < now for job in running)
     if alive:
         yield ok("workers", f"{len(alive)} alive")
     elif ready:
-        yield warn("workers", f"no worker is alive, and {ready:,} jobs are ready", "Start one: holdfast up.")
+        many = count_of(ready, "job is ready", "jobs are ready")
+        yield warn("workers", f"no worker is alive, and {many}", "Start one: holdfast up.")
+    elif orphans:
+        many = count_of(orphans, "job has", "jobs have")
+        yield warn("workers", f"no worker is alive, and {many} lost theirs", "Start one: holdfast up.")
     else:
-        yield ok("workers", "none is alive, and nothing waits for one")
+        yield ok("workers", "none is alive, and no job waits for one")
     versions = sorted({worker.version or "none" for worker in alive})
     if len(versions) > 1:
         yield warn("versions", f"workers run different code: {', '.join(versions)}", "Restart the older ones.")
+
+
+def _lost_holder(worker: WorkerView, jobs: Sequence[RunningJob]) -> HealthCheck:
+    ids = ", ".join(str(job_id) for job_id in sorted(job.id for job in jobs)[:MAX_IDS])
+    more = f" and {len(jobs) - MAX_IDS:,} more" if len(jobs) > MAX_IDS else ""
+    end = f"their last lease ends at {max(job.lease_expires_at for job in jobs):%H:%M:%S} UTC"
+    text = f"{worker.id} (pid {worker.pid} on {worker.host}) is lost, and holds jobs {ids}{more}; {end}"
+    return warn("workers", text, "Another worker takes them over then, if one serves them: see holdfast why JOB.")
+
+
+def check_descriptors(workers: Sequence[WorkerView], *, processes: Path = Path("/proc")) -> Iterator[HealthCheck]:
+    """Report workers on this host whose limit is too low for their slots, or nearly used up."""
+    for worker in workers:
+        limit = _file_limit(processes / str(worker.pid)) if worker.host == socket.gethostname() else None
+        if limit is None:
+            continue
+        used, needed = _open_files(processes / str(worker.pid)), needed_descriptors(worker.slots or 0)
+        if used >= NEARLY_ALL * limit:
+            yield warn("open files", f"worker {worker.id} has {used:,} of {limit:,} files open", RAISE_LIMIT)
+        elif limit < needed:
+            text = f"worker {worker.id} may open {limit:,} files, and {worker.slots:,} slots may need {needed:,}"
+            yield warn("open files", text, RAISE_LIMIT)
+
+
+def _file_limit(process: Path) -> int | None:
+    """The soft limit of open files of a process; None if it is unknown or there is none."""
+    try:
+        match = re.search(r"^Max open files\s+(\d+)", (process / "limits").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if match is None else int(match[1])
+
+
+def _open_files(process: Path) -> int:
+    try:
+        return len(os.listdir(process / "fd"))  # noqa: PTH208 - only their number counts
+    except OSError:
+        return 0
 
 
 def check_lanes(lanes: Sequence[LaneCount], alive: Sequence[WorkerView]) -> Iterator[HealthCheck]:
@@ -62,13 +122,14 @@ def check_lanes(lanes: Sequence[LaneCount], alive: Sequence[WorkerView]) -> Iter
     }
     for queue in sorted(queues):
         ready = sum(lane.ready for lane in lanes if lane.queue == queue)
-        text = f"{ready:,} jobs wait in {queue!r}, which no worker serves"
+        text = f"{count_of(ready, 'job waits', 'jobs wait')} in {queue!r}, which no worker serves"
         fix = f"Start one with --queue={shlex.quote(queue)}, or move them with holdfast set --to-queue."
         yield warn("queue", text, fix)
     for lane in lanes:
         kinds = {kind for worker in alive if serves_queue(worker.queues, lane.queue) for kind in worker.kinds}
         if lane.queue not in queues and lane.kind not in kinds:
-            text = f"{lane.ready:,} jobs of kind {lane.kind!r} wait in {lane.queue!r}, and no worker there runs it"
+            many = count_of(lane.ready, f"job of kind {lane.kind!r} waits", f"jobs of kind {lane.kind!r} wait")
+            text = f"{many} in {lane.queue!r}, and no worker there runs it"
             yield warn("kind", text, RUN_COMMANDS if lane.kind == COMMAND else RUN_KIND)
 
 
@@ -80,5 +141,7 @@ def check_queues(queues: Sequence[QueueView]) -> Iterator[HealthCheck]:
             fix = f"holdfast queue resume {quote_argument(queue.name)}"
             yield warn("queue", f"{queue.name!r} is paused{note}", fix)
         if queue.expired:
-            text = f"{queue.expired:,} leases of {queue.name!r} have expired, and no worker has taken them over"
-            yield warn("leases", text, "Any worker of this store does it within seconds: start one.")
+            many = count_of(queue.expired, f"lease of {queue.name!r} has", f"leases of {queue.name!r} have")
+            text = f"{many} expired, and no worker has taken over"
+            fix = "Start a worker: it does so within seconds. After a restore, run holdfast emergency-stop first."
+            yield warn("leases", text, fix)

@@ -1,41 +1,49 @@
-"""Views of the audit log and of saved filters, with secrets masked."""
+"""Views of the audit log, of tokens and of saved filters, with secrets masked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from holdfast.admin.views.masking import Masks
+from holdfast.admin.views.payload_secrets import job_secrets
+from holdfast.domain.access.audit import AuditEntry
 from holdfast.domain.access.masking import mask_text
-from holdfast.domain.access.roles import AuditEntry
+from holdfast.domain.access.roles import Role
+from holdfast.domain.access.tokens import Credential
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.selector import Selector, parse_filter
+from holdfast.domain.jobs.selector import SavedFilter, Selector, parse_filter
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.access.audit import NEWEST
-from holdfast.store.access.saved_filters import SavedFilter
 
 #: Jobs of one entry whose payloads are read.
 MAX_NOTED_JOBS = 100
 
 
+class TokenView(Struct, frozen=True):
+    """A token without its secret, which the store does not keep."""
+
+    name: str
+    prefix: str
+    role: Role
+    made_by: str
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
 def audit_views(
-    store: Store,
-    masks: Masks,
-    *,
-    before: int = NEWEST,
-    limit: int = 50,
-    actor: str | None = None,
-    text: str | None = None,
+    store: Store, *, before: int | None = None, limit: int = 50, actor: str | None = None, text: str | None = None
 ) -> list[AuditEntry]:
-    """A page of the audit log, newest first. Notes about single jobs may contain secrets of their payloads."""
-    entries = store.audit_log.page(before=before, limit=limit, actor=actor, text=text)
+    """The audit log, newest first, below an id. Notes about single jobs may contain secrets of their payloads."""
+    entries = store.audit_log.page(before=NEWEST if before is None else before, limit=limit, actor=actor, text=text)
     noted = {entry.id: _ids(entry.target) for entry in entries if entry.note}
     ids = tuple({job_id for listed in noted.values() for job_id in listed})
     jobs = store.views.page(Selector(ids=ids), limit=len(ids)).jobs if ids else []
-    values = {job.id: masks.values(job) for job in jobs}
+    values = {job.id: job_secrets(store, job) for job in jobs}
     return [
         _masked(entry, [value for job in noted.get(entry.id, ()) for value in values.get(job, ())]) for entry in entries
     ]
@@ -60,3 +68,13 @@ def _masked(entry: AuditEntry, values: Sequence[str]) -> AuditEntry:
 def filter_views(store: Store) -> list[SavedFilter]:
     """The filters that people saved, by name."""
     return [structs.replace(each, filter=mask_text(each.filter)) for each in store.saved_filters.list()]
+
+
+def token_views(store: Store) -> list[TokenView]:
+    """All tokens, revoked ones too."""
+    return [token_view(each) for each in store.credentials.list()]
+
+
+def token_view(each: Credential) -> TokenView:
+    times = (each.created_at, each.last_used_at, each.revoked_at)
+    return TokenView(each.name, each.prefix, each.role, each.actor, *times)

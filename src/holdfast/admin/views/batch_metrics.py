@@ -10,23 +10,27 @@ from prometheus_client.core import Metric
 
 from holdfast.admin.views.batches import batch_secrets
 from holdfast.domain.access.masking import mask_text
+from holdfast.domain.batches.batch import BatchState
 from holdfast.domain.batches.unit import LABEL, UnitState
 from holdfast.store import Store
 from holdfast.store.batches.queries import COUNTED_BATCHES
 from holdfast.worker.store_metrics import gauge
 
-#: Counters that are states of units, or wait in an inbox. The others are notes about the same units.
-RESULTS = frozenset({*UnitState, "in_inbox"})
+#: Counters of finished units, and of those that wait in an inbox. The others are notes about the same units.
+RESULTS = frozenset({*UnitState, "in_inbox"} - {UnitState.PENDING, UnitState.RUNNING})
 
 
 def batch_metrics(store: Store) -> Iterator[Metric]:
     """Batches by state, units by result and by label, of the newest 1,000 batches; results in inboxes."""
-    batches = [((state,), float(count)) for state, count in store.ledger.count_batches().items()]
+    # Every state has a value, also 0: an increase from a missing one would be invisible.
+    counts = store.ledger.count_batches()
+    batches = [((str(state),), float(counts.get(state, 0))) for state in BatchState]
     yield gauge("store_batches", "Batches by state, of the newest 1,000.", ["state"], batches)
     units: Counter[tuple[str, ...]] = Counter()
     labels: Counter[tuple[str, ...]] = Counter()
     newest = store.batches.page(limit=COUNTED_BATCHES).batches
     secrets = {secret for batch in newest for secret in batch_secrets(batch)}
+    units.update({(kind, result): 0 for kind in sorted({batch.kind for batch in newest}) for result in sorted(RESULTS)})
     for total in store.ledger.count_units():
         if total.name.startswith(LABEL):
             labels[total.kind, mask_text(total.name.removeprefix(LABEL), secrets)] += total.count

@@ -1,4 +1,4 @@
-"""Views of queues, workers and the stop switch, with secrets masked."""
+"""Views of queues, workers, kinds and the stop switch, with secrets masked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct, structs
 
+from holdfast.admin.views.payload_secrets import declared_secrets, schema_of
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.fleet.autoscaler import AutoscalerStatus, BlockedJob, RecordedDecision, load_autoscaler_status
-from holdfast.domain.fleet.queue import DEFAULT_QUEUE, LOST_WORKERS_KEPT, WORKER_LATE_AFTER, WORKER_SILENCE
+from holdfast.domain.fleet.queue import (
+    DEFAULT_QUEUE,
+    LOST_WORKERS_KEPT,
+    PRIVATE_PREFIX,
+    WORKER_LATE_AFTER,
+    WORKER_SILENCE,
+)
 from holdfast.domain.fleet.stop_switch import StopSwitch
-from holdfast.domain.jobs.job import State, WorkerRequest
-from holdfast.domain.jobs.kind_options import load_options
+from holdfast.domain.jobs.job import RunningJob, State, WorkerRequest
+from holdfast.domain.jobs.kind_options import is_unit_function, load_options
 from holdfast.domain.names import nearest_name
 from holdfast.errors import NotFound
 from holdfast.store import Store
@@ -107,19 +114,28 @@ class HostAutoscaler(Struct, frozen=True):
     autoscaler: AutoscalerStatus
 
 
+class KindView(Struct, frozen=True):
+    """A kind that an application has registered; *payload_schema* is the JSON Schema of its parameters, as a text."""
+
+    name: str
+    payload_schema: str
+    version: int
+
+
 def queue_views(
     store: Store, *, cap: int = COUNT_CAP, lanes: list[LaneCount] | None = None, tallies: list[Tally] | None = None
 ) -> list[QueueView]:
     """The queues that have settings or jobs, those that had jobs within the span, and the default queue.
 
-    *lanes* and *tallies* are read unless they are given.
+    The queue of a ``holdfast run`` is listed until its job has finished. *lanes* and *tallies* are read unless given.
     """
     rows = store.dashboard.queues(cap=cap)
     lanes = store.dashboard.lanes(cap=cap) if lanes is None else lanes
     tallies = store.dashboard.tallies(span=SPAN, slot=SLOT) if tallies is None else tallies
     known = {row.name: row for row in rows}
     finished = [tally for tally in tallies if tally.slot >= 0]
-    names = {*known, *(lane.queue for lane in lanes), *(tally.queue for tally in finished), DEFAULT_QUEUE}
+    recent = {tally.queue for tally in finished if not tally.queue.startswith(PRIVATE_PREFIX)}
+    names = {*known, *(lane.queue for lane in lanes), *recent, DEFAULT_QUEUE}
     hosts = lane_views(store) if any(row.bounds for row in rows) else {}
     minutes = _covered_s(finished) / 60
     return [
@@ -235,6 +251,27 @@ def _heartbeat(silent_for: timedelta) -> Liveness:
     if silent_for >= WORKER_SILENCE:
         return Liveness.LOST
     return Liveness.LATE if silent_for >= WORKER_LATE_AFTER else Liveness.FRESH
+
+
+def running_jobs(store: Store) -> list[RunningJob]:
+    """The jobs that run now, and where."""
+    return store.dashboard.running()
+
+
+def kind_views(store: Store) -> list[KindView]:
+    """The kinds that can be enqueued, by name."""
+    rows = [row for row in store.kinds.all() if not is_unit_function(row.options)]
+    return [KindView(row.name, schema_of(row, declared_secrets(store, row.name)), row.version) for row in rows]
+
+
+def kind_names(store: Store) -> list[str]:
+    """The names of all kinds, as of a few seconds ago."""
+    return sorted(store.views.declared_secrets())
+
+
+def successor_of(store: Store) -> str | None:
+    """The store to which this one was copied, without its password; None if it was not copied."""
+    return store.database.tools.successor
 
 
 def stop_view(store: Store) -> StopSwitch | None:

@@ -10,13 +10,16 @@ from msgspec import Struct
 from holdfast.admin.views.batches import batch_secrets
 from holdfast.domain.access.masking import mask_json
 from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.unit import InboxDepth
 from holdfast.errors import NoSuchBatch
 from holdfast.store import Store
-from holdfast.store.batches.inbox import InboxDepth
 
 
 class InboxResultView(Struct, frozen=True):
-    """A result in an inbox. *taken*: a consumer has it until *available_at*; its unit fails at *expires_at*."""
+    """A result in an inbox. *taken*: a consumer has it until *available_at*; its unit fails at *expires_at*.
+
+    The *receipt* of a free result accepts or refuses it without a take.
+    """
 
     batch: int
     key: Any
@@ -24,6 +27,7 @@ class InboxResultView(Struct, frozen=True):
     taken: bool
     available_at: datetime
     expires_at: datetime
+    receipt: str | None
 
 
 def list_inboxes(store: Store) -> list[InboxDepth]:
@@ -32,7 +36,7 @@ def list_inboxes(store: Store) -> list[InboxDepth]:
 
 
 def list_results(store: Store, inbox: str, *, limit: int = 50) -> list[InboxResultView]:
-    """The results in an inbox, the longest free first. Looking takes none of them."""
+    """The results in an inbox, the longest free first. This takes none of them."""
     rows = store.inbox.results(inbox, limit=limit)
     secrets = {batch_id: _secrets_of(store, batch_id) for batch_id in {row.batch_id for row in rows}}
     return [
@@ -43,6 +47,7 @@ def list_results(store: Store, inbox: str, *, limit: int = 50) -> list[InboxResu
             taken=row.taken,
             available_at=row.available_at,
             expires_at=row.expires_at,
+            receipt=None if row.taken else f"{row.id}.{row.token}",
         )
         for row in rows
     ]

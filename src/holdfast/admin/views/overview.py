@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from holdfast.admin.views.fleet import (
     SLOT,
     SPAN,
-    TERMINAL_CAP,
     Liveness,
     QueueView,
     WorkerView,
@@ -18,41 +17,39 @@ from holdfast.admin.views.fleet import (
     stop_view,
     worker_views,
 )
-from holdfast.admin.views.jobs import masked_jobs
-from holdfast.admin.views.masking import Masks, values_of
-from holdfast.admin.views.schedules import schedule_secrets
+from holdfast.admin.views.jobs import job_page
+from holdfast.admin.views.payload_secrets import declared_secrets, definition_secrets, values_of
 from holdfast.domain.access.masking import mask_cut, mask_text
 from holdfast.domain.fleet.queue import serves_queue
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
 from holdfast.domain.jobs.job import Job, State
-from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.selector import Count, Selector
 from holdfast.domain.quantities import format_duration
 from holdfast.domain.schedules.decision import format_count
 from holdfast.store import Store
-from holdfast.store.fleet.dashboard import COUNT_CAP, FailedJob, LaneCount, Tally, Trouble
-from holdfast.store.jobs.queries import Count
+from holdfast.store.fleet.dashboard import COUNT_CAP, ChangeCounters, FailedJob, LaneCount, Tally, Trouble
 
 #: A queue needs attention if its oldest ready job has waited for longer.
 LONG_WAIT = timedelta(minutes=15)
 _TROUBLE_TEXTS = {
     "expired": "job {name} ({detail}) has lost its worker",
+    "overdue": "job {name} is past its timeout since {at}; its thread cannot be stopped: holdfast ask {detail} stop",
     "dead": "job {name} is dead ({detail})",
     "failing": "schedule {name} cannot be planned: {detail}",
-    "late": "schedule {name} is due, and nobody plans it",
+    "late": "schedule {name} is due, and no scheduler runs",
     "paused_schedule": "schedule {name} is paused{note}",
     "missed": "schedule {name} has skipped {n} plans ({detail})",
     "paused_batch": "batch {name} is paused",
     "stopped_batch": "batch {name} has stopped: {detail}",
+    "unreadable": "{n} jobs of {name} wait for other code: no live worker can read version {detail} of the payload",
 }
-#: Problems whose detail is a text about a schedule.
-_SCHEDULE_TEXTS = ("failing", "paused_schedule")
 #: Running jobs that an overview lists.
 MAX_RUNNING = 20
 
 
 class Attention(Struct, frozen=True):
-    """A problem that an operator should look at: its category, the object it concerns, and a sentence."""
+    """A problem that needs an operator: its category, the object it concerns, and a sentence."""
 
     category: str
     name: str
@@ -81,7 +78,14 @@ class Overview(Struct, frozen=True):
         return [worker for worker in self.workers if worker.alive]
 
 
-def overview(store: Store, masks: Masks, *, cap: int = COUNT_CAP, running: int = MAX_RUNNING) -> Overview:
+class ErrorClusters(Struct, frozen=True):
+    """Dead jobs with similar errors; *looked_at* of the newest were examined."""
+
+    clusters: list[Cluster]
+    looked_at: int
+
+
+def overview(store: Store, *, cap: int = COUNT_CAP, running: int = MAX_RUNNING) -> Overview:
     """Read the whole store. The cost does not depend on the number of jobs; counts stop at *cap*.
 
     *running* is the number of running jobs to list.
@@ -89,19 +93,19 @@ def overview(store: Store, masks: Masks, *, cap: int = COUNT_CAP, running: int =
     tallies, trouble = store.dashboard.tallies(cap=cap, span=SPAN, slot=SLOT), store.dashboard.trouble()
     lanes, workers, stopped = store.dashboard.lanes(cap=cap), worker_views(store), stop_view(store)
     queues = queue_views(store, cap=cap, lanes=lanes, tallies=tallies)
-    jobs = store.views.page(Selector(states=(State.RUNNING,)), limit=running, brief=True).jobs if running else []
+    jobs = job_page(store, Selector(states=(State.RUNNING,)), limit=running).jobs if running else []
     attention = [
         *_stop_attention(stopped),
         *_queue_attention(queues),
         *_unserved(lanes, [worker for worker in workers if worker.alive], cap),
         *_lost_workers(workers),
-        *_trouble(trouble, store, masks),
+        *_trouble(trouble, store),
     ]
     return Overview(
         counts=counts_of(tallies, cap=cap),
         queues=queues,
         workers=workers,
-        running=masked_jobs(jobs, masks, store),
+        running=jobs,
         attention=attention,
         stopped=stopped,
         span_s=SPAN.total_seconds(),
@@ -109,15 +113,15 @@ def overview(store: Store, masks: Masks, *, cap: int = COUNT_CAP, running: int =
     )
 
 
-def live_overview(store: Store) -> Overview:
-    """The overview with only those workers that are alive, for checks."""
-    view = overview(store, Masks(store), cap=TERMINAL_CAP)
-    return structs.replace(view, workers=view.alive)
-
-
 def _stop_attention(switch: StopSwitch | None) -> Iterator[Attention]:
     if switch is not None:
         yield Attention("stopped", switch.mode, switch.text, switch.at)
+
+
+def job_counts(store: Store) -> tuple[dict[State, Count], list[str]]:
+    """The number of jobs in each state, and the queues in which jobs finished within the last hour."""
+    tallies = store.dashboard.tallies()
+    return counts_of(tallies), sorted({tally.queue for tally in tallies if tally.queue})
 
 
 def counts_of(tallies: Iterable[Tally], *, cap: int = COUNT_CAP) -> dict[State, Count]:
@@ -156,22 +160,31 @@ def _lost_workers(workers: list[WorkerView]) -> Iterator[Attention]:
             yield Attention(f"{worker.heartbeat}_worker", worker.id, text, worker.seen_at)
 
 
-def _trouble(rows: list[Trouble], store: Store, masks: Masks) -> Iterator[Attention]:
+def _trouble(rows: list[Trouble], store: Store) -> Iterator[Attention]:
     for row in rows:
-        secrets = schedule_secrets(store, row.name, masks) if row.category in _SCHEDULE_TEXTS and row.detail else ()
+        secrets = () if row.definition is None else definition_secrets(store, row.definition)
         detail = mask_text((row.detail or "").partition("\n")[0], secrets)
         note = f": {detail}" if detail else ""
+        at = "" if row.at is None else f"{row.at:%Y-%m-%d %H:%M:%S} UTC"
         template = _TROUBLE_TEXTS[row.category]
-        many = row.count if row.category != "missed" or row.count is None else format_count(row.count)
-        text = template.format(name=row.name, detail=detail or "no reason is known", note=note, n=many)
+        many = f"{COUNT_CAP:,}+" if row.count > COUNT_CAP else f"{row.count:,}"
+        many = format_count(row.count) if row.category == "missed" else many
+        text = template.format(name=row.name, detail=detail or "no reason is known", note=note, n=many, at=at)
         yield Attention(row.category, row.name, text, row.at, row.count)
 
 
-def error_clusters(jobs: Iterable[FailedJob], masks: Masks) -> list[Cluster]:
-    """Dead jobs in clusters of similar errors, largest cluster first."""
-    return cluster_errors(SeenError(str(job.id), job.kind, error_of(job, masks), job.at) for job in jobs)
+def error_clusters(store: Store, *, limit: int) -> ErrorClusters:
+    """The newest dead jobs in clusters of similar errors, largest cluster first."""
+    jobs = store.dashboard.errors(limit=limit)
+    clusters = cluster_errors(SeenError(str(job.id), job.kind, error_of(job, store), job.at) for job in jobs)
+    return ErrorClusters(clusters, len(jobs))
 
 
-def error_of(failed: FailedJob, masks: Masks) -> str:
+def error_of(failed: FailedJob, store: Store) -> str:
     """The error of a dead job, with the secrets of its payload masked."""
-    return mask_cut(failed.error, values_of(failed.kind, failed.payload, masks.of(failed.kind)))
+    return mask_cut(failed.error, values_of(failed.kind, failed.payload, declared_secrets(store, failed.kind)))
+
+
+def change_counters(store: Store) -> ChangeCounters:
+    """A counter for each part of the store, which differs after a change in that part."""
+    return store.dashboard.change_counters()

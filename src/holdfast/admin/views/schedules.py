@@ -10,17 +10,19 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Struct
 
-from holdfast.admin.views.masking import Masks, values_of
-from holdfast.domain.access.masking import mask_json, mask_text, mask_url
+from holdfast.admin.views.payload_secrets import definition_fields, definition_secrets, values_of
+from holdfast.client.schedules.api import Schedules
+from holdfast.domain.access.masking import MASK, mask_json, mask_text, mask_url
 from holdfast.domain.commands.command import masked_payload
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.decision import MAX_COUNTED, format_count
-from holdfast.domain.schedules.definition import Condition, Definition, Schedule, Timing
+from holdfast.domain.schedules.definition import Condition, Definition, Schedule, Timing, checked_condition
 from holdfast.domain.schedules.description import explain, lint, next_plans
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
+from holdfast.store.schedules.schedule_filter import ScheduleFilter
 
 #: The number of next plans in a view.
 NEXT_PLANS = 3
@@ -57,7 +59,7 @@ class ScheduleView(Struct, frozen=True):
 
 
 class PlanView(Struct, frozen=True):
-    """What became of plans: one that was *fired* as a job, or a stretch that was *skipped*, with the reason.
+    """The decision on plans: one plan that was *fired* as a job, or a range that was *skipped*, with the reason.
 
     *count_is_minimum*: there are more than *count* of them.
     """
@@ -80,13 +82,76 @@ class PlanView(Struct, frozen=True):
         return format_count(self.count + self.count_is_minimum)
 
 
-def schedule_view(
-    schedule: Schedule, now: datetime, *, plans: int = NEXT_PLANS, secrets: Collection[str] = ()
-) -> ScheduleView:
-    """Build the view of a schedule at the store's time *now*. One that cannot be decoded is shown as failing."""
+class SchedulesPage(Struct, frozen=True):
+    """Some schedules, and where the next page begins."""
+
+    schedules: list[ScheduleView]
+    next: str | None
+
+
+def schedule_page(
+    store: Store,
+    *,
+    state: str | None = None,
+    kind: str | None = None,
+    name: str | None = None,
+    after: str = "",
+    limit: int = 50,
+    plans: int = NEXT_PLANS,
+    now: datetime | None = None,
+) -> SchedulesPage:
+    """Schedules by name, after a name: those in a *state*, that fire a *kind*, with a text in their *name*.
+
+    *now* is the :func:`store_time`, if the caller has it.
+    """
+    rows, now = store.schedules.page(_filter(state, kind, name), after=after, limit=limit), now or store_time(store)
+    views = [_schedule_view(store, row, now, plans=plans) for row in rows]
+    return SchedulesPage(views, rows[-1].name if len(rows) == limit else None)
+
+
+def all_schedules(
+    store: Store, *, state: str | None = None, kind: str | None = None, name: str | None = None, after: str = ""
+) -> Iterator[ScheduleView]:
+    """The same, all of them, read page by page."""
+    now = store_time(store)
+    return (_schedule_view(store, row, now) for row in store.schedules.all(_filter(state, kind, name), after=after))
+
+
+def _filter(state: str | None, kind: str | None, name: str | None) -> ScheduleFilter:
+    return ScheduleFilter(None if state is None else checked_condition(state), kind, name)
+
+
+def schedule_view(store: Store, name: str, *, plans: int = NEXT_PLANS, now: datetime | None = None) -> ScheduleView:
+    """One schedule, with some of its next *plans*."""
+    return _schedule_view(store, store.schedules.get(name), now or store_time(store), plans=plans)
+
+
+def store_time(store: Store) -> datetime:
+    """The time of the store's clock, which decides when plans are due."""
+    return store.schedules.now()
+
+
+def plan_views(store: Store, name: str, *, limit: int = 50) -> list[PlanView]:
+    """The fired and the skipped plans of a schedule, newest first."""
+    return [_plan_view(each) for each in _reader(store).history(name, limit=limit)]
+
+
+def plan_reason(store: Store, name: str, time: datetime, *, scope: str) -> str:
+    """Whether a plan was fired, or will be, and why not."""
+    return masked_schedule_text(store, name, _reader(store).why(name, time, scope=scope))
+
+
+def _reader(store: Store) -> Schedules:
+    return Schedules(lambda: store, {}, actor="reader")
+
+
+def _schedule_view(store: Store, schedule: Schedule, now: datetime, *, plans: int = NEXT_PLANS) -> ScheduleView:
+    """Build the view of a schedule at the store's time *now*. One that cannot be read is shown as failing."""
+    secrets = definition_fields(store, schedule.definition)
     values = values_of("", schedule.definition, secrets)
     try:
         definition = schedule.defined
+        definition.rule()
     except (msgspec.DecodeError, HoldfastError) as error:
         blank: dict[str, Any] = {"kind": "", "expression": "", "next": [], "definition": None, "warnings": []}
         blank |= {"words": "its definition cannot be read", "error": mask_text(schedule.error or str(error), values)}
@@ -121,18 +186,13 @@ def _view(schedule: Schedule, values: Collection[str], **fields: Any) -> Schedul
     )
 
 
-def schedule_secrets(store: Store, name: str, masks: Masks) -> list[str]:
-    """The secret values of a schedule's payload; its notes and errors may contain them."""
-    try:
-        schedule = store.schedules.get(name)
-    except NotFound:
-        return []
-    return values_of("", schedule.definition, masks.of_schedule(schedule))
-
-
 def masked_schedule_text(store: Store, name: str, text: str) -> str:
-    """A note or an error of a schedule, without secrets."""
-    return mask_text(text, schedule_secrets(store, name, Masks(store)))
+    """A note or an error of a schedule, without secrets; hidden if the schedule was deleted meanwhile."""
+    try:
+        definition = store.schedules.get(name).definition
+    except NotFound:
+        return MASK
+    return mask_text(text, definition_secrets(store, definition))
 
 
 def _masked_definition(definition: Definition, secrets: Collection[str]) -> dict[str, Any]:
@@ -150,7 +210,7 @@ def _masked_definition(definition: Definition, secrets: Collection[str]) -> dict
 def _late(schedule: Schedule, now: datetime) -> Iterator[str]:
     if schedule.condition is Condition.ACTIVE and schedule.next_at is not None and schedule.next_at < now - LATE_AFTER:
         since = schedule.next_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        yield f"Due since {since}, and nobody plans it: is a worker of its application running?"
+        yield f"Due since {since}, and no scheduler fires it: is a worker of its application running?"
 
 
 def instants(times: Iterable[datetime], tz: str) -> list[Instant]:
@@ -159,7 +219,7 @@ def instants(times: Iterable[datetime], tz: str) -> list[Instant]:
     return [Instant(time, time.astimezone(zone).isoformat()) for time in times]
 
 
-def plan_view(each: FiredPlan | SkippedPlans) -> PlanView:
+def _plan_view(each: FiredPlan | SkippedPlans) -> PlanView:
     """Build the view of a fired plan or of a skipped span."""
     if isinstance(each, FiredPlan):
         job: dict[str, Any] = {"job_id": each.job_id, "state": each.state, "actor": each.actor}

@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from functools import partial
 
 import click
 import msgspec
 
-from holdfast.admin.actions.inboxes import MAX_RESULTS, SettledResults, TakenResult
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.inboxes import MAX_RESULTS, TakenResult
+from holdfast.admin.actions.options import NoteOptions
+from holdfast.admin.actions.table import Target, actions_on
 from holdfast.admin.views.inboxes import InboxResultView, list_inboxes, list_results
-from holdfast.cli.command import CommandGroup, Items, command
+from holdfast.cli.action import action_command
+from holdfast.cli.command import CommandGroup, Items, command, limit_option
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import age, table
+from holdfast.cli.text import Column, Table, age, age_column, count_column, sortable_key, with_table
+from holdfast.domain.batches.unit import InboxDepth
 from holdfast.domain.quantities import as_duration
-from holdfast.output.printer import Line
-from holdfast.store.batches.inbox import InboxDepth
 
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+INBOXES: Table[InboxDepth] = Table(
+    (
+        Column("INBOX", lambda inbox: inbox.inbox),
+        count_column("RESULTS", lambda inbox: inbox.results),
+        count_column("TAKEN", lambda inbox: inbox.taken),
+        age_column("FREE SINCE", lambda inbox: inbox.free_since),
+    )
+)
+RESULTS: Table[InboxResultView] = Table(
+    (
+        Column("BATCH", lambda result: result.batch),
+        Column("KEY", lambda result: result.key, lambda result: sortable_key(result.key)),
+        Column("STATE", lambda result: "taken" if result.taken else "free"),
+        Column("EXPIRES", lambda result: age(result.expires_at), lambda result: result.expires_at),
+        Column("RECEIPT", lambda result: result.receipt, wide=True),
+        Column("VALUE", lambda result: _json(result.value)),
+    )
+)
+TAKEN: Table[TakenResult] = Table(
+    (
+        Column("RECEIPT", lambda result: result.receipt),
+        Column("BATCH", lambda result: result.batch),
+        Column("KEY", lambda result: result.key, lambda result: sortable_key(result.key)),
+        Column("VALUE", lambda result: _json(result.value)),
+    )
+)
 _LIMIT = click.IntRange(1, MAX_RESULTS)
 
 
@@ -28,74 +62,52 @@ def inbox() -> None:
 
 
 @command("ls", group=inbox, answers=Items("inboxes", InboxDepth))
-def ls(session: CliSession) -> None:
-    """List the inboxes that hold results."""
-    session.output.items("inboxes", list_inboxes(session.store), _inbox_table)
+@with_table(INBOXES)
+def ls(session: CliSession, *, table: Table[InboxDepth]) -> None:
+    """List the inboxes that hold results.
+
+    Examples:
+      holdfast inbox ls
+    """
+    session.output.items("inboxes", list_inboxes(session.store), table.lines)
 
 
 @command("show", group=inbox, answers=Items("results", InboxResultView))
 @click.argument("name")
-@click.option(
-    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of rows."
-)
-def show(session: CliSession, *, name: str, limit: int) -> None:
-    """List the results in an inbox, and take none of them. Secrets are masked."""
-    session.output.items("results", list_results(session.store, name, limit=limit), _result_table)
+@limit_option(50, 1000)
+@with_table(RESULTS)
+def show(session: CliSession, *, name: str, limit: int, table: Table[InboxResultView]) -> None:
+    """List the results in an inbox without taking them. Secrets are masked.
+
+    Examples:
+      holdfast inbox show articles -n 10
+    """
+    session.output.items("results", list_results(session.store, name, limit=limit), table.lines)
 
 
 @command("take", group=inbox, answers=Items("results", TakenResult), changes=True)
 @click.argument("name")
 @click.option("-n", "--limit", default=1, show_default=True, type=_LIMIT, help="Maximum number of rows.")
-@click.option("--lease", default="60s", show_default=True, metavar="TIME", help="Keep them from other consumers.")
-def take(session: CliSession, *, name: str, limit: int, lease: str) -> None:
-    """Take results, the longest free first. Their values are printed as the units handed them over.
+@click.option(
+    "--lease", default="60s", show_default=True, metavar="TIME", help="How long to keep them from other consumers."
+)
+@with_table(TAKEN)
+def take(session: CliSession, *, name: str, limit: int, lease: str, table: Table[TakenResult]) -> None:
+    """Take results from an inbox, oldest first. Their values are printed unmasked.
 
-    \b
-    Example:
+    Other consumers do not get them during the lease. Then accept or refuse each, by its receipt.
+
+    Examples:
       holdfast inbox take articles -o ndjson | while read -r result; do …; done
     """
     results = session.actions.inboxes.take(name, limit=limit, lease=as_duration(lease))
-    session.output.items("results", results, _taken_table)
+    session.output.items("results", results, table.lines)
 
 
-@command("accept", group=inbox, answers=SettledResults, changes=True)
-@click.argument("receipts", nargs=-1, required=True, metavar="RECEIPT…")
-def accept(session: CliSession, *, receipts: tuple[str, ...]) -> None:
-    """Accept results that you have taken: their units are done. Exit 9: you have lost all of them."""
-    _print_settled(session, session.actions.inboxes.accept(receipts))
+def _settle(name: str, session: CliSession, *, receipts: tuple[str, ...], dry_run: bool, **options: str) -> Changed:
+    return session.actions.inboxes.perform(name, receipts, dry_run=dry_run, **options)
 
 
-@command("refuse", group=inbox, answers=SettledResults, changes=True)
-@click.argument("receipts", nargs=-1, required=True, metavar="RECEIPT…")
-@click.option("--error", default="refused by its consumer", show_default=True, metavar="TEXT", help="Why.")
-def refuse(session: CliSession, *, receipts: tuple[str, ...], error: str) -> None:
-    """Refuse results that you have taken: their units fail, and run again with the next run of their batches."""
-    _print_settled(session, session.actions.inboxes.refuse(receipts, error))
-
-
-def _print_settled(session: CliSession, answer: SettledResults) -> None:
-    lost = f" (lost: {', '.join(answer.lost)})" if answer.lost else ""
-    total = len(answer.settled) + len(answer.lost)
-    session.output.value(answer, lambda: [f"{answer.action}: {len(answer.settled)} of {total} results{lost}"])
-
-
-def _inbox_table(inboxes: Iterable[InboxDepth]) -> Iterator[Line]:
-    rows = ([each.inbox, f"{each.results:,}", f"{each.taken:,}", age(each.free_since)] for each in inboxes)
-    return table(("INBOX", "RESULTS", "TAKEN", "FREE SINCE"), rows)
-
-
-def _result_table(results: Iterable[InboxResultView]) -> Iterator[Line]:
-    def row(result: InboxResultView) -> list[str]:
-        state = "taken" if result.taken else "free"
-        return [str(result.batch), str(result.key), state, age(result.expires_at), _json(result.value)]
-
-    return table(("BATCH", "KEY", "STATE", "EXPIRES", "VALUE"), map(row, results))
-
-
-def _taken_table(results: Iterable[TakenResult]) -> Iterator[Line]:
-    rows = ([each.receipt, str(each.batch), str(each.key), _json(each.value)] for each in results)
-    return table(("RECEIPT", "BATCH", "KEY", "VALUE"), rows)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+for _action in actions_on(Target.RESULT).values():
+    _receipts = click.argument("receipts", nargs=-1, required=True, metavar="RECEIPT…")
+    action_command(_action, partial(_settle, _action.name), _receipts, options=NoteOptions, group=inbox)

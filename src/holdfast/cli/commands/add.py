@@ -14,6 +14,7 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
+from holdfast.admin.actions.actions import CancelledJob
 from holdfast.cli.command import command, with_options
 from holdfast.cli.commands.command_words import (
     WordsCommand,
@@ -38,13 +39,14 @@ SHOWN_BAD_LINES = 20
 #: A callback runs in the queue of its job, also while that is paused, and without the caps of the job.
 CALLBACK_OPTIONS: dict[str, Any] = dict.fromkeys(("delay", "memory", "cpus", "timeout"))
 CALLBACK_OPTIONS |= dict.fromkeys(("hold", "pause_queue", "require_cap"), False)
-CALLBACK_OPTIONS |= {"dependencies": (), "label": "callback", "retry": 2}
+CALLBACK_OPTIONS |= {"dependencies": (), "tags": (), "label": "callback", "retry": 2}
+CALLBACK_IN_SHELL = "Write sh -c '…' - {id}, where $1 is the id"
 
 
 class AddAnswer(Struct, frozen=True):
     """The number of added jobs and their range of ids; *known* jobs already existed with the same key.
 
-    *id* is set if the answer is about a single job, new or known.
+    *id* is set if the answer is about a single job, new or known. *cancelled* are up to 100 new jobs that do not run.
     """
 
     id: JobId | None
@@ -52,58 +54,60 @@ class AddAnswer(Struct, frozen=True):
     known: int
     first: JobId | None
     last: JobId | None
+    cancelled: list[CancelledJob] = []
 
 
 @command("add", answers=AddAnswer, changes=True, cls=WordsCommand)
 @argv_argument
 @shell_option
-@click.option("--key", help="A unique key: if a live command has it, none is added.")
-@click.option("--from", "file", metavar="FILE|-", help="One command per line: words, a JSON list, or a JSON object.")
+@click.option("--key", help="Unique key. If a live command has it, none is added.")
+@click.option(
+    "--from", "file", metavar="FILE|-", help="File with one command per line: words, a JSON list or a JSON object."
+)
 @with_options(*OPTIONS)
 def add(
     session: CliSession, *, argv: tuple[str, ...], shell: bool | None, key: str | None, file: str | None, **options: Any
 ) -> None:
-    """Add a program as a job: a worker runs it, with a log of its own, where it was added.
+    """Add a shell command as a job. A worker runs it in this directory and keeps its output.
 
-    Options end at the name of the program. No shell reads the words that follow: an operator such as | or > is refused
-    unless you add --shell. Of the environment, PATH, LANG, TZ and the like go with it, and what --env names.
+    Start a worker with holdfast up; holdfast log -f ID shows the output. Write options of holdfast before the program.
+    For pipes and redirections add --shell. Only PATH, LANG, TZ and a few others of your variables are passed on: name
+    more with --env.
 
-    \b
     Examples:
       holdfast add -- make -C /srv/site all
-      holdfast add --memory 8G --retry 2 --after 17 -- python train.py --rate 0.1
-      holdfast add --shell 'sort < in.txt | uniq > out.txt'
-      holdfast add --from commands.txt
-      holdfast add --shell --from lines.sh
-      echo '{"argv": ["make", "all"], "memory": "2G", "key": "site"}' | holdfast add --from -
+      holdfast add --memory 8G --retry 2 -- python train.py --rate 0.1
+      holdfast add --after 17 --shell 'sort < in.txt > out.txt'      # when job 17 is done
     """
     builder = JobBuilder(session, options)
     if file is not None:
         if argv or key is not None:
-            raise InvalidInput("--from excludes a command and --key on the line")
+            raise InvalidInput("--from cannot be combined with a command or --key")
         add_all(session, _requests_from(file, builder, shell=shell), options)
         return
     request = builder.build(command_words(argv, shell=shell), key=key)
-    (job,) = _enqueue(session, [request], options)
-    text = f"job {job.id}" + ("" if job.created else " was there already")
-    session.output.value(_answer([job]), lambda: [str(job.id) if session.output.quiet else text])
+    (job,), cancelled = _enqueue(session, [request], options)
+    text = f"job {job.id}" + ("" if job.created else " exists already")
+    session.output.value(_answer([job], cancelled), lambda: [str(job.id) if session.output.quiet else text])
 
 
 def add_all(session: CliSession, requests: Sequence[NewJob], options: Mapping[str, Any], known: int = 0) -> None:
     """Enqueue jobs with their callbacks and print the answer; *known* counts jobs that the caller left out."""
-    answer = _answer(_enqueue(session, requests, options), known)
-    there = f", {answer.known:,} there already" if answer.known else ""
+    answer = _answer(*_enqueue(session, requests, options), known)
+    there = f", {answer.known:,} existed already" if answer.known else ""
     session.output.value(answer, lambda: [f"added: {answer.added:,}{there}"])
 
 
-def _answer(jobs: Sequence[Enqueued], known: int = 0) -> AddAnswer:
+def _answer(jobs: Sequence[Enqueued], cancelled: list[CancelledJob], known: int = 0) -> AddAnswer:
     new = [job.id for job in jobs if job.created]
-    single = jobs[0].id if len(jobs) == 1 else None
-    return AddAnswer(single, len(new), known + len(jobs) - len(new), min(new, default=None), max(new, default=None))
+    single, known = jobs[0].id if len(jobs) == 1 else None, known + len(jobs) - len(new)
+    return AddAnswer(single, len(new), known, min(new, default=None), max(new, default=None), cancelled)
 
 
-def _enqueue(session: CliSession, requests: Sequence[NewJob], options: Mapping[str, Any]) -> list[Enqueued]:
-    """Enqueue jobs, each new one with its callback, and warn about queues that no live worker serves."""
+def _enqueue(
+    session: CliSession, requests: Sequence[NewJob], options: Mapping[str, Any]
+) -> tuple[list[Enqueued], list[CancelledJob]]:
+    """Enqueue jobs, each new one with its callback, and warn about those that no worker will run."""
     callback = _parse_callback(options["callback"])
     labels = {request.label for request in requests}
     actions = session.actions.jobs
@@ -117,10 +121,10 @@ def _enqueue(session: CliSession, requests: Sequence[NewJob], options: Mapping[s
                 after = After(ids=(job.id,), when=When.FINISHED)
                 callbacks.append(structs.replace(built, after=after, queue=request.queue, priority=HIGHEST_PRIORITY))
         actions.enqueue_all("add", callbacks, note="callback")
-    with suppress(HoldfastError):  # the jobs are added: a hint that cannot be given is no failure
+    with suppress(HoldfastError):  # the jobs are added: a hint that cannot be built is not a failure
         warn_unserved(session, {request.queue for request in requests})
-        warn_cancelled(session, [job.id for request, job in zip(requests, jobs, strict=True) if request.after])
-    return jobs
+        return jobs, warn_cancelled(session, requests, jobs)
+    return jobs, []
 
 
 def _parse_callback(text: str | None) -> tuple[str, ...]:
@@ -131,10 +135,13 @@ def _parse_callback(text: str | None) -> tuple[str, ...]:
         argv = tuple(shlex.split(text))
     except ValueError as error:
         raise InvalidInput(f"the callback cannot be read: {error}", hint="Close the quotes.") from None
+    check_line(text, remedy=CALLBACK_IN_SHELL)
     check_shell(argv)
     for name in placeholders(argv):
         if name not in CALLBACK_FIELDS:
-            raise InvalidInput(f"a callback knows no {{{name}}}", hint=f"It knows: {', '.join(CALLBACK_FIELDS)}.")
+            raise InvalidInput(
+                f"unknown placeholder of a callback: {{{name}}}", hint=f"It knows: {', '.join(CALLBACK_FIELDS)}."
+            )
     return argv
 
 
@@ -145,6 +152,7 @@ class InputLine(PresetValues, frozen=True, kw_only=True, forbid_unknown_fields=T
     shell: bool | None = None
     key: str | None = None
     label: str | None = None
+    tags: list[str] | None = None
     after: str | list[str] | None = None
     delay: str | None = None
     hold: bool | None = None

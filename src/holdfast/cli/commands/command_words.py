@@ -16,7 +16,7 @@ argv_argument = click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar
 shell_option = click.option(
     "--shell/--no-shell",
     default=None,
-    help="Run the words as one line in /bin/sh; or take words such as | and > as they are. [refuse such words]",
+    help="Run the words as one line in /bin/sh, or pass words such as | and > unchanged. [refuse such words]",
 )
 
 

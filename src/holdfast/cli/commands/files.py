@@ -25,18 +25,17 @@ class FileAnswer(Struct, frozen=True):
 
 @click.group("files", cls=CommandGroup)
 def files() -> None:
-    """Write files that several programs share, without mixed lines and half files."""
+    """Write files that several programs share, without mixed lines or incomplete files."""
 
 
 @command("append", answers=FileAnswer, group=files)
 @click.argument("path", metavar="FILE")
 @click.argument("text", metavar="[LINE]", required=False)
 def append(session: CliSession, *, path: str, text: str | None) -> None:
-    """Append a line, or all of stdin, to a file under its lock.
+    """Append a line, or all of stdin, to a file under a lock.
 
-    What several programs append never mixes, and is on the disk when this command returns.
+    Lines of several programs never mix, and are on disk when the command returns.
 
-    \b
     Examples:
       holdfast files append results.csv "$symbol,$year,$profit"
       ./report | holdfast files append reports.txt
@@ -50,15 +49,14 @@ def append(session: CliSession, *, path: str, text: str | None) -> None:
 
 @command("write", answers=FileAnswer, group=files)
 @click.argument("path", metavar="FILE")
-@click.option("--allow-empty", is_flag=True, help="Also write nothing. Without it an empty stdin is refused.")
+@click.option("--allow-empty", is_flag=True, help="Accept an empty stdin. It is refused by default.")
 def write(session: CliSession, *, path: str, allow_empty: bool) -> None:
-    """Replace the content of a file with stdin, at once and only at its end.
+    """Replace the content of a file with stdin, in one step.
 
-    Readers see the old content or the new one, also after a crash. An empty stdin leaves the file as it is (exit 2):
-    the program before the pipe has probably failed.
+    It does so when stdin ends. Readers see the old content or the new one, also after a crash. An empty stdin leaves
+    the file as it is (exit 2): the command before the pipe has probably failed.
 
-    \b
-    Example:
+    Examples:
       ./simulate --seed 7 | holdfast files write out/seed=7.csv
     """
     _checked(path)

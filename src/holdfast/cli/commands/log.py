@@ -12,19 +12,16 @@ from typing import BinaryIO
 import click
 from msgspec import Struct
 
-from holdfast.admin.views.jobs import masked_job
-from holdfast.admin.views.masking import values_of
+from holdfast.admin.views.logs import JobLogs
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import parse_when
-from holdfast.domain.commands.command import COMMAND, load_command
-from holdfast.domain.commands.log_stream import SecretFilter, TerminalFilter
+from holdfast.domain.commands.log_stream import TerminalFilter
 from holdfast.domain.jobs.history import Attempt
-from holdfast.domain.jobs.job import Job, JobId
+from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.output.printer import Format
 from holdfast.settings import log_folder
-from holdfast.worker.commands.executor import log_path
 
 POLL_INTERVAL_S = 0.1
 READ_BYTES = 64 * 1024
@@ -50,10 +47,10 @@ class LogOptions(Struct, frozen=True):
 
 @command("log", answers=LogAnswer)
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True, type=click.IntRange(0))
-@click.option("-f", "--follow", is_flag=True, help="Go on until the jobs have finished, over all attempts.")
-@click.option("-n", "--lines", type=click.IntRange(0), help="Only the last so many lines.")
-@click.option("--attempt", type=click.IntRange(1), help="Of the nth run. [the last]")
-@click.option("--since", metavar="WHEN", help="Of all attempts that ran since then: 6h, or a moment (RFC 3339).")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the jobs have finished, over all attempts.")
+@click.option("-n", "--lines", type=click.IntRange(0), help="Show only the last N lines. [all]")
+@click.option("--attempt", type=click.IntRange(1), help="Attempt number. [the last]")
+@click.option("--since", metavar="WHEN", help="Attempts that ran since then: 6h, or a time (RFC 3339).")
 def log(
     session: CliSession,
     *,
@@ -63,41 +60,34 @@ def log(
     attempt: int | None,
     since: str | None,
 ) -> None:
-    """Show what programs have written. Logs are kept by attempt, on the host where it ran.
+    """Show the output of commands. Each attempt has a log, on the host where it ran.
 
     A pipe gets the bytes that were written. A terminal gets text, colours and carriage returns; other control
     characters are escaped. Secrets in the job's variables are masked in both.
 
-    \b
     Examples:
       holdfast log -f 17
       holdfast log 17 --attempt 1 > first.log
       holdfast log --since 1h 17 18 19
     """
     if attempt is not None and since is not None:
-        raise InvalidInput("--attempt and --since exclude each other")
+        raise InvalidInput("--attempt and --since cannot be combined")
     options = LogOptions(follow, lines, attempt, None if since is None else parse_when(since))
-    jobs = [session.store.views.get(JobId(job_id)) for job_id in dict.fromkeys(job_ids)]
-    for job in jobs:
-        if job.kind != COMMAND:
-            raise InvalidInput(f"job {job.id} is no program, and has no log", hint="See holdfast show.")
-    logs = [JobLog(session, job, options) for job in jobs]
+    logs = [LogStream(logs_of(session, job_id), options) for job_id in dict.fromkeys(job_ids)]
+    for each in logs:
+        each.logs.refuse_handler()
     if session.output.format is Format.TEXT:
         _print(session, logs)
     else:
         _answer(session, logs)
 
 
-class JobLog:
+class LogStream:
     """The output of one job, attempt by attempt."""
 
-    def __init__(self, session: CliSession, job: Job, options: LogOptions) -> None:
-        self.job = job
-        self._session = session
-        self._views = session.store.views
+    def __init__(self, logs: JobLogs, options: LogOptions) -> None:
+        self.logs, self.job = logs, logs.job
         self._options = options
-        self._secrets = values_of(job.kind, job.payload)
-        self.label = masked_job(job).label
 
     def output(self) -> Iterator[tuple[Attempt, bytes] | None]:
         """Yield the output of the selected attempts; None while there is nothing new to follow."""
@@ -106,8 +96,7 @@ class JobLog:
             if attempt is None:
                 yield None
                 continue
-            path = log_path_of(self._session, self.job, attempt.token)
-            secrets, exists = SecretFilter(self._secrets), False
+            path, secrets, exists = self.logs.path(attempt.token), self.logs.secret_filter(), False
             for data in self._read(path, attempt):
                 exists = True
                 yield (attempt, secrets.feed(data)) if data else None
@@ -115,7 +104,7 @@ class JobLog:
                 shown = True
                 yield attempt, secrets.feed(b"", last=True)
             else:
-                missing = f"there is no log {path}", f"It was run by {attempt.worker}: look on that host."
+                missing = f"the log {path} is missing", f"Worker {attempt.worker} ran it: search for it on its host."
         if missing and not shown:
             raise NotFound(missing[0], hint=missing[1])
 
@@ -123,8 +112,8 @@ class JobLog:
         """The attempts to show, oldest first; None while the next one has not begun."""
         last = 0
         while True:
-            finished = self._views.state(self.job.id).finished  # before the attempts: none is added after it
-            attempts = self._views.attempts(self.job.id)
+            finished = self.logs.is_finished()  # before the attempts: none is added after it
+            attempts = self.logs.attempts()
             later = [each for each in self._chosen(attempts, begun=last > 0) if each.number > last]
             for attempt in later:
                 last = attempt.number
@@ -163,13 +152,13 @@ class JobLog:
             yield b""
 
     def _runs(self, attempt: Attempt) -> bool:
-        attempts = self._views.attempts(self.job.id)
+        attempts = self.logs.attempts()
         return any(each.number == attempt.number and each.finished_at is None for each in attempts)
 
 
-def log_path_of(session: CliSession, job: Job, token: int) -> Path:
-    """The log file of the attempt with this lease token."""
-    return log_path(log_folder(session.url), job.id, token, load_command(job.payload).parameters)
+def logs_of(session: CliSession, job_id: int) -> JobLogs:
+    """The logs of one job on this host."""
+    return JobLogs(session.store, log_folder(session.url), job_id)
 
 
 def _read_from(path: Path, position: int | None, lines: int | None) -> tuple[bytes, int | None]:
@@ -204,7 +193,7 @@ def _last_lines(file: BinaryIO, size: int, lines: int | None) -> int:
     return 0
 
 
-def _print(session: CliSession, logs: list[JobLog]) -> None:
+def _print(session: CliSession, logs: list[LogStream]) -> None:
     """Print logs one after the other, or as they grow; with several, a line names the job whose output follows."""
     pause, last = threading.Event(), None
     streams = {log: (log.output(), _writer(session)) for log in logs}
@@ -228,10 +217,10 @@ def _print(session: CliSession, logs: list[JobLog]) -> None:
 
 
 def _announce(
-    session: CliSession, log: JobLog, attempt: Attempt, last: tuple[JobLog, Attempt] | None, *, several: bool
+    session: CliSession, log: LogStream, attempt: Attempt, last: tuple[LogStream, Attempt] | None, *, several: bool
 ) -> None:
     if several and (last is None or last[0] is not log):
-        session.output.lines([*([""] if last else []), f"==> job {log.job.id}: {log.label} <=="])
+        session.output.lines([*([""] if last else []), f"==> job {log.job.id}: {log.job.label} <=="])
     if last is not None and last[0] is log:
         session.output.note(f"job {log.job.id}, attempt {attempt.number}:")
 
@@ -245,7 +234,7 @@ def _writer(session: CliSession) -> Callable[[bytes, bool], None]:
     return lambda data, last: output.raw(safe.feed(data, last=last).encode())
 
 
-def _answer(session: CliSession, logs: list[JobLog]) -> None:
+def _answer(session: CliSession, logs: list[LogStream]) -> None:
     answers: list[LogAnswer] = []
     for log in logs:
         texts: dict[Attempt, bytes] = {}
@@ -255,8 +244,8 @@ def _answer(session: CliSession, logs: list[JobLog]) -> None:
             else:
                 texts[piece[0]] = texts.get(piece[0], b"") + piece[1]
         for attempt, data in texts.items():
-            path = log_path_of(session, log.job, attempt.token)
-            answers.append(LogAnswer(log.job.id, attempt.number, str(path), data.decode(errors="replace")))
+            path = str(log.logs.path(attempt.token))
+            answers.append(LogAnswer(log.job.id, attempt.number, path, data.decode(errors="replace")))
     if len(answers) == 1:
         session.output.value(answers[0], lambda: ())
     elif session.output.format is Format.NDJSON:

@@ -12,14 +12,15 @@ from msgspec import structs
 
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import parse_when
-from holdfast.domain.commands.command import CAPTURED_VARIABLES, COMMAND, Command, checked_variable
+from holdfast.domain.commands.command import CAPTURED_VARIABLES, COMMAND, Command
 from holdfast.domain.commands.preset import Presets, ResolvedPreset, resolve_preset
 from holdfast.domain.jobs.dependencies import After, When
+from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.retry_curve import steps
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.names import MAX_NAME, path_part
+from holdfast.domain.names import MAX_NAME, checked_variable, path_part
 from holdfast.domain.quantities import as_bytes, as_duration
 from holdfast.errors import ConfigurationError, InvalidInput, NoSuchJob
 
@@ -28,9 +29,9 @@ WHEN = {"ok": When.DONE, "finished": When.FINISHED, "failed": When.FAILED}
 
 #: Options for a queue; ``run`` has none of them.
 QUEUE_OPTIONS = (
-    click.option("-q", "--queue", help="The queue. [default]"),
-    click.option("--priority", type=int, help="Higher is sooner. [0]"),
-    click.option("--delay", metavar="WHEN", help="Not before: 90s, 3h, or a moment (RFC 3339)."),
+    click.option("-q", "--queue", help="Queue. [default]"),
+    click.option("--priority", type=int, help="Priority; higher runs first. [0]"),
+    click.option("--delay", metavar="WHEN", help="Start no earlier than: 90s, 3h, or a time (RFC 3339)."),
     click.option(
         "--after",
         "dependencies",
@@ -38,22 +39,29 @@ QUEUE_OPTIONS = (
         metavar="[ok:|finished:|failed:]JOB,…",
         help="Start after jobs: ids, label=L, key=K or queue=Q; repeatable. The default condition is ok:.",
     ),
-    click.option("--hold", is_flag=True, help="Keep it from starting until holdfast unhold."),
-    click.option("--callback", metavar="WORDS", help="A program to run when it has ended: 'notify {id} {result}'."),
-    click.option("--pause-queue-on-failure", "pause_queue", is_flag=True, help="Pause its queue if it fails for good."),
+    click.option("--hold", is_flag=True, help="Hold it until holdfast unhold."),
+    click.option("--callback", metavar="WORDS", help="Command to run when it has finished: 'notify {id} {result}'."),
+    click.option(
+        "--pause-queue-on-failure", "pause_queue", is_flag=True, help="Pause its queue if it fails permanently."
+    ),
 )
 OPTIONS = (
     *QUEUE_OPTIONS,
-    click.option("-l", "--label", help="A name to find it by. [the program's]"),
-    click.option("--retry", type=click.IntRange(0, 10_000), help="Try so often again. [0]"),
-    click.option("--retry-delay", metavar="TIME", help="Wait so long before. [10s]"),
-    click.option("--timeout", metavar="TIME", help="End it after so long."),
-    click.option("--memory", metavar="SIZE", help="End it when it takes more: 512M, 8G."),
-    click.option("--cpus", type=float, help="How many processors it may use: 0.5, 4."),
-    click.option("--require-cap", is_flag=True, help="Exit 4, and do not run it, where nothing can enforce its caps."),
-    click.option("--log-cap", metavar="SIZE", help="Keep so much of what it writes, the newest. [32M]"),
-    click.option("--cwd", metavar="DIR", help="Where it runs. [here]"),
-    click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable; repeatable."),
+    click.option("-l", "--label", help="Label to find it by. [the name of the program]"),
+    click.option("--tag", "tags", multiple=True, help="Tag to find it by; repeatable."),
+    click.option("--retry", type=click.IntRange(0, 10_000), help="Number of retries. [0]"),
+    click.option("--retry-delay", metavar="TIME", help="Delay before a retry. [10s]"),
+    click.option("--timeout", metavar="TIME", help="Maximum run time."),
+    click.option("--memory", metavar="SIZE", help="Memory limit: 512M, 8G."),
+    click.option("--cpus", type=float, help="Processor limit: 0.5, 4."),
+    click.option(
+        "--require-cap", is_flag=True, help="Do not run it (exit 4) on a host that cannot enforce its limits."
+    ),
+    click.option(
+        "--log-cap", metavar="SIZE", help="Maximum size of the log; the oldest output is deleted first. [32M]"
+    ),
+    click.option("--cwd", metavar="DIR", help="Working directory. [the current one]"),
+    click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Environment variable; repeatable."),
 )
 
 
@@ -96,6 +104,7 @@ class JobBuilder:
             queue=values["queue"],
             priority=values["priority"],
             label=label,
+            tags=EnqueueOptions(tags=tuple(options["tags"])).tags_json(),
             **_start_time(options["delay"]),
             unique=None if key is None else Unique(key),
             after=self._afters[dependencies],
@@ -126,7 +135,7 @@ class JobBuilder:
 
 
 def _configured_presets(session: CliSession) -> Presets:
-    settings, values = session.loaded
+    settings, values, _ = session.loaded
     file = next((table.origin for table in (values["command"], values["profiles"]) if table.value), "")
     return Presets(file=file, command=settings.command, profiles=settings.profiles)
 
@@ -136,12 +145,12 @@ def _check_caps(command: Command) -> None:
     if not command.require_cap:
         return
     if not command.capped:
-        raise InvalidInput("there is no cap to require", hint="Add --memory or --cpus.")
+        raise InvalidInput("--require-cap needs a limit", hint="Add --memory or --cpus.")
     from holdfast.worker.commands.caps import enforcer_here
 
     if enforcer_here() == "watch":
-        hint = "See holdfast doctor; or leave --require-cap out: its memory is watched then."
-        raise ConfigurationError("nothing on this host can enforce caps", hint=hint)
+        hint = "See holdfast doctor; or leave --require-cap out: its memory is polled then."
+        raise ConfigurationError("this host cannot enforce limits", hint=hint)
 
 
 def _start_time(delay: str | None) -> dict[str, Any]:
@@ -173,8 +182,8 @@ def _after(session: CliSession, dependencies: Sequence[str]) -> After | None:
         else:
             ids += [JobId(int(value))] if field == "id" else _jobs_in(session, value)
     if len(conditions) > 1:
-        hint = "Say ok:, finished: or failed: for all of them."
-        raise InvalidInput("a job waits for all others in one way", hint=hint)
+        hint = "Use the same condition (ok:, finished: or failed:) for all of them."
+        raise InvalidInput("a job has one condition for all dependencies", hint=hint)
     keys = tuple((COMMAND, key) for key in fields["key"])
     return After(ids=tuple(ids), keys=keys, labels=tuple(fields["label"]), when=conditions.pop())
 
@@ -204,7 +213,9 @@ def _parse_dependencies(dependencies: Iterable[str]) -> Iterator[tuple[When, str
 
 
 def _jobs_in(session: CliSession, queue: str) -> list[JobId]:
-    ids = [job.id for job in session.store.views.all(Selector(queues=(queue,)))]
+    from holdfast.admin.views.jobs import list_jobs
+
+    ids = [job.id for job in list_jobs(session.store, Selector(queues=(queue,)))]
     if not ids:
         raise NoSuchJob(f"there is no job in the queue {queue!r}")
     return ids

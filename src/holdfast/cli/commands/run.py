@@ -16,17 +16,19 @@ from msgspec import Struct
 from holdfast.admin.actions.actions import Actions
 from holdfast.cli.command import command, with_options
 from holdfast.cli.commands.command_words import WordsCommand, argv_argument, command_words, shell_option
-from holdfast.cli.commands.log import log_path_of
+from holdfast.cli.commands.log import logs_of
 from holdfast.cli.commands.options import OPTIONS, QUEUE_OPTIONS, JobBuilder
 from holdfast.cli.jobs.wait import EXIT_CODES
 from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT
 from holdfast.cli.session import CliSession
 from holdfast.client.fleet.workers import WorkerArguments
-from holdfast.domain.access.roles import Via
+from holdfast.domain.access.audit import Via
 from holdfast.domain.fleet.queue import PRIVATE_PREFIX
 from holdfast.domain.jobs.job import EndReason, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.errors import CommandFailed, ConfigurationError, HoldfastError, JobCancelled
+from holdfast.output.envelope import failure_of
+from holdfast.output.printer import Format
 from holdfast.worker.commands.identity import CHILD_VARIABLE
 from holdfast.worker.executors.channel import CANNOT_START
 from holdfast.worker.signals import Signals
@@ -54,36 +56,41 @@ class CommandRunAnswer(Struct, frozen=True):
 @shell_option
 @with_options(*(option for option in OPTIONS if option not in QUEUE_OPTIONS))
 def run(session: CliSession, *, argv: tuple[str, ...], shell: bool | None, **options: Any) -> int:
-    """Add a program and run it here, now, with its output on this terminal; it is a job like any other.
+    """Run a command here and now, recorded as a job, with its output on this terminal.
 
-    It reads the stdin of this command, and its exit code becomes the one of this command: 128 + N for signal N, 124 for
-    a timeout, 127 if it cannot be started. With --retry the last attempt counts, and later attempts read what is left
-    of stdin. Ctrl-C cancels it (exit 12). What it writes to stderr comes on stdout too, in the order in which it was
-    written, as in its log. A store that is stopped refuses it (exit 11).
+    To run it later or on a worker, use holdfast add. Ctrl-C cancels it. It reads your stdin; its stdout and stderr both
+    come on stdout. With --retry the last attempt counts, and later attempts read the rest of stdin.
 
-    \b
+    Exit codes:
+      that of your command; 128 + N for signal N
+      124  timeout
+      127  it cannot be started
+      12   cancelled
+      11   the store is stopped
+
     Examples:
+      holdfast run -- make test
       holdfast run --memory 2G --timeout 1h -- python train.py
       gzip -dc data.gz | holdfast run sort -u
     """
     if os.environ.get(CHILD_VARIABLE):
-        raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
+        raise ConfigurationError("a job cannot call holdfast run", hint="Add a new job instead: holdfast add.")
     session.store.stop_switch.check()
     options |= {"priority": 0, "delay": None, "dependencies": (), "hold": False, "pause_queue": False}
     options["queue"] = f"{PRIVATE_PREFIX}run-{secrets.token_hex(8)}"  # a queue that no other worker serves
     request = JobBuilder(session, options).build(command_words(argv, shell=shell))
     app = session.app
     actions = Actions(app.store, actor=session.actor, via=Via.CLI)
-    job_id = actions.jobs.enqueue_all("run", [request], note=request.label)[0].id
     stopped = threading.Event()
     echo = _echo(stopped) if session.output.format == "text" else None
     quick: WorkerArguments = {"grace": "2s", "poll": "100ms", "heartbeat": "1s"}
     quick |= {"queues": [request.queue], "slots": 1, "plans": False, "echo": echo, "stdin": _stdin()}
-    worker = app.worker(commands=True, **quick)
+    worker = app.worker(commands=True, **quick)  # first: if the store refuses workers, no job may be left behind
+    job_id = actions.jobs.enqueue_all("run", [request], note=request.label)[0].id
     Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
     _wait_until_finished(session, job_id, worker, stopped)
-    return _print_result(session, app.views.get(job_id))
+    return _print_result(session, job_id)
 
 
 def _wait_until_finished(session: CliSession, job_id: JobId, worker: Worker, stopped: threading.Event) -> None:
@@ -121,12 +128,18 @@ def _echo(stopped: threading.Event) -> Callable[[bytes], None]:
     return echo
 
 
-def _print_result(session: CliSession, job: Job) -> int:
-    attempts = session.store.views.attempts(job.id)
-    last = attempts[-1] if attempts else None
+def _print_result(session: CliSession, job_id: JobId) -> int:
+    logs = logs_of(session, job_id)
+    job, last = logs.job, next(reversed(logs.attempts()), None)
     code = 0 if job.state is State.DONE else None if last is None else last.exit_code
-    path = log_path_of(session, job, 1 if last is None else last.token)
-    session.output.value(CommandRunAnswer(job.id, job.state, job.reason, code, str(path)), lambda: ())
+    path = logs.path(1 if last is None else last.token)
+    answer = CommandRunAnswer(job.id, job.state, job.reason, code, str(path))
+    if job.state is State.DONE or session.output.format is Format.TEXT:  # a terminal shows what the command printed
+        session.output.value(answer, lambda: ())
+    else:
+        failure = JobCancelled if job.state is State.CANCELLED else CommandFailed
+        hint = f"Its output: holdfast log {job.id}."
+        session.output.error(failure_of(failure(f"job {job.id} is {job.state}: {job.reason}", hint=hint)), data=answer)
     return _exit_code(job, code)
 
 

@@ -26,25 +26,26 @@ KEYS_PER_QUERY = 500
 
 @command("sweep", answers=AddAnswer, changes=True, cls=WordsCommand)
 @argv_argument
-@click.option("--param", "parameters", multiple=True, metavar="NAME=A,B,…", help="A parameter and its values.")
-@click.option("--csv", "file", metavar="FILE", help="A row of values for each job, below a row of names.")
-@click.option("--again", is_flag=True, help="Also what is done: the whole grid.")
-@click.option("--workdir", metavar="DIR", help="Run each in a directory of its own below this one, made at once.")
+@click.option("--param", "parameters", multiple=True, metavar="NAME=A,B,…", help="Parameter and its values.")
+@click.option("--csv", "file", metavar="FILE", help="CSV file: names in the first row, one job per further row.")
+@click.option("--again", is_flag=True, help="Run done combinations again too: the whole grid.")
+@click.option("--workdir", metavar="DIR", help="Run each in its own new directory below this one. Write paths in full.")
 @with_options(*OPTIONS)
 def sweep(session: CliSession, *, argv: tuple[str, ...], workdir: str | None, again: bool, **options: Any) -> None:
-    """Add a program for every combination of parameters; {name} in its words is filled with the value.
+    """Add a command for every combination of parameters. {name} stands for the value of a parameter.
 
-    A value becomes part of a word and is read by no shell. Key, label, log and directory carry every parameter: the
-    same sweep again adds what is not there. {{ and }} are braces.
+    Run the same sweep again to add only what is missing. Each job has the label PROGRAM/name=value: holdfast ls
+    --label 'simulate*' lists them. Write {{ and }} for braces.
 
-    \b
     Examples:
-      holdfast sweep --param symbol=A,B --param year=2020,2021 --memory 2G -- python backtest.py {symbol} {year}
+      holdfast sweep --param symbol=A,B --param year=2020,2021 -- python backtest.py {symbol} {year}
       holdfast sweep --csv runs.csv --workdir out -- ./simulate --seed {seed}
     """
     argv = command_words(argv, shell=None)
     rows = list(_parameter_sets(options["parameters"], options["file"]))
     check_placeholders(argv, rows[0], all_used=workdir is None)
+    if workdir is not None and argv[0].startswith("."):  # a new directory does not have it
+        argv = (str(Path(argv[0]).absolute()), *argv[1:])
     label = options["label"] or Path(argv[0]).name
     builder, requests = JobBuilder(session, options), []
     for row in rows:
@@ -79,7 +80,7 @@ def _parameter_sets(parameters: Sequence[str], file: str | None) -> Iterator[dic
         for text in parameters:
             name, assigned, listed = text.partition("=")
             if not assigned or not name.isidentifier() or name in values:
-                raise InvalidInput(f"{text!r} is no new parameter", hint="Write --param year=2020,2021.")
+                raise InvalidInput(f"{text!r} is not a new parameter", hint="Write --param year=2020,2021.")
             values[name] = list(dict.fromkeys(listed.split(",")))
         yield from grid(values)
         return

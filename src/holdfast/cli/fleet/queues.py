@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import click
@@ -16,9 +17,10 @@ from holdfast.admin.views.fleet import TERMINAL_CAP, QueueView, decision_views, 
 from holdfast.cli.action import action_command
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import age, table
+from holdfast.cli.text import Column, Table, age, local_times, table, with_table
 from holdfast.domain.fleet.autoscaler import RecordedDecision
 from holdfast.domain.fleet.stop_switch import StopSwitch
+from holdfast.domain.quantities import format_short_duration
 from holdfast.output.printer import Line
 
 
@@ -28,22 +30,64 @@ class QueueDetail(QueueView, frozen=True):
     decisions: list[RecordedDecision]
 
 
+def _oldest(view: QueueView) -> str | None:
+    """The longest wait of a ready job."""
+    return None if view.oldest_s is None else format_short_duration(view.oldest_s)
+
+
+QUEUES: Table[QueueView] = Table(
+    (
+        Column("QUEUE", lambda view: view.name),
+        Column("READY", lambda view: f"{view.ready}{'+' if view.ready_capped else ''}", lambda view: view.ready),
+        Column("RUNNING", lambda view: view.running),
+        Column("SCHEDULED", lambda view: view.scheduled),
+        Column("WAITING", lambda view: view.waiting),
+        Column("HELD", lambda view: view.held),
+        Column("LIMIT", lambda view: view.limit),
+        Column("PER WORKER", lambda view: view.worker_limit),
+        Column("AUTOSCALER", lambda view: view.autoscaler),
+        Column("STATE", lambda view: "paused" if view.paused else "open"),
+        Column("OLDEST", _oldest, lambda view: view.oldest_s, wide=True),
+        Column(
+            "DONE PER MINUTE", lambda view: f"{view.done_per_minute:.3g}", lambda view: view.done_per_minute, wide=True
+        ),
+        Column("DEAD LATELY", lambda view: view.dead_lately, wide=True),
+        Column("KINDS", lambda view: ",".join(view.kinds), wide=True),
+        Column("NOTE", lambda view: view.note),
+    )
+)
+
+
 @click.group("queue", cls=CommandGroup)
 def queue() -> None:
-    """Look at queues, limit, pause and resume them. Changes hold from the next claim on, on every host."""
+    """List, limit, pause and resume queues. A change applies at once, on every host; running jobs continue.
+
+    Examples:
+      holdfast queue set mail --limit 4      # at most 4 at the same time, over all hosts
+      holdfast queue pause mail
+    """
 
 
 @command("ls", group=queue, answers=Items("queues", QueueView))
-def ls(session: CliSession) -> None:
-    """List queues that have settings or jobs, and how full they are."""
-    stopped = stop_view(session.store)
-    session.output.items("queues", queue_views(session.store, cap=TERMINAL_CAP), lambda views: _table(views, stopped))
+@with_table(QUEUES)
+def ls(session: CliSession, *, table: Table[QueueView]) -> None:
+    """List queues with their counts, limits and state.
+
+    Examples:
+      holdfast queue ls
+    """
+    stopped, listed = stop_view(session.store), queue_views(session.store, cap=TERMINAL_CAP)
+    session.output.items("queues", listed, lambda views: chain(stop_lines(stopped), table.lines(views)))
 
 
 @command("show", group=queue, answers=QueueDetail)
 @click.argument("name")
 def show(session: CliSession, *, name: str) -> None:
-    """Show one queue, one that has settings or jobs, and what its autoscaler has decided lately."""
+    """Show one queue, and the latest decisions of its autoscaler.
+
+    Examples:
+      holdfast queue show mail
+    """
     view = queue_view(session.store, name)
     detail = QueueDetail(**structs.asdict(view), decisions=decision_views(session.store, name))
     session.output.value(detail, lambda: _detail_lines(detail))
@@ -61,28 +105,11 @@ for _action in actions_on(Target.QUEUE).values():
 def stop_lines(switch: StopSwitch | None) -> Iterator[Line]:
     """A line about a stopped store; none if it is not stopped."""
     if switch is not None:
-        yield Line(f"{switch.text}; no job starts")
-
-
-def _table(views: Iterable[QueueView], switch: StopSwitch | None) -> Iterator[Line]:
-    yield from stop_lines(switch)
-    yield from queue_table(views)
-
-
-def queue_table(views: Iterable[QueueView]) -> Iterator[Line]:
-    def row(view: QueueView) -> list[str]:
-        limits = ["" if limit is None else str(limit) for limit in (view.limit, view.worker_limit)]
-        state = "paused" if view.paused else "open"
-        ready = f"{view.ready}{'+' if view.ready_capped else ''}"
-        counts = [ready, *(str(count) for count in (view.running, view.scheduled, view.waiting, view.held))]
-        return [view.name, *counts, *limits, view.autoscaler or "", state, view.note or ""]
-
-    counts = ("READY", "RUNNING", "SCHEDULED", "WAITING", "HELD")
-    return table(("QUEUE", *counts, "LIMIT", "PER WORKER", "AUTOSCALE", "STATE", "NOTE"), (row(view) for view in views))
+        yield Line(local_times(f"{switch.text}; no job starts"))
 
 
 def _detail_lines(detail: QueueDetail) -> Iterator[str | Line]:
-    yield from queue_table([detail])
+    yield from QUEUES.lines([detail])
     for lane in detail.hosts:
         yield f"{lane.host}: {lane.running} of {lane.slots} slots, memory is {lane.strain}"
         yield from (f"  job {blocked.job_id}: {blocked.text}" for blocked in lane.blocked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import click
 from msgspec import Struct
@@ -12,21 +12,42 @@ from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.table import Target, actions_on, find_action
 from holdfast.admin.views.fleet import HostAutoscaler, WorkerView, host_autoscalers, worker_views
 from holdfast.cli.action import action_flags, perform_confirmed
-from holdfast.cli.command import CommandGroup, Items, command, with_options
+from holdfast.cli.command import CommandGroup, Items, command, keep_blocks, with_options
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import age, table
+from holdfast.cli.text import Column, Table, age_column, time_column, with_table
 from holdfast.domain.commands.command import host_capacity
+from holdfast.domain.fleet.autoscaler import QueueStatus
 from holdfast.domain.quantities import as_bytes, format_size
 from holdfast.output.printer import Line
 
+WORKERS: Table[WorkerView] = Table(
+    (
+        Column("WORKER", lambda view: view.id),
+        Column("HOST", lambda view: view.host),
+        Column("PID", lambda view: view.pid),
+        Column("VERSION", lambda view: view.version),
+        Column("SLOTS", lambda view: view.slots),
+        time_column("STARTED", lambda view: view.started_at, wide=True),
+        Column("HEARTBEAT", lambda view: view.heartbeat),
+        age_column("SEEN", lambda view: view.seen_at),
+        Column("REQUEST", lambda view: view.requested),
+        Column("QUEUES", lambda view: ",".join(view.queues)),
+        Column("KINDS", lambda view: ",".join(view.kinds)),
+    )
+)
+
 
 @command("workers", answers=Items("workers", WorkerView))
-def workers(session: CliSession) -> None:
-    """List the workers that have not stopped. A worker is late after 30 s without a heartbeat, and lost after 60 s.
+@with_table(WORKERS)
+def workers(session: CliSession, *, table: Table[WorkerView]) -> None:
+    """List live and lost workers.
 
-    Lost workers stay in the list for a day.
+    A worker is late after 30 s without a heartbeat, and lost after 60 s. Lost workers stay in the list for a day.
+
+    Examples:
+      holdfast workers
     """
-    session.output.items("workers", worker_views(session.store), _worker_table)
+    session.output.items("workers", worker_views(session.store), table.lines)
 
 
 def _perform(session: CliSession, *, worker: str, request: str, dry_run: bool) -> Changed:
@@ -43,65 +64,68 @@ def ask(session: CliSession, *, worker: str, request: str, dry_run: bool, yes: b
 
 
 _LINES = "\n".join(f"  {name:7}{action.help}" for name, action in actions_on(Target.WORKER).items())
-ask.help = f"""Send a request to a worker on any host. It receives the request with its next heartbeat, within 10 s.
+_HELP = f"""Send a request to one worker, on any host. It receives the request with its next heartbeat, within 10 s.
 
-\b
+Requests:
 {_LINES}
 
-\b
+holdfast drain stops claims in the whole store, and holdfast down stops what holdfast up started on this machine.
+
 Examples:
   holdfast ask host-1a2b3c quiet
   holdfast ask host-1a2b3c go-on
 """
+ask.help = keep_blocks(_HELP)
 
 
-def _worker_table(views: Iterable[WorkerView]) -> Iterator[Line]:
-    heads = ("WORKER", "HOST", "PID", "VERSION", "SLOTS", "HEARTBEAT", "SEEN", "ASKED", "QUEUES", "KINDS")
-    return table(heads, (_worker_row(view) for view in views))
+def _size_column(heading: str, get: Callable[[ScaledQueue], int]) -> Column[ScaledQueue]:
+    return Column(heading, lambda row: format_size(get(row)), get)
 
 
-def _worker_row(view: WorkerView) -> list[str]:
-    slots = "" if view.slots is None else str(view.slots)
-    process = [view.id, view.host, str(view.pid), view.version or "", slots]
-    signs = [view.heartbeat, age(view.seen_at), view.requested or ""]
-    return [*process, *signs, ",".join(view.queues), ",".join(view.kinds)]
+#: An autoscaled queue on one host.
+ScaledQueue = tuple[HostAutoscaler, QueueStatus]
+SCALED_QUEUES: Table[ScaledQueue] = Table(
+    (
+        Column("HOST", lambda row: row[0].host),
+        Column("QUEUE", lambda row: row[1].queue),
+        Column("RUNNING", lambda row: row[1].running),
+        Column("SLOTS", lambda row: row[1].slots),
+        Column("BOUNDS", lambda row: f"{row[1].least}-{row[1].most}"),
+        _size_column("TAKEN", lambda row: row[0].autoscaler.resident),
+        _size_column("FORECAST", lambda row: row[0].autoscaler.forecast),
+        _size_column("ROOM", lambda row: row[0].autoscaler.room),
+        Column("MEMORY", lambda row: row[0].autoscaler.strain),
+        Column("LOAD", lambda row: f"{row[0].autoscaler.load:.1f}/{row[0].autoscaler.cores:g}"),
+    )
+)
 
 
 @click.group("autoscaler", cls=CommandGroup)
 def autoscaler() -> None:
-    """Look at how hosts bear their programs. holdfast queue set NAME --autoscaler 1-8 lets a queue be scaled."""
+    """Show how many commands each host runs, and why. Switch it on with holdfast queue set NAME --autoscaler 1-8."""
 
 
 @command("status", group=autoscaler, answers=Items("hosts", HostAutoscaler))
-def status(session: CliSession) -> None:
-    """Show each worker that scales queues: memory, load, slots, and who may not begin.
+@with_table(SCALED_QUEUES)
+def status(session: CliSession, *, table: Table[ScaledQueue]) -> None:
+    """Show memory, load and slots of workers with autoscaled queues.
 
-    \b
-    Example:
+    It also lists the commands that do not fit.
+
+    Examples:
       holdfast autoscaler status -o json
     """
-    session.output.items("hosts", host_autoscalers(session.store), _status_lines)
+    session.output.items("hosts", host_autoscalers(session.store), lambda hosts: _status_lines(hosts, table))
 
 
-def _status_lines(hosts: Iterable[HostAutoscaler]) -> Iterator[str | Line]:
-    listed = list(hosts)
-    if not listed:
-        yield "no live worker scales a queue; holdfast queue set NAME --autoscaler 1-8 lets one be scaled"
+def _status_lines(hosts: Iterable[HostAutoscaler], table: Table[ScaledQueue]) -> Iterator[str | Line]:
+    queues = [(host, lane) for host in hosts for lane in host.autoscaler.lanes]
+    if not queues:
+        yield "no live worker autoscales a queue; switch it on with holdfast queue set NAME --autoscaler 1-8"
         return
-    heads = ("HOST", "QUEUE", "RUNNING", "SLOTS", "BOUNDS", "TAKEN", "FORECAST", "ROOM", "MEMORY", "LOAD")
-    yield from table(heads, (row for host in listed for row in _autoscaler_rows(host)))
-    for host in listed:
-        for lane in host.autoscaler.lanes:
-            yield from (f"job {blocked.job_id} ({host.host}): {blocked.text}" for blocked in lane.blocked)
-
-
-def _autoscaler_rows(host: HostAutoscaler) -> Iterator[list[str]]:
-    status = host.autoscaler
-    sizes = [format_size(size) for size in (status.resident, status.forecast, status.room)]
-    load = f"{status.load:.1f}/{status.cores:g}"
-    for lane in status.lanes:
-        counts = [str(lane.running), str(lane.slots), f"{lane.least}-{lane.most}"]
-        yield [host.host, lane.queue, *counts, *sizes, status.strain, load]
+    yield from table.lines(queues)
+    for host, lane in queues:
+        yield from (f"job {blocked.job_id} ({host.host}): {blocked.text}" for blocked in lane.blocked)
 
 
 class SizeAnswer(Struct, frozen=True):
@@ -116,18 +140,18 @@ class SizeAnswer(Struct, frozen=True):
 
 
 @command("size", answers=SizeAnswer)
-@click.option("--memory", required=True, metavar="SIZE", help="What one program takes: 512M, 8G.")
-@click.option("--cpus", default=1.0, show_default=True, help="How many processors one keeps busy.")
+@click.option("--memory", required=True, metavar="SIZE", help="Memory of one command: 512M, 8G.")
+@click.option("--cpus", default=1.0, show_default=True, help="Processors that one command uses.")
 def size(session: CliSession, *, memory: str, cpus: float) -> None:
-    """Say how many programs of a size this host could run: 80 % of its memory and of its cores, whichever is less.
+    """Estimate how many commands of a size fit into 80 % of this host's memory and cores.
 
-    \b
-    Example:
+    Examples:
+      holdfast size --memory 2G --cpus 2
       holdfast up --slots "$(holdfast size --memory 2G --quiet)"
     """
     room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = os.cpu_count() or 1
     slots, by = host_capacity(room, cores, as_bytes(memory), cpus)
     answer = SizeAnswer(room, cores, as_bytes(memory), cpus, slots, by)
-    text = f"{slots} at once, bounded by {by}: {room / 2**30:.1f} GiB and {cores} cores, of which 80 % are used"
+    text = f"{slots} at the same time, limited by {by}: {room / 2**30:.1f} GiB and {cores} cores, 80 % of both"
     session.output.value(answer, lambda: [str(slots) if session.output.quiet else text])

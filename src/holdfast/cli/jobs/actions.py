@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,16 @@ from holdfast.admin.actions.changed import Changed, count_objects
 from holdfast.admin.actions.jobs import restartable
 from holdfast.admin.actions.options import JobActionOptions
 from holdfast.admin.actions.table import Action, Target, find_action
-from holdfast.cli.action import action_flags, print_changed, read_action_flags
+from holdfast.cli.action import action_flags, action_help, print_changed, read_action_flags
 from holdfast.cli.command import HoldfastCommand, command, with_options
 from holdfast.cli.commands.options import parse_variables
 from holdfast.cli.flags import flags_of
 from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
-from holdfast.domain.commands.command import COMMAND, Edit, checked_variable, checked_word
+from holdfast.domain.commands.command import COMMAND, Edit, checked_word
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.names import checked_variable
 from holdfast.domain.quantities import as_bytes, as_duration
 from holdfast.errors import Conflict, InvalidInput, NoSuchJob
 
@@ -34,7 +34,7 @@ def action(name: str, *extra: Callable[..., Any]) -> HoldfastCommand:
     def run(session: CliSession, selector: Selector, **arguments: Any) -> int:
         return _perform(session, row, selector, **arguments)
 
-    run.__doc__ = row.help
+    run.__doc__ = action_help(row)
     flags = with_options(*extra, *action_flags(row, JobActionOptions))
     return command(name, answers=Changed, changes=True)(with_job_filter(flags(run)))
 
@@ -48,7 +48,12 @@ def _perform(
     jobs = session.actions.jobs
     matched = jobs.count_matches(action.name, selector)
     if matched > 1 and not (dry_run or yes):
-        change = f"{action.label.lower()} {count_objects(matched, 'job')}"
+        preview = jobs.perform(action.name, selector, dry_run=True, matched=matched, **options)
+        if preview.failed:
+            return print_changed(session, preview)
+        count = preview.changed + len(preview.requested)
+        few = f"{count:,} of " if count != matched else ""
+        change = f"{action.label.lower()} {few}{count_objects(matched, 'job')}"
         session.confirm(change, yes=False, hint="Add --yes, or see the effect with --dry-run.")
     return print_changed(session, jobs.perform(action.name, selector, dry_run=dry_run, matched=matched, **options))
 
@@ -60,7 +65,7 @@ restart, hold, unhold, rm = action("restart"), action("hold"), action("unhold"),
 @command("resume", answers=Changed, changes=True)
 @with_job_filter
 @with_options(
-    click.option("--all", "everything", is_flag=True, help="End a drain or an emergency stop of the whole store."),
+    click.option("--all", "everything", is_flag=True, help="Resume the store after drain or emergency-stop."),
     *action_flags(find_action(Target.JOB, "resume"), None),
 )
 def resume(session: CliSession, selector: Selector, *, everything: bool, dry_run: bool, yes: bool) -> int:
@@ -71,16 +76,18 @@ def resume(session: CliSession, selector: Selector, *, everything: bool, dry_run
     return print_changed(session, session.actions.stop_switch.perform("resume", None, dry_run=dry_run))
 
 
-resume.help = inspect.cleandoc(find_action(Target.JOB, "resume").help)
+resume.help = action_help(find_action(Target.JOB, "resume"))
 
 
 def _restartable(session: CliSession, selector: Selector, *, done: bool) -> Selector:
     """The jobs that a restart takes; if all that match are done, say how to take them."""
+    from holdfast.admin.views.jobs import count_jobs
+
     narrowed = restartable(selector, done=done)
-    if narrowed != selector and not selects_all(selector) and not session.store.views.count(narrowed, cap=1).count:
+    if narrowed != selector and not selects_all(selector) and not count_jobs(session.store, narrowed, cap=1).count:
         matched = session.actions.jobs.count_matches("restart", selector)
-        hint = "Add --done to run done programs again."
-        text = f"of {count_objects(matched, 'matching job')} none is dead or cancelled"
+        hint = "Add --done to run done commands again."
+        text = f"{count_objects(matched, 'job')} matched, but none failed, or later jobs replaced the failures"
         raise NoSuchJob(text, hint=hint)
     return selector if selects_all(selector) else narrowed
 
@@ -93,13 +100,15 @@ _ADD_AGAIN = "Add a new job with other options."
 @with_job_filter
 @with_options(
     *flags_of(JobActionOptions, only=find_action(Target.JOB, "set").options),
-    click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable of a command."),
-    click.option("--unset", multiple=True, metavar="NAME", help="Remove a variable."),
-    click.option("--memory", metavar="SIZE", help="The memory cap of a command: 8G; none: no cap."),
-    click.option("--cpus", metavar="NUMBER", help="The processors of a command: 0.5; none: no cap."),
-    click.option("--timeout", metavar="TIME", help="The longest run of a command; none: no limit."),
-    click.option("--log-cap", metavar="SIZE", help="The largest part of the output that is kept."),
-    click.option("--cwd", metavar="DIR", help="The folder in which a command runs."),
+    click.option(
+        "--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Environment variable of a command."
+    ),
+    click.option("--unset", multiple=True, metavar="NAME", help="Remove an environment variable."),
+    click.option("--memory", metavar="SIZE", help="Memory limit of a command: 8G; none: no limit."),
+    click.option("--cpus", metavar="NUMBER", help="Processor limit of a command: 0.5; none: no limit."),
+    click.option("--timeout", metavar="TIME", help="Maximum run time of a command; none: no limit."),
+    click.option("--log-cap", metavar="SIZE", help="Maximum size of the log; the oldest output is deleted first."),
+    click.option("--cwd", metavar="DIR", help="Working directory of a command."),
     *action_flags(find_action(Target.JOB, "set"), None),
 )
 def edit(session: CliSession, selector: Selector, *, dry_run: bool, yes: bool, **options: Any) -> int:
@@ -113,7 +122,7 @@ def edit(session: CliSession, selector: Selector, *, dry_run: bool, yes: bool, *
     return _perform(session, action, selector, dry_run=dry_run, yes=yes, **changes)
 
 
-edit.help = inspect.cleandoc(find_action(Target.JOB, "set").help)
+edit.help = action_help(find_action(Target.JOB, "set"))
 
 
 def _refuse_started(session: CliSession, selector: Selector) -> None:
@@ -121,13 +130,15 @@ def _refuse_started(session: CliSession, selector: Selector) -> None:
 
     Ids are checked one by one; for other selectors it is enough that one command is still idle.
     """
+    from holdfast.admin.views.jobs import count_jobs, list_jobs
+
     idle = [state for state in State if not state.finished and state is not State.RUNNING]
     narrowed = selector.only(*idle)
     if selector.ids is None:
-        if narrowed.empty or not session.store.views.count(narrowed, cap=1).count:
+        if narrowed.empty or not count_jobs(session.store, narrowed, cap=1).count:
             raise Conflict("all matching jobs are running or finished", hint=_ADD_AGAIN)
         return
-    for job in session.store.views.all(selector):
+    for job in list_jobs(session.store, selector):
         if job.kind != COMMAND:
             raise InvalidInput(f"job {job.id} is not a command", hint="Only its priority, queue and time can be set.")
         if job.state not in idle:

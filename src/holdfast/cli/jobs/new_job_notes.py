@@ -1,16 +1,16 @@
-"""Notes about new jobs: queues that nobody serves, jobs that will not run."""
+"""Notes about new jobs: queues that no worker serves, jobs that will not run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 import msgspec
 
+from holdfast.admin.actions.actions import CancelledJob
+from holdfast.admin.actions.enqueue import cancelled_at_once
 from holdfast.cli.session import CliSession
 from holdfast.domain.fleet.queue import serves_queue
-from holdfast.domain.jobs.job import JobId, State
-from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.new_job import Enqueued, NewJob
 
 #: Cancelled jobs that are named one by one.
 MAX_WARNINGS = 5
@@ -25,12 +25,11 @@ def warn_unserved(session: CliSession, queues: set[str]) -> None:
         session.output.note(f"no worker that is alive serves the queue {queue!r}: start one with --queue {queue}")
 
 
-def warn_cancelled(session: CliSession, ids: Sequence[JobId]) -> None:
-    """Name new jobs that will not run: what they should start after has failed already."""
-    if not ids:
-        return
-    cancelled = list(islice(session.store.views.all(Selector(ids=tuple(ids), states=(State.CANCELLED,))), MAX_WARNINGS))
-    for job in reversed(cancelled):
-        session.output.note(f"job {job.id} was cancelled at once: {job.error or job.note}")
-    if len(cancelled) == MAX_WARNINGS and len(ids) > MAX_WARNINGS:
-        session.output.note("others may be cancelled too: see holdfast ls --state cancelled")
+def warn_cancelled(session: CliSession, requests: Sequence[NewJob], jobs: Sequence[Enqueued]) -> list[CancelledJob]:
+    """Find and name new jobs that will not run because a dependency has failed already."""
+    cancelled = cancelled_at_once(session.store, requests, jobs)
+    for job in cancelled[:MAX_WARNINGS]:
+        session.output.note(f"job {job.id} was {job.state} at once: {job.reason}")
+    if len(cancelled) > MAX_WARNINGS:
+        session.output.note("others are cancelled too: see holdfast ls --state cancelled")
+    return cancelled

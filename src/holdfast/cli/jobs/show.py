@@ -9,13 +9,12 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from holdfast.admin.views.jobs import JobDetail, Reasons, job_detail, masked_job
-from holdfast.admin.views.masking import Masks
+from holdfast.admin.views.jobs import JobDetail, Reasons, job_detail, job_record
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import progress_text, stamp
+from holdfast.cli.text import local_times, progress_text, stamp
 from holdfast.domain.commands.command import COMMAND, Command, load_command
-from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.domain.jobs.job import Job, State
 from holdfast.domain.jobs.why import WhyReason
 from holdfast.domain.names import escape_controls
 from holdfast.domain.quantities import format_duration
@@ -25,26 +24,36 @@ from holdfast.errors import HoldfastError
 @command("show", answers=JobDetail)
 @click.argument("job_id", type=click.IntRange(0))
 def show(session: CliSession, *, job_id: int) -> None:
-    """Show one job: where it stands, why, its attempts and its history."""
-    masks, record = Masks(session.store), session.store.dashboard.job_record(JobId(job_id))
-    detail, job = job_detail(record, masks), masked_job(record.job, masks)
-    session.output.value(detail, lambda: _job_lines(job, detail))
+    """Show one job: its state and why, its attempts and its history. For the output of a command, use holdfast log.
+
+    Examples:
+      holdfast show 17
+      holdfast show 17 -o json
+    """
+    record = job_record(session.store, job_id)
+    detail = job_detail(record)
+    session.output.value(detail, lambda: _job_lines(record.job, detail))
 
 
 @command("why", answers=Reasons)
 @click.argument("job_id", type=click.IntRange(0))
 def why(session: CliSession, *, job_id: int) -> None:
-    """Say why a job is not running, the nearest reason first."""
-    reasons = job_detail(session.store.dashboard.job_record(JobId(job_id)), Masks(session.store)).why
+    """Explain why a job is not running, the nearest reason first.
+
+    Examples:
+      holdfast why 17      # no live worker serves kind 'count' on queue 'default'
+    """
+    reasons = job_record(session.store, job_id).why
     session.output.value(Reasons(reasons), lambda: [_reason_line(reason) for reason in reasons])
 
 
 def _reason_line(reason: WhyReason) -> str:
-    return reason.text if reason.command is None else f"{reason.text} ({reason.command})"
+    return local_times(reason.text if reason.command is None else f"{reason.text} ({reason.command})")
 
 
 def _job_lines(job: Job, detail: JobDetail) -> Iterator[str]:
-    yield f"job {job.id}  {'claimed, not started' if job.claimed else job.state}  {job.kind}"
+    request = f", {job.requested} requested" if job.requested else ""
+    yield f"job {job.id}  {'claimed, not started' if job.claimed else job.state}{request}  {job.kind}"
     command = command_of(job)
     for name, text in () if command is None else _command_fields(job, command):
         yield f"  {name:9} {escape_controls(text)}"
@@ -91,13 +100,13 @@ def command_of(job: Job) -> Command | None:
 
 def _command_fields(job: Job, command: Command) -> Iterator[tuple[str, str]]:
     """Names and values of a command's fields, each value with its origin."""
-    yield "program", shlex.join(command.argv)
+    yield "command", shlex.join(command.argv)
     origins = defaultdict(lambda: "default", command.origins)
     values = {
         "cwd": command.cwd,
         "queue": job.queue,
         "priority": str(job.priority),
-        "retry": "for ever" if job.max_attempts is None else str(job.max_attempts - 1),
+        "retry": "no limit" if job.max_attempts is None else str(job.max_attempts - 1),
         "timeout": "none" if command.timeout is None else format_duration(command.timeout),
         "memory": _format_size(command.memory),
         "cpus": "none" if command.cpus is None else f"{command.cpus:g}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import webbrowser
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,14 +11,12 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from holdfast.admin.views.access import audit_views
-from holdfast.admin.views.masking import Masks
-from holdfast.cli.command import CommandGroup, Items, command
+from holdfast.admin.views.access import TokenView, audit_views, token_view, token_views
+from holdfast.cli.command import CommandGroup, Items, command, limit_option
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import age, stamp, table
-from holdfast.domain.access.roles import AuditEntry, Role
-from holdfast.domain.access.tokens import Credential
-from holdfast.output.printer import Line
+from holdfast.cli.text import Column, Table, age_column, time_column, with_table
+from holdfast.domain.access.audit import AuditEntry
+from holdfast.domain.access.roles import Role
 from holdfast.settings import user_data
 from holdfast.worker.metrics import parse_address
 
@@ -28,19 +25,33 @@ if TYPE_CHECKING:
 
 #: How long a sign-in link can be used.
 LINK_LIFETIME = timedelta(minutes=10)
-_ROLES = "viewer reads, operator acts, admin adds commands and deletes."
+_ROLES = "A viewer reads, an operator performs actions, an admin also adds commands and deletes."
 
 
-class TokenView(Struct, frozen=True):
-    """A token without its secret, which the store does not keep."""
-
-    name: str
-    prefix: str
-    role: Role
-    made_by: str
-    created_at: datetime
-    last_used_at: datetime | None
-    revoked_at: datetime | None
+TOKENS: Table[TokenView] = Table(
+    (
+        Column("NAME", lambda view: view.name),
+        Column("PREFIX", lambda view: view.prefix),
+        Column("ROLE", lambda view: view.role),
+        Column("STATE", lambda view: "revoked" if view.revoked_at else "open"),
+        age_column("MADE", lambda view: view.created_at),
+        Column("MADE BY", lambda view: view.made_by, wide=True),
+        age_column("USED", lambda view: view.last_used_at),
+        time_column("REVOKED", lambda view: view.revoked_at, wide=True),
+    )
+)
+AUDIT_ENTRIES: Table[AuditEntry] = Table(
+    (
+        Column("ID", lambda entry: entry.id, wide=True),
+        time_column("WHEN", lambda entry: entry.at),
+        Column("WHO", lambda entry: entry.actor),
+        Column("VIA", lambda entry: entry.via),
+        Column("ACTION", lambda entry: entry.action),
+        Column("TARGET", lambda entry: entry.target),
+        Column("COUNT", lambda entry: None if entry.count is None else f"{entry.count:,}", lambda entry: entry.count),
+        Column("NOTE", lambda entry: entry.note),
+    )
+)
 
 
 class TokenAddAnswer(Struct, frozen=True):
@@ -68,14 +79,20 @@ class SignedOut(Struct, frozen=True):
 
 @click.group("token", cls=CommandGroup)
 def token() -> None:
-    """Make, list and revoke tokens and sign-in links for the dashboard and the API."""
+    """Create, list and revoke tokens and sign-in links for the dashboard and the API."""
 
 
 @command("add", group=token, answers=TokenAddAnswer, changes=True)
 @click.argument("name")
 @click.option("--role", type=click.Choice([*map(str, Role)]), default="viewer", show_default=True, help=_ROLES)
 def add(session: CliSession, *, name: str, role: str) -> None:
-    """Make a token for the person or program NAME, and print it: it is never shown again."""
+    """Create a token for the person or program NAME, and print it.
+
+    It is never shown again. A person signs in to the dashboard with it; a program sends it to the API.
+
+    Examples:
+      holdfast token add ada --role operator
+    """
     credentials = session.actions.audited("token add", f"token={name}", note=role, changes=bool).credentials
     secret = credentials.add(name, Role(role), actor=session.actor)
     session.output.note("This is shown once; keep it where only its owner can read it.")
@@ -83,27 +100,44 @@ def add(session: CliSession, *, name: str, role: str) -> None:
 
 
 @command("ls", group=token, answers=Items("tokens", TokenView))
-def ls(session: CliSession) -> None:
-    """List tokens, revoked ones too."""
-    session.output.items("tokens", [_token_view(each) for each in session.store.credentials.list()], _token_table)
+@with_table(TOKENS)
+def ls(session: CliSession, *, table: Table[TokenView]) -> None:
+    """List tokens, including revoked ones.
+
+    Examples:
+      holdfast token ls
+    """
+    session.output.items("tokens", token_views(session.store), table.lines)
 
 
 @command("rm", group=token, answers=TokenView, changes=True)
 @click.argument("name")
-def rm(session: CliSession, *, name: str) -> None:
-    """Revoke a token, by its name or prefix: it and its sessions fail from the next request on."""
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def rm(session: CliSession, *, name: str, yes: bool) -> None:
+    """Revoke a token by its name or prefix. It and its sessions fail from the next request on.
+
+    Examples:
+      holdfast token rm ada --yes
+    """
+    for view in token_views(session.store):
+        if name in (view.name, view.prefix) and view.revoked_at is None:
+            session.confirm(f"revoke the token {view.name} ({view.prefix})", yes=yes)
     target = lambda revoked: f"token={revoked[0].name}"  # noqa: E731 - NAME may be a prefix
-    view = _token_view(session.actions.audited("token rm", target).credentials.revoke(name))
+    view = token_view(session.actions.audited("token rm", target).credentials.revoke(name))
     session.output.value(view, lambda: [f"{view.name} ({view.prefix}) is revoked"])
 
 
 @command("link", group=token, answers=LinkAnswer, changes=True)
 @click.option("--role", type=click.Choice([*map(str, Role)]), default="admin", show_default=True, help=_ROLES)
-@click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the dashboard in a browser.")
 def link(session: CliSession, *, role: str, opens: bool) -> None:
-    """Print a link that signs one person in to the dashboard on this machine, once, within 10 minutes.
+    """Print a link that signs one person in to the dashboard.
 
-    The dashboard must run (holdfast web, or holdfast up --web) where the setting web says.
+    It works once, for 10 minutes. The dashboard must run on this machine, at the address of the setting web (holdfast
+    web, or holdfast up --web).
+
+    Examples:
+      holdfast token link --open
     """
     store = session.actions.audited("token link", f"link={role}", changes=bool)
     host, port = parse_address(session.setting("web"))
@@ -138,45 +172,30 @@ def open_link(link: str) -> None:
 @command("sign-out", group=token, answers=SignedOut, changes=True)
 @click.argument("name")
 def sign_out(session: CliSession, *, name: str) -> None:
-    """End all sessions of a person, on every server. A token of that name stays valid."""
+    """End all sessions of a person, on every server.
+
+    A token of that name stays valid: revoke it with holdfast token rm.
+
+    Examples:
+      holdfast token sign-out ada
+    """
     closed = session.actions.audited("token sign-out", f"person={name}").sessions.close_all(name)
     session.output.value(SignedOut(name, closed), lambda: [f"sessions of {name} that were ended: {closed}"])
 
 
-def _token_view(each: Credential) -> TokenView:
-    times = (each.created_at, each.last_used_at, each.revoked_at)
-    return TokenView(each.name, each.prefix, each.role, each.actor, *times)
-
-
-def _token_table(views: Iterable[TokenView]) -> Iterator[Line]:
-    def row(view: TokenView) -> list[str]:
-        state = "revoked" if view.revoked_at else "open"
-        return [view.name, view.prefix, view.role, state, age(view.created_at), age(view.last_used_at)]
-
-    return table(("NAME", "PREFIX", "ROLE", "STATE", "MADE", "USED"), (row(view) for view in views))
-
-
 @command("audit-log", answers=Items("entries", AuditEntry))
-@click.option(
-    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 5000), help="Maximum number of rows."
-)
-@click.option("--actor", metavar="NAME", help="Only what this person did.")
-@click.option("--about", metavar="TEXT", help="Only what was done to a target that holds this text.")
-def audit_log(session: CliSession, *, limit: int, actor: str | None, about: str | None) -> None:
-    """List what people did, from the command line, the pages and the API; the newest first.
+@limit_option(50, 5000)
+@click.option("--actor", metavar="NAME", help="Only actions of this person.")
+@click.option("--about", metavar="TEXT", help="Only actions on targets that contain this text.")
+@with_table(AUDIT_ENTRIES)
+def audit_log(
+    session: CliSession, *, limit: int, actor: str | None, about: str | None, table: Table[AuditEntry]
+) -> None:
+    """List who did what on the command line, the pages and the API, newest first.
 
-    \b
     Examples:
       holdfast audit-log
       holdfast audit-log --actor ada --about queue=mail
     """
-    entries = audit_views(session.store, Masks(session.store), limit=limit, actor=actor, text=about)
-    session.output.items("entries", entries, _audit_table)
-
-
-def _audit_table(entries: Iterable[AuditEntry]) -> Iterator[Line]:
-    def row(each: AuditEntry) -> list[str]:
-        count = "" if each.count is None else f"{each.count:,}"
-        return [stamp(each.at), each.actor, each.via, each.action, each.target, count, each.note or ""]
-
-    return table(("WHEN", "WHO", "VIA", "ACTION", "TARGET", "COUNT", "NOTE"), (row(each) for each in entries))
+    entries = audit_views(session.store, limit=limit, actor=actor, text=about)
+    session.output.items("entries", entries, table.lines)

@@ -9,11 +9,12 @@ import click
 from msgspec import Struct
 
 from holdfast.admin.actions.actions import Actions
+from holdfast.admin.actions.changed import count_objects
 from holdfast.cli.command import CommandGroup, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import table
+from holdfast.domain.access.audit import Via
 from holdfast.domain.access.masking import mask_store_url
-from holdfast.domain.access.roles import Via
 from holdfast.errors import InvalidInput, NotAStore
 from holdfast.store import open_store
 from holdfast.store.engine.backend import SCHEMA_VERSION
@@ -71,10 +72,13 @@ def db() -> None:
 
 @command("migrate", group=db, answers=MigrateAnswer, changes=True)
 def migrate(session: CliSession) -> None:
-    """Create the store, or bring its schema up to date. A worker does so as well when it starts.
+    """Create the store, or bring its schema up to date. A worker does the same when it starts.
 
-    Other commands refuse a store whose schema is older than they need (exit 4). Claims wait at most seconds: a
-    migration gives up and tries again while another transaction, such as a dump, has tables locked.
+    Other commands refuse a store with an older schema (exit 4). Claims wait for seconds at most: while another
+    transaction, such as a dump, locks tables, a migration gives up and tries again.
+
+    Examples:
+      holdfast db migrate --url postgresql://localhost/shop
     """
     session.may_migrate = True
     applied = session.store.backend.migrated
@@ -87,9 +91,12 @@ def migrate(session: CliSession) -> None:
 
 @command("check", group=db, answers=CheckAnswer)
 def check(session: CliSession) -> int:
-    """Check that the database is sound and that its tables agree with each other. Reads every row.
+    """Check the database for damage and for contradictions.
 
-    Exit 1 when something is wrong.
+    It reads every row. Exit 1 if a check fails. For a quick check of the environment, use holdfast doctor.
+
+    Examples:
+      holdfast db check --url sqlite:///backup.db
     """
     try:
         findings = session.store.database.check()
@@ -104,9 +111,13 @@ def check(session: CliSession) -> int:
 @command("backup", group=db, answers=BackupAnswer)
 @click.argument("file", type=click.Path(path_type=Path))
 def backup(session: CliSession, *, file: Path) -> None:
-    """Write all jobs, as of one moment, to a new SQLite FILE, while work goes on.
+    """Write a consistent copy of the store to a new SQLite FILE.
 
-    The file is a store: look into it with --url sqlite:///FILE, or bring it to PostgreSQL with db copy.
+    Jobs continue meanwhile. The file is a store: open it with --url sqlite:///FILE, or copy it to PostgreSQL with
+    holdfast db copy.
+
+    Examples:
+      holdfast db backup backup.db
     """
     size = session.store.database.backup(file)
     try:
@@ -119,28 +130,36 @@ def backup(session: CliSession, *, file: Path) -> None:
 
 @command("vacuum", group=db, answers=Vacuumed, changes=True)
 def vacuum(session: CliSession) -> None:
-    """Give back the room of what was deleted. On SQLite, writers wait meanwhile."""
+    """Return the space of deleted rows to the disk. On SQLite, writers wait meanwhile.
+
+    Examples:
+      holdfast db vacuum
+    """
     answer = session.store.database.vacuum()
     session.actions.record("db vacuum", f"schema={SCHEMA_VERSION}")
     session.output.value(answer, lambda: [f"{format_size(answer.before)} before, {format_size(answer.after)} after"])
 
 
 @command("roles", group=db, answers=RolesAnswer, changes=True)
-@click.option("--apply", is_flag=True, help="Run the statements, which needs a user that may create roles.")
+@click.option("--apply", is_flag=True, help="Run the statements. Needs a user with CREATEROLE.")
 def roles(session: CliSession, *, apply: bool) -> None:
-    """Print the SQL that creates the roles of least privilege on PostgreSQL.
+    """Print the SQL for PostgreSQL roles with few privileges.
 
-    \b
-    SCHEMA_reader            reads everything except secrets
-    SCHEMA_producer          enqueues jobs of registered kinds, waits for them, and reads their results
-    SCHEMA_command_producer  also commands: programs that a worker runs
-    SCHEMA_worker            runs jobs, batches and schedules, and prunes old rows; no tokens, no audit entries
-    SCHEMA_operator          all that a worker does, and all actions of the command line, with their audit entries
-    SCHEMA_dashboard         the same, and sessions: for holdfast web
-    SCHEMA_admin             also tokens, backups, and the switch of commands
+    Roles:
+      SCHEMA_reader            reads everything except secrets
+      SCHEMA_producer          enqueues jobs of registered kinds, waits for them, and reads their results
+      SCHEMA_command_producer  also adds commands
+      SCHEMA_worker            runs jobs, batches and schedules, and prunes old rows; no tokens, no audit entries
+      SCHEMA_operator          the rights of a worker, and all actions of the command line, with their audit entries
+      SCHEMA_dashboard         the same, and sessions: for holdfast web
+      SCHEMA_admin             also tokens, backups, and holdfast db commands
 
     None of them may log in or change the schema: grant them to your users. Migrations keep their privileges up to
     date.
+
+    Examples:
+      holdfast db roles
+      holdfast db roles --apply
     """
     tools = session.store.database.tools
     if not hasattr(tools, "roles"):
@@ -155,10 +174,14 @@ def roles(session: CliSession, *, apply: bool) -> None:
 @command("commands", group=db, answers=CommandsAnswer, changes=True)
 @click.argument("switch", type=click.Choice(["on", "off"]), required=False)
 def commands(session: CliSession, *, switch: str | None) -> None:
-    """Show, or set, whether workers of this store may run commands at all.
+    """Show or set whether workers of this store may run commands.
 
-    While it is off, a command that a worker takes fails at once, whoever has enqueued it. Jobs of applications run
-    as before. A single worker is switched with holdfast worker --run-commands off.
+    While it is off, new commands are refused, and a command that a worker claims fails at once. Jobs of applications
+    run as before. To switch commands off for one worker, start it with holdfast worker --run-commands off.
+
+    Examples:
+      holdfast db commands
+      holdfast db commands off
     """
     if switch is not None:
         target = session.actions.audited("db commands", f"commands={switch}")
@@ -170,20 +193,27 @@ def commands(session: CliSession, *, switch: str | None) -> None:
 @command("copy", group=db, answers=CopyAnswer, changes=True)
 @click.argument("target", metavar="URL")
 def copy(session: CliSession, *, target: str) -> None:
-    """Move a SQLite store to PostgreSQL at URL: all jobs with their ids and their history.
+    """Move a SQLite store to the PostgreSQL database at URL.
 
-    Stop all workers first: while one is alive, nothing is copied (exit 9). The target must have no jobs.
-    Afterwards the old file refuses every change, also results of inboxes, so that nothing is lost in it.
+    All jobs keep their ids and their history. Stop all workers first: while one is alive, nothing is copied (exit 9).
+    The target must have no jobs. Afterwards the old file refuses every change, so that no job is lost in it.
+    --verbose lists the tables.
+
+    Examples:
+      holdfast db copy postgresql://localhost/shop --url sqlite:///shop.db
     """
 
     def report(table: str, count: int) -> None:
-        session.output.note(f"{table}: {count:,} rows")
+        if session.flags.get("verbose"):
+            session.output.note(f"{table}: {count:,} rows")
 
     place = mask_store_url(target)
     with closing(open_store(target)) as store:
         rows = session.store.database.move_to(store.database, place, report=report)
         Actions(store, actor=session.actor, via=Via.CLI).record("db copy", f"from={mask_store_url(session.url)}")
-    session.output.value(CopyAnswer(place, rows), lambda: [f"{rows['job']:,} jobs copied; from now on use {place}"])
+    tables = sum(1 for count in rows.values() if count)
+    summary = f"{count_objects(rows['job'], 'job')} copied, {sum(rows.values()):,} rows of {tables} tables in all"
+    session.output.value(CopyAnswer(place, rows), lambda: [f"{summary}; from now on use {place}"])
 
 
 def format_size(size: int) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from msgspec import Struct
 
 from holdfast.admin.doctor.checks import examine
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import table
+from holdfast.cli.text import UNLIMITED, local_times, table, terminal_width
 from holdfast.domain.health_check import HealthCheck, Level
 from holdfast.output.printer import Line
 from holdfast.settings import log_folder
 
 UNWELL = 1
+MIN_TEXT_WIDTH = 40
 
 
 class DoctorAnswer(Struct, frozen=True):
@@ -26,20 +28,28 @@ class DoctorAnswer(Struct, frozen=True):
 
 @command("doctor", answers=DoctorAnswer)
 def doctor(session: CliSession) -> int:
-    """Check the environment and the store, and say what to mend and how.
+    """Check the environment and the store, and suggest fixes.
 
-    Exit 1 when something will not work; what is only worth a look is exit 0.
+    It takes seconds. Exit 1 if a check fails; warnings exit with 0. To check every row of the database, use holdfast db
+    check; to check whether you can deploy, holdfast audit.
+
+    Examples:
+      holdfast doctor
     """
     checks = list(examine(lambda: session.store, logs=log_folder(session.url)))
     well = all(check.level is not Level.FAIL for check in checks)
-    session.output.value(DoctorAnswer(well, checks), lambda: _lines(checks))
+    session.output.value(DoctorAnswer(well, checks), lambda: _lines(checks, wide=session.is_wide))
     return 0 if well else UNWELL
 
 
-def _lines(checks: list[HealthCheck]) -> Iterator[Line]:
+def _lines(checks: list[HealthCheck], *, wide: bool) -> Iterator[Line]:
+    """A table whose last column is wrapped: advice that is cut is of no use."""
+    left = len("warn    ") + max(len(check.name) for check in checks)
+    room = UNLIMITED if wide else max(MIN_TEXT_WIDTH, terminal_width() - left)
     rows = []
     for check in checks:
-        rows.append([check.level, check.name, check.message])
-        if check.fix:
-            rows.append(["", "", f"→ {check.fix}"])
-    return table(("", "CHECK", "FOUND"), rows)
+        message = local_times(check.message)
+        texts = [message, f"→ {check.fix}"] if check.fix else [message]
+        lines = [line for text in texts for line in wrap(text, room, break_long_words=False, break_on_hyphens=False)]
+        rows += [[check.level, check.name, lines[0]], *(["", "", line] for line in lines[1:])]
+    return table(("", "CHECK", "FOUND"), rows, room=UNLIMITED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shlex
 import signal
 import threading
 import time
@@ -16,7 +17,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.store_url import SCHEME
+from holdfast.domain.access.masking import MASK
+from holdfast.domain.store_url import SCHEME, without_driver
 from holdfast.errors import Conflict
 from holdfast.settings import sqlite_file, user_data
 from holdfast.store.engine.forks import ForkSafe, survive_forks
@@ -36,6 +38,14 @@ class UpStatus(Struct, frozen=True, kw_only=True):
     kinds: list[str]
     started_at: datetime
     log: str | None = None
+    #: The address of its dashboard.
+    web: str | None = None
+
+    def conflict(self) -> Conflict:
+        """The error of a second process on the same store."""
+        url = "URL" if MASK in self.url else shlex.quote(self.url)  # a masked password finds no store
+        hint = f"See holdfast status. To stop it: holdfast down --url {url}"
+        return Conflict(f"Holdfast is up on this store already, with pid {self.pid}: {self.url}", hint=hint)
 
 
 class PidRecord(Struct, frozen=True):
@@ -58,9 +68,8 @@ class PidFile(ForkSafe):
 
     @classmethod
     def of(cls, url: str) -> PidFile:
-        """The pid file of a store; all names of one SQLite file share it."""
-        if url.startswith(SCHEME):
-            url = f"sqlite:///{sqlite_file(url)}"
+        """The pid file of a store; all names of one SQLite file share it, and so do URLs with and without a driver."""
+        url = f"sqlite:///{sqlite_file(url)}" if url.startswith(SCHEME) else without_driver(url)
         return cls(folder() / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.json")
 
     @property
@@ -75,8 +84,8 @@ class PidFile(ForkSafe):
         while (descriptor := self._try_lock()) is None:
             # A process that reads the file holds the lock for a moment; only one that is up has a status in it.
             if (running := self.read()) is not None or time.monotonic() - began > LOCK_TIMEOUT_S:
-                pid = "" if running is None else f", with pid {running.pid}"
-                raise Conflict(f"Holdfast is up on this store already{pid}", hint="See holdfast status.")
+                text = "Holdfast is up on this store already"
+                raise Conflict(text, hint="See holdfast status.") if running is None else running.conflict()
             pause.wait(LOCK_RETRY_S)
         self._descriptor = descriptor
         survive_forks(self)
@@ -103,7 +112,7 @@ class PidFile(ForkSafe):
             self._descriptor = None
 
     def _record(self) -> PidRecord | None:
-        """The content of the file while somebody has the lock."""
+        """The content of the file while a process has the lock."""
         try:
             with self.path.open("rb") as file:
                 try:

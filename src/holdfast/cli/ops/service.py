@@ -29,22 +29,23 @@ class ServiceFile(Struct, frozen=True):
 
 @click.group("service", cls=CommandGroup)
 def service() -> None:
-    """Run holdfast up as a service of your own systemd, started when you log in."""
+    """Install or remove a systemd user service that runs holdfast up when you log in."""
 
 
-name_option = click.option("--name", default="holdfast", show_default=True, help="The name of the unit.")
+name_option = click.option("--name", default="holdfast", show_default=True, help="Name of the systemd unit.")
 
 
 @command("install", group=service, answers=ServiceFile)
 @worker_options
 @name_option
-@click.option("--dry-run", is_flag=True, help="Show the unit; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the unit file and write nothing.")
 @click.option("--force", is_flag=True, help="Overwrite a unit of this name.")
 def install(session: CliSession, *, name: str, dry_run: bool, force: bool, **flags: Any) -> None:
-    """Write a systemd user unit that runs holdfast up in this directory, with these options.
+    """Write a systemd user unit that runs holdfast up.
 
-    \b
-    Example:
+    The unit runs it in this directory, with these options.
+
+    Examples:
       holdfast service install --app shop.jobs:app
       systemctl --user daemon-reload
       systemctl --user enable --now holdfast
@@ -53,11 +54,11 @@ def install(session: CliSession, *, name: str, dry_run: bool, force: bool, **fla
     url = session.flags.get("url", variables.get("HOLDFAST_URL", ""))
     if url != mask_store_url(url):
         hint = "Put the url into holdfast.toml here (mode 600), or into ~/.pgpass; leave --url and HOLDFAST_URL out."
-        raise InvalidInput("a unit is no place for a password", hint=hint)
+        raise InvalidInput("a systemd unit must not contain a password", hint=hint)
     text = unit_text(up_command(session, flags), Path.cwd(), variables)
     if not dry_run:
         if file.exists() and not force:
-            raise Conflict(f"{file} is there already", hint="Take --force to overwrite it, or another --name.")
+            raise Conflict(f"{file} exists already", hint="Use --force to overwrite it, or another --name.")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
         file.chmod(0o600)
@@ -69,7 +70,11 @@ def install(session: CliSession, *, name: str, dry_run: bool, force: bool, **fla
 @command("uninstall", group=service, answers=ServiceFile)
 @name_option
 def uninstall(session: CliSession, *, name: str) -> None:
-    """Remove the unit. Stop it first: systemctl --user disable --now NAME."""
+    """Remove the systemd user unit. Stop it first: systemctl --user disable --now NAME.
+
+    Examples:
+      holdfast service uninstall
+    """
     file = _file(name)
     if not file.exists():
         raise NotFound(f"there is no unit {file}")
@@ -115,12 +120,14 @@ def quoted(argument: str) -> str:
 
 def _escaped(text: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", text):
-        raise InvalidInput(f"{text!r} cannot stand in a unit", hint="Leave control characters out.")
+        raise InvalidInput(f"{text!r} cannot be part of a unit file", hint="Leave control characters out.")
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
 
 
 def _file(name: str) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9_.@-]{1,100}", name):
-        raise InvalidInput(f"{name!r} is no name for a unit", hint="Use letters, digits, dots, dashes and underscores.")
+        raise InvalidInput(
+            f"{name!r} is not a valid name for a unit", hint="Use letters, digits, dots, dashes and underscores."
+        )
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return home / "systemd" / "user" / f"{name}.service"

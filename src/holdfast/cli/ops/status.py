@@ -11,9 +11,9 @@ from msgspec import structs
 from holdfast.admin.views.fleet import stop_view
 from holdfast.cli.command import Items, command
 from holdfast.cli.ops.pid_file import PidFile, UpStatus
-from holdfast.cli.ops.up import all_up
+from holdfast.cli.ops.up import all_up, elsewhere
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import age, table
+from holdfast.cli.text import Column, Table, age_column, local_times, with_table
 from holdfast.domain.access.masking import MASK, mask_store_url
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.names import escape_controls
@@ -28,12 +28,32 @@ class UpProcess(UpStatus, frozen=True, kw_only=True):
     stop_switch: StopSwitch | None = None
 
 
-@command("status", answers=Items("up", UpProcess))
-@click.option("--all", "everything", is_flag=True, help="On every store, though one is named.")
-def status(session: CliSession, *, everything: bool) -> None:
-    """Show what is up: on the store that --url, HOLDFAST_URL or a file names, or yours on every store.
+PROCESSES: Table[UpProcess] = Table(
+    (
+        Column("PID", lambda up: up.pid),
+        age_column("SINCE", lambda up: up.started_at),
+        Column("STORE", lambda up: up.url),
+        Column("WORKER", lambda up: up.worker, wide=True),
+        Column("QUEUES", lambda up: ",".join(up.queues)),
+        Column("KINDS", lambda up: ",".join(up.kinds), wide=True),
+        Column("DASHBOARD", lambda up: up.web, wide=True),
+        Column("LOG", lambda up: up.log),
+    )
+)
 
-    It says when the stop switch of a store is set. Exit 3 when nothing is up; --quiet prints pids.
+
+@command("status", answers=Items("up", UpProcess))
+@click.option("--all", "everything", is_flag=True, help="Show your processes on every store, even if --url names one.")
+@with_table(PROCESSES)
+def status(session: CliSession, *, everything: bool, table: Table[UpProcess]) -> None:
+    """Show the processes that holdfast up started, and whether the store is stopped (drain, emergency-stop).
+
+    It shows those of the configured store; without one, your processes on every store. Exit 3 if nothing is up. --quiet
+    prints process ids. For jobs, use holdfast ls; for workers on all hosts, holdfast workers; for all, holdfast top.
+
+    Examples:
+      holdfast status
+      holdfast status --all -o json
     """
     processes = list(all_up(None if everything else session.named_url))
     pids = [str(status.pid) for _, status in processes]
@@ -41,9 +61,9 @@ def status(session: CliSession, *, everything: bool) -> None:
         switch = None if session.named_url is None else _stop_switch(session, session.named_url)
         stopped = "" if switch is None else f"; {switch.text}"
         hint = "Start it with holdfast up; workers of other kinds: holdfast workers."
-        raise NotFound(f"nothing is up{stopped}", hint=hint)
+        raise NotFound(f"nothing is up{elsewhere(session)}{stopped}", hint=hint)
     running = [_with_switch(session, pid_file, status) for pid_file, status in processes]
-    session.output.items("up", running, (lambda _: pids) if session.output.quiet else _table)
+    session.output.items("up", running, lambda rows: pids if session.output.quiet else _lines(rows, table))
 
 
 def _with_switch(session: CliSession, pid_file: PidFile, status: UpStatus) -> UpProcess:
@@ -63,10 +83,9 @@ def _stop_switch(session: CliSession, url: str) -> StopSwitch | None:
     return None
 
 
-def _table(running: Iterable[UpProcess]) -> Iterator[Line]:
+def _lines(running: Iterable[UpProcess], table: Table[UpProcess]) -> Iterator[Line]:
     processes = list(running)
-    rows = ([str(up.pid), age(up.started_at), up.url, ",".join(up.queues), up.log or ""] for up in processes)
-    yield from table(("PID", "SINCE", "STORE", "QUEUES", "LOG"), rows)
+    yield from table.lines(processes)
     for up in processes:
         if up.stop_switch is not None:
-            yield Line(escape_controls(f"{up.url}: {up.stop_switch.text}"))
+            yield Line(escape_controls(f"{up.url}: {local_times(up.stop_switch.text)}"))

@@ -38,6 +38,12 @@ def all_up(url: str | None = None) -> Iterator[tuple[PidFile, UpStatus]]:
     return ((pid_file, status) for pid_file in pid_files if (status := pid_file.read()) is not None)
 
 
+def elsewhere(session: CliSession) -> str:
+    """Where this user's processes are up, if a store is named and nothing is up on it."""
+    stores = [] if session.named_url is None else [f"{status.url} (pid {status.pid})" for _, status in all_up()]
+    return f" on {mask_store_url(session.url)}; up on: {', '.join(stores)}" if stores else ""
+
+
 class DownAnswer(Struct, frozen=True):
     """A process that ``down`` stopped."""
 
@@ -47,14 +53,15 @@ class DownAnswer(Struct, frozen=True):
 
 @command("up", answers=UpStatus)
 @worker_options
-@click.option("--web", "with_web", is_flag=True, help="Serve the dashboard and the API too, where web says.")
-@click.option("--detach", is_flag=True, help="Run behind, with a log; come back when it is up.")
+@click.option(
+    "--web", "with_web", is_flag=True, help="Serve the dashboard and the API too, at the address of the setting web."
+)
+@click.option("--detach", is_flag=True, help="Run in the background, with a log. Returns when it is up.")
 def up(session: CliSession, *, detach: bool, with_web: bool, **flags: Any) -> None:
-    """Run everything for a store in one process: a worker for the jobs of your application, which plans as well.
+    """Run worker, scheduler and, with --web, the dashboard in one process.
 
-    One per store: a second one is refused (exit 9). Leave with Ctrl-C, or with holdfast down.
+    A second one on the same store is refused (exit 9). Stop it with Ctrl-C, or with holdfast down.
 
-    \b
     Examples:
       holdfast up --app shop.jobs:app
       holdfast up --app shop.jobs:app --web --detach
@@ -63,21 +70,25 @@ def up(session: CliSession, *, detach: bool, with_web: bool, **flags: Any) -> No
     pid_file = PidFile.of(app.url)
     if detach:
         started = _detach(pid_file, session, flags, with_web=with_web)
-        session.output.value(started, lambda: [f"up: pid {started.pid}, log {started.log}"])
+        dashboard = f", dashboard {started.web}" if started.web else ""
+        text = f"up: pid {started.pid}, store {started.url}{dashboard}, log {started.log}"
+        session.output.value(started, lambda: [text])
         return
     settings = start_log(session, flags)
     pid_file.lock()
+    web = None
     if with_web:
         server = build_server(session, app, session.setting("web"))
         server.start()
-        print_notice(f"the dashboard is at {server.url}")
+        web = server.url
+        print_notice(f"the dashboard is at {web}")
         print_link(session, server)
-    print_notice("up; leave with Ctrl-C, look with holdfast top")
+    print_notice("up; stop it with Ctrl-C, watch it with holdfast top")
     worker = build_worker(session, app, settings)
-    run_worker(session, app, worker, settings, on_start=lambda: pid_file.write(_status(pid_file, worker, app.url)))
+    run_worker(session, app, worker, settings, on_start=lambda: pid_file.write(_status(pid_file, worker, app.url, web)))
 
 
-def _status(pid_file: PidFile, worker: Worker, url: str) -> UpStatus:
+def _status(pid_file: PidFile, worker: Worker, url: str, web: str | None) -> UpStatus:
     try:
         detached = os.path.samestat(os.fstat(2), pid_file.log.stat())
     except OSError:
@@ -90,13 +101,14 @@ def _status(pid_file: PidFile, worker: Worker, url: str) -> UpStatus:
         kinds=[*worker.kinds],
         started_at=datetime.now(UTC),
         log=str(pid_file.log) if detached else None,
+        web=web,
     )
 
 
 def _detach(pid_file: PidFile, session: CliSession, flags: dict[str, Any], *, with_web: bool) -> UpStatus:
     """Start ``up`` in a process of its own and wait until it has written its status."""
     if (running := pid_file.read()) is not None:
-        raise Conflict(f"Holdfast is up on this store already, with pid {running.pid}", hint="See holdfast status.")
+        raise running.conflict()
     pid_file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(pid_file.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     log_start = os.fstat(descriptor).st_size
@@ -124,8 +136,8 @@ def _start_error(answer: bytes, log_lines: list[str], code: int | None, pid_file
     except (msgspec.DecodeError, KeyError):
         failure = None
     if failure is None:
-        return NotStarted(f"it did not come up: {'; '.join(log_lines)}", hint=f"See {pid_file.log}.")
-    error = NotStarted(f"it did not come up: {failure['message']}", hint=failure["hint"])
+        return NotStarted(f"it did not start: {'; '.join(log_lines)}", hint=f"See {pid_file.log}.")
+    error = NotStarted(f"it did not start: {failure['message']}", hint=failure["hint"])
     error.code, error.exit_code, error.retryable = failure["code"], code or 1, failure["retryable"]  # type: ignore[misc]
     return error
 
@@ -142,13 +154,19 @@ def up_command(session: CliSession, flags: dict[str, Any], *more: str) -> list[s
 
 
 @command("down", answers=Items("stopped", DownAnswer))
-@click.option("--all", "everything", is_flag=True, help="Whatever of yours is up, on every store.")
-@click.option("--now", is_flag=True, help="Do not wait for jobs: they are given back, and run again later.")
-@click.option(
-    "--timeout", default="60s", show_default=True, metavar="TIME", help="Give up after so long, with exit 10."
-)
+@click.option("--all", "everything", is_flag=True, help="Stop all your processes, on every store.")
+@click.option("--now", is_flag=True, help="Do not wait for running jobs. They are released and run again later.")
+@click.option("--timeout", default="60s", show_default=True, metavar="TIME", help="Maximum wait; exit 10 after it.")
 def down(session: CliSession, *, everything: bool, now: bool, timeout: str) -> None:
-    """Stop what holdfast up has started, and wait until it has ended. Nothing up is no failure."""
+    """Stop the processes that holdfast up started, and wait until they have exited.
+
+    Exit 0 if nothing is up. To stop a worker on another host, use holdfast ask; to keep workers and start no more jobs,
+    holdfast drain.
+
+    Examples:
+      holdfast down
+      holdfast down --all --now
+    """
     running = list(all_up(None if everything else session.named_url))
     if len(running) > 1 and not everything:
         stores = ", ".join(status.url for _, status in running)
@@ -157,7 +175,7 @@ def down(session: CliSession, *, everything: bool, now: bool, timeout: str) -> N
         pid_file.terminate()
     _wait_until_down(running, as_duration(timeout).total_seconds(), again=now)
     stopped = [DownAnswer(status.pid, status.url) for _, status in running]
-    lines = [f"down: pid {answer.pid}" for answer in stopped] or ["nothing was up"]
+    lines = [f"down: pid {answer.pid}" for answer in stopped] or [f"nothing was up{elsewhere(session)}"]
     session.output.items("stopped", stopped, lambda _: lines)
 
 
@@ -167,7 +185,7 @@ def _wait_until_down(running: list[tuple[PidFile, UpStatus]], timeout_s: float, 
     while left := [(pid_file, status) for pid_file, status in running if pid_file.read() == status]:
         if time.monotonic() - began > timeout_s:
             raise WaitTimeout(
-                f"pid {left[0][1].pid} has not ended in time", hint="holdfast down --now waits for no job."
+                f"pid {left[0][1].pid} did not exit in time", hint="holdfast down --now does not wait for jobs."
             )
         pause.wait(POLL_INTERVAL_S)
         for pid_file, _ in left if again else []:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.cli.command import command, with_options
 from holdfast.cli.ops.access import open_link, sign_in_link
-from holdfast.cli.ops.worker import APP, LOG, logs_json, print_notice, start_log
+from holdfast.cli.ops.worker import LOG, logs_json, print_notice, start_log
 from holdfast.cli.session import CliSession, load_app
 from holdfast.domain.access.roles import Role
 from holdfast.errors import ConfigurationError, Refused
@@ -27,23 +27,22 @@ class WebAnswer(Struct, frozen=True):
 
 
 @command("web", answers=WebAnswer)
-@APP
-@click.option("--listen", "web", metavar="HOST:PORT", help="Where to listen. [127.0.0.1:8320]")
+@click.option("--app", metavar="MODULE:APP", help="Application whose store to show; it lists the scopes of schedules.")
+@click.option("--listen", "web", metavar="HOST:PORT", help="Address to listen on. [127.0.0.1:8320]")
 @click.option("--tls-cert", "web_tls_cert", metavar="FILE", help="Serve HTTPS with this certificate chain (PEM).")
-@click.option("--tls-key", "web_tls_key", metavar="FILE", help="The private key of that certificate (PEM).")
+@click.option("--tls-key", "web_tls_key", metavar="FILE", help="Private key of the certificate (PEM).")
 @click.option("--open", "opens", is_flag=True, help="Open the sign-in link in a browser.")
 @with_options(*LOG)
 def web(session: CliSession, *, opens: bool, **flags: Any) -> None:
     """Serve the dashboard and the HTTP API until a signal arrives.
 
-    It listens on this machine and prints a link that signs you in: it works once, within 10 minutes. Nobody else may
-    look or act. For more people make tokens (holdfast token add); another address needs one first. A later link comes
-    from holdfast token link. A named store that does not exist is refused.
+    It listens on this machine only and prints a link that signs you in. The link works once, for 10 minutes; print
+    another with holdfast token link. Create tokens for other people with holdfast token add; it listens on another
+    address only if a token exists. The store of --url must exist: web does not create it.
 
-    \b
     Examples:
       holdfast web --open
-      holdfast web --listen 0.0.0.0:8320
+      holdfast token add ada --role admin && holdfast web --listen 0.0.0.0:8320
     """
     settings = start_log(session, flags)
     if settings["app"] is None and session.named_url is not None:
@@ -69,7 +68,7 @@ def print_link(session: CliSession, server: Server) -> str | None:
     try:
         session.check_key()
         role = Role.ADMIN
-    except Refused:  # HTTP is no way around the key of the command line
+    except Refused:  # HTTP must not bypass the key of the command line
         role = Role.VIEWER
     link = sign_in_link(server.site.app.store, server.url, role)
     print_notice(f"sign in once within 10 minutes: {link}")
@@ -83,7 +82,7 @@ def _is_journal(descriptor: int) -> bool:
 
 
 def build_server(session: CliSession, app: Any, address: str, flags: dict[str, Any] | None = None) -> Server:
-    """Build the configured server; it already listens. Raises ConfigurationError where nobody could sign in."""
+    """Build the configured server; it already listens. Raises ConfigurationError if no person could sign in."""
     try:
         from holdfast.web.server import Server
     except ImportError as error:

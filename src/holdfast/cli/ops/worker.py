@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from msgspec import Struct
@@ -18,10 +18,13 @@ from holdfast.app import Holdfast
 from holdfast.cli.command import command, with_options
 from holdfast.cli.session import CliSession, load_app
 from holdfast.domain.access.masking import mask_store_url
+from holdfast.domain.jobs.job import INTERNAL_PREFIX
 from holdfast.domain.names import escape_controls
 from holdfast.errors import InvalidInput
 from holdfast.worker.signals import Signals
-from holdfast.worker.worker import Worker
+
+if TYPE_CHECKING:  # the dashboard takes its options from here, and runs no worker
+    from holdfast.worker.worker import Worker
 
 log = logging.getLogger("holdfast")
 
@@ -29,33 +32,35 @@ log = logging.getLogger("holdfast")
 RELEASE_TIMEOUT_S = 0.7
 SECOND_SIGNAL_EXIT = 130
 
-APP = click.option("--app", metavar="MODULE:APP", help="The application whose kinds to run.")
-VERSION = click.option("--version", metavar="VERSION", help="Report this version of the code. [the application's]")
-METRICS = click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here.")
+APP = click.option("--app", metavar="MODULE:APP", help="Application with the kinds to run: module:name.")
+VERSION = click.option("--version", metavar="VERSION", help="Version of the code to report. [the application's]")
+METRICS = click.option("--metrics", metavar="HOST:PORT", help="Address for /metrics, /livez and /readyz.")
 RETENTION = click.option(
     "--retention",
     multiple=True,
     metavar="NAME=TIME",
-    help="How long to keep what: done=7d, dead=0 (forever).",
+    help="How long to keep finished rows: done=7d, or dead=0 (forever); repeatable.",
 )
 LOG = (
-    click.option("--log-format", type=click.Choice(["text", "json"]), help="How to write the log. [text]"),
-    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log. [info]"),
+    click.option("--log-format", type=click.Choice(["text", "json"]), help="Format of the log. [text]"),
+    click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        help="Least severe messages to log. [info]",
+    ),
 )
 #: Adds the options of a worker to a command; the configuration supplies the rest.
 worker_options = with_options(
     APP,
     click.option(
-        "-q",
-        "--queue",
-        "queues",
-        multiple=True,
-        help="A queue to serve, '*' for all; repeatable. [those of the kinds]",
+        "-q", "--queue", "queues", multiple=True, help="Queue to serve, '*' for all; repeatable. [those of the kinds]"
     ),
-    click.option("--kind", "kinds", multiple=True, help="Run only this kind; repeatable. [all of the application]"),
-    click.option("--slots", type=click.IntRange(1, 10_000), help="Jobs at a time. [8]"),
-    click.option("--grace", metavar="TIME", help="How long jobs may go on after a first signal. [30s]"),
-    click.option("--run-commands", type=click.Choice(["on", "off"]), help="Run commands? [on, but off with --app]"),
+    click.option(
+        "--kind", "kinds", multiple=True, help="Run only this kind; repeatable. [all kinds of the application]"
+    ),
+    click.option("--slots", type=click.IntRange(1, 10_000), help="Maximum number of jobs at the same time. [8]"),
+    click.option("--grace", metavar="TIME", help="How long running jobs may continue after the first signal. [30s]"),
+    click.option("--run-commands", type=click.Choice(["on", "off"]), help="Run commands. [on; off with --app]"),
     RETENTION,
     VERSION,
     METRICS,
@@ -72,23 +77,21 @@ class WorkerAnswer(Struct, frozen=True):
 
 @command("worker", answers=WorkerAnswer)
 @worker_options
-@click.option("--drain", is_flag=True, help="End when nothing is ready or running.")
-@click.option("--no-plans", is_flag=True, help="Leave the planning of schedules to others.")
+@click.option("--drain", is_flag=True, help="Exit when nothing is ready or running.")
+@click.option("--no-plans", is_flag=True, help="Do not fire schedules in this process.")
 def worker(session: CliSession, *, drain: bool, no_plans: bool, **flags: Any) -> None:
-    """Run jobs: claim what is ready, run it, record how it ended.
+    """Run a worker until you stop it. To start a scheduler and the dashboard with it, use holdfast up.
 
-    The current directory is importable. With --app it runs the kinds of the application, and commands only with
-    --run-commands on; without --app it runs commands. The store is the app's own, unless --url names another; without
-    either it is HOLDFAST_URL, or what the configuration says.
+    With --app it runs the kinds of the application, and commands only with --run-commands on. Without --app it runs
+    commands. It can import modules of the current directory. The store is the one of --url, else the application's own,
+    else HOLDFAST_URL or the url of the configuration file.
 
-    The first SIGINT or SIGTERM stops claiming: what runs may end within the grace, the rest is
-    given back without losing an attempt. The second one leaves at once.
+    After the first SIGINT or SIGTERM it claims no more jobs. Running jobs may finish within the grace period; the
+    others are released and lose no attempt. After a second signal it exits at once.
 
-    \b
     Examples:
       holdfast worker --app shop.jobs:app
       holdfast worker --app shop.jobs:app -q mail -q default --slots 16
-      holdfast worker --app shop.jobs:app -q '*' --kind send_mail
       holdfast worker --app shop.jobs:app --drain
     """
     settings = start_log(session, flags)
@@ -99,13 +102,12 @@ def worker(session: CliSession, *, drain: bool, no_plans: bool, **flags: Any) ->
 @command("scheduler", answers=WorkerAnswer)
 @with_options(APP, RETENTION, VERSION, METRICS, *LOG)
 def scheduler(session: CliSession, **flags: Any) -> None:
-    """Plan the schedules of the store until told to stop, and run no jobs.
+    """Fire schedules until a signal stops it, and run no jobs.
 
-    Every worker plans as well: this is for hosts that should plan only. However many there are, and whichever of
-    them is killed, each plan fires once. --app names the application that declares schedules and knows their scopes.
+    Every worker fires schedules too: use this on hosts that should run no jobs. Each plan fires once, even if several
+    schedulers run or some are killed. --app names the application that declares the schedules and lists their scopes.
 
-    \b
-    Example:
+    Examples:
       holdfast scheduler --app shop.jobs:app
     """
     settings = start_log(session, flags)
@@ -127,7 +129,7 @@ def start_log(session: CliSession, flags: dict[str, Any]) -> dict[str, Any]:
 def _named_age(text: str) -> tuple[str, str]:
     name, equals, age = text.partition("=")
     if not equals:
-        raise InvalidInput(f"{text!r} is no retention", hint="Write NAME=TIME, for example done=7d.")
+        raise InvalidInput(f"{text!r} is not a valid retention", hint="Write NAME=TIME, for example done=7d.")
     return name.strip(), age
 
 
@@ -161,10 +163,10 @@ def run_worker(
         print_notice(f"metrics on port {MetricsServer(settings['metrics'], worker, app.store).port}")
     Signals(lambda: _stop(worker, settings["grace"]), lambda: _leave(worker)).start()
     on_start()
-    print_notice(_introduction(worker, settings.get("slots"), mask_store_url(app.url)))
+    print_notice(_introduction(worker, settings.get("slots"), _describe_store(session, app.url)))
     worker.run(exits=True)
     results = ", ".join(f"{count} {result}" for result, count in sorted(worker.counts.results.items()))
-    print_notice(f"ended; {results or 'nothing was run'}" if worker.kinds else "finished")
+    print_notice(f"finished; {results or 'no job was run'}" if worker.kinds else "finished")
     session.output.value(WorkerAnswer(worker.id, dict(worker.counts.results)), lambda: ())
     session.output.flush()
     sys.stdout.flush()
@@ -173,22 +175,30 @@ def run_worker(
     os._exit(0)
 
 
+def _describe_store(session: CliSession, url: str) -> str:
+    """The store of the worker. If a configured one differs, the application has its own URL, which wins."""
+    if session.named_url in (None, url):
+        return mask_store_url(url)
+    configured = f"{mask_store_url(session.url)} of {session.loaded.values['url'].origin}"
+    return f"{mask_store_url(url)} (the application's own URL overrides {configured}; --url overrides both)"
+
+
 def _introduction(worker: Worker, slots: int | None, store: str) -> str:
     if not worker.kinds:
-        return f"scheduler {worker.id}: plans the schedules of {store}"
-    own = [kind for kind in worker.kinds if not kind.startswith("holdfast.")]
+        return f"scheduler {worker.id}: fires the schedules of {store}"
+    own = [kind for kind in worker.kinds if not kind.startswith(INTERNAL_PREFIX)]
     kinds = ", ".join(own) or "none (name an application with --app)"
     return f"worker {worker.id}: {slots} slots, queues {', '.join(worker.queues)}, store {store}\nkinds: {kinds}"
 
 
 def _stop(worker: Worker, grace: str) -> None:
-    may_end = f": {worker.running} jobs may end within {grace}; once more to leave at once" if worker.kinds else ""
+    may_end = f": {worker.running} jobs may finish within {grace}; signal again to exit at once" if worker.kinds else ""
     print_notice(f"stopping{may_end}")
     worker.stop()
 
 
 def _leave(worker: Worker) -> None:
-    print_notice("leaving at once; jobs that ran are given back")
+    print_notice("exiting at once; running jobs are released")
     release = threading.Thread(target=worker.abandon, daemon=True)
     release.start()
     release.join(RELEASE_TIMEOUT_S)

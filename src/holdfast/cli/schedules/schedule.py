@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -16,36 +15,83 @@ from holdfast.admin.actions.actions import Actions
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import ScheduleActionOptions
 from holdfast.admin.actions.table import Target, find_action
-from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import (
     Instant,
     PlanView,
     ScheduleView,
+    all_schedules,
     instants,
-    masked_schedule_text,
-    plan_view,
-    schedule_view,
+    plan_reason,
+    plan_views,
 )
-from holdfast.cli.action import action_command, action_flags, print_changed
-from holdfast.cli.command import CommandGroup, Items, command, with_options
+from holdfast.cli.action import action_command, action_flags, action_help, print_changed
+from holdfast.cli.command import CommandGroup, Items, command, limit_option, with_options
 from holdfast.cli.schedules.definition import add, edit, show
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import age, parse_when, stamp, table
-from holdfast.domain.access.roles import Via
+from holdfast.cli.text import Column, Table, age, count_column, parse_when, stamp, time_column, with_table
+from holdfast.domain.access.audit import Via
 from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import as_duration
 from holdfast.domain.schedules.definition import Condition, Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL
 
-app_option = click.option("--app", metavar="MODULE:APP", help="The application whose function knows the scopes.")
-scope_option = click.option("--scope", "scopes", multiple=True, help="Only in this scope; repeatable. [all]")
-SCHEDULE_COLUMNS = ("NAME", "STATE", "EXPRESSION", "KIND", "NEXT", "FIRED", "NOTE")
-PLAN_COLUMNS = ("PLAN", "SCOPE", "DECISION", "JOB", "STATE", "WHY")
+app_option = click.option("--app", metavar="MODULE:APP", help="Application with the function that lists the scopes.")
+scope_option = click.option("--scope", "scopes", multiple=True, help="Only this scope; repeatable. [all]")
+
+
+def _expression(view: ScheduleView) -> str:
+    zone = (view.definition or {"when": {}})["when"].get("tz", "")
+    return f"{view.expression} {zone}".strip()
+
+
+def _note(view: ScheduleView) -> str:
+    return view.error or view.note or next((text for text in view.warnings if text.startswith("Due since")), "")
+
+
+def _plan_time(each: PlanView) -> str:
+    time = stamp(each.first)
+    if each.first == each.last:
+        return time
+    last = stamp(each.last)
+    return f"{time} … {last[11:] if time[:10] == last[:10] else last}"
+
+
+def _next(view: ScheduleView) -> datetime | None:
+    return view.next[0].utc if view.next else None
+
+
+SCHEDULES: Table[ScheduleView] = Table(
+    (
+        Column("NAME", lambda view: view.name),
+        Column("STATE", lambda view: view.condition),
+        Column("EXPRESSION", _expression),
+        Column("KIND", lambda view: view.kind),
+        Column("NEXT", lambda view: age(_next(view)), _next),
+        time_column("NEXT TIME", _next, wide=True),
+        count_column("FIRED", lambda view: view.fired),
+        time_column("CHANGED", lambda view: view.changed_at, wide=True),
+        Column("CHANGED BY", lambda view: view.changed_by, wide=True),
+        Column("WHEN", lambda view: view.words, wide=True),
+        Column("NOTE", _note),
+    )
+)
+PLANS: Table[PlanView] = Table(
+    (
+        Column("PLAN", _plan_time, lambda plan: plan.first),
+        Column("SCOPE", lambda plan: plan.scope or "all"),
+        Column("DECISION", lambda plan: f"{plan.decision} {plan.count_text}" if plan.count > 1 else plan.decision),
+        Column("JOB", lambda plan: plan.job_id),
+        Column("STATE", lambda plan: plan.state),
+        time_column("DECIDED", lambda plan: plan.decided_at, wide=True),
+        Column("BY", lambda plan: plan.actor, wide=True),
+        Column("WHY", lambda plan: plan.reason),
+    )
+)
 
 
 class Preview(Struct, frozen=True):
-    """When an expression fires: in words, the next moments, and what about it may surprise."""
+    """When an expression fires: in words, its next times, and warnings about surprises."""
 
     expression: str
     tz: str
@@ -55,7 +101,7 @@ class Preview(Struct, frozen=True):
 
 
 class WhyAnswer(Struct, frozen=True):
-    """What became of a plan, or will, and why."""
+    """What happened, or will happen, to a plan, and why."""
 
     schedule: str
     time: datetime
@@ -65,34 +111,38 @@ class WhyAnswer(Struct, frozen=True):
 
 @click.group("schedule", cls=CommandGroup)
 def schedule() -> None:
-    """Fire jobs by the clock: add schedules, look at their plans, pause, resume, trigger and backfill them."""
+    """Enqueue jobs at fixed times: add, list, preview, pause, resume, trigger and backfill schedules.
+
+    Examples:
+      holdfast schedule preview '30 2 * * *' --tz Europe/Berlin
+      holdfast schedule add nightly rebuild '30 2 * * *' --tz Europe/Berlin
+      holdfast schedule ls
+    """
 
 
 @command("ls", answers=Items("schedules", ScheduleView))
-@click.option("--state", "condition", type=click.Choice([str(each) for each in Condition]), help="Only in this state.")
-@click.option("-k", "--kind", help="Only those that fire this kind of job.")
-@click.option("--name", "text", metavar="TEXT", help="Only those whose name contains this text.")
-@click.option("--after", default="", metavar="NAME", help="Begin after this name.")
-@click.option(
-    "-n", "--limit", default=100, show_default=True, type=click.IntRange(1, 2**31), help="Maximum number of rows."
-)
-@click.option("--all", "everything", is_flag=True, help="All that match, however many.")
-def ls(session: CliSession, *, after: str, limit: int, everything: bool, **chosen: str | None) -> None:
+@click.option("--state", type=click.Choice([str(each) for each in Condition]), help="Only schedules in this state.")
+@click.option("-k", "--kind", help="Only schedules of this kind of job.")
+@click.option("--name", metavar="TEXT", help="Only schedules whose name contains this text.")
+@click.option("--after", default="", metavar="NAME", help="List schedules after this name.")
+@limit_option(100, 2**31)
+@click.option("--all", "everything", is_flag=True, help="List all matches, without a limit.")
+@with_table(SCHEDULES)
+def ls(
+    session: CliSession, *, after: str, limit: int, everything: bool, table: Table[ScheduleView], **chosen: str | None
+) -> None:
     """List schedules by name, and when each fires next.
 
-    \b
     Examples:
       holdfast schedule ls --state failing
       holdfast schedule ls --kind rollup --limit 20 --after rollup-42
     """
-    schedules, masks = session.actions.schedules.api, Masks(session.store)
-    now, matches = schedules.now(), schedules.all(after=after, **chosen)
+    matches = all_schedules(session.store, after=after, **chosen)
     listed = list(matches if everything else islice(matches, limit + 1))
     if not everything and len(listed) > limit:
         del listed[limit:]
         session.output.note(f"there are more: --after {quote_argument(listed[-1].name)}, or --all")
-    views = (schedule_view(each, now, secrets=masks.of_schedule(each)) for each in listed)
-    session.output.items("schedules", views, lambda rows: table(SCHEDULE_COLUMNS, map(_schedule_row, rows)))
+    session.output.items("schedules", listed, table.lines)
 
 
 def _perform(name: str, session: CliSession, *, schedule: str, dry_run: bool, **options: Any) -> Changed:
@@ -118,8 +168,12 @@ def trigger(session: CliSession, *, schedule: str, scopes: tuple[str, ...], app:
 @command("backfill", answers=Changed, changes=True)
 @with_options(
     _name,
-    click.option("--from", "first", required=True, metavar="WHEN", help="The first plan: a time (RFC 3339) or an age."),
-    click.option("--to", "last", default="now", show_default=True, metavar="WHEN", help="The last plan."),
+    click.option(
+        "--from", "first", required=True, metavar="WHEN", help="First plan: a time (RFC 3339) or an age such as 2d."
+    ),
+    click.option(
+        "--to", "last", default="now", show_default=True, metavar="WHEN", help="Last plan: a time (RFC 3339) or an age."
+    ),
     scope_option,
     app_option,
     *action_flags(find_action(Target.SCHEDULE, "backfill"), None),
@@ -133,19 +187,20 @@ def backfill(
 
 
 for _command in (trigger, backfill):
-    _command.help = inspect.cleandoc(find_action(Target.SCHEDULE, _command.name or "").help)
+    _command.help = action_help(find_action(Target.SCHEDULE, _command.name or ""))
 
 
 @command("preview", answers=Preview)
 @click.argument("expression")
-@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="The IANA zone.")
-@click.option("--phase", default="0", show_default=True, metavar="TIME", help="Move an interval.")
-@click.option("--from", "begin", default="now", show_default=True, metavar="WHEN", help="Plans after this moment.")
-@click.option("-n", "count", default=5, show_default=True, type=click.IntRange(1, 10_000), help="So many plans.")
+@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="IANA time zone, such as Europe/Berlin.")
+@click.option("--phase", default="0", show_default=True, metavar="TIME", help="Offset of an interval.")
+@click.option(
+    "--from", "begin", default="now", show_default=True, metavar="WHEN", help="Plans after this time (RFC 3339)."
+)
+@click.option("-n", "count", default=5, show_default=True, type=click.IntRange(1, 10_000), help="Number of plans.")
 def preview(session: CliSession, *, expression: str, tz: str, phase: str, begin: str, count: int) -> None:
-    """Show when an expression fires, in words and by the clock. Needs no store.
+    """Show when an expression fires, in words and as times. Needs no store.
 
-    \b
     Examples:
       holdfast schedule preview '30 2 * * *' --tz Europe/Berlin
       holdfast schedule preview 'every 90m' -n 10
@@ -162,26 +217,31 @@ def preview(session: CliSession, *, expression: str, tz: str, phase: str, begin:
 @click.option(
     "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of rows."
 )
-def history(session: CliSession, *, name: str, limit: int) -> None:
-    """List what was fired and what was skipped, and why; the newest first."""
-    plans = [plan_view(each) for each in session.actions.schedules.api.history(name, limit=limit)]
-    session.output.items("plans", plans, lambda rows: table(PLAN_COLUMNS, map(_plan_row, rows)))
+@with_table(PLANS)
+def history(session: CliSession, *, name: str, limit: int, table: Table[PlanView]) -> None:
+    """List the past plans of a schedule, newest first.
+
+    Each plan fired or was skipped; a skipped plan has its reason.
+
+    Examples:
+      holdfast schedule history rollup -n 100 -o json
+    """
+    plans = plan_views(session.store, name, limit=limit)
+    session.output.items("plans", plans, table.lines)
 
 
 @command("why", answers=WhyAnswer)
 @click.argument("name")
 @click.argument("time", metavar="TIME")
-@click.option("--scope", default=GLOBAL, show_default=True, help="The scope of the plan.")
+@click.option("--scope", default=GLOBAL, show_default=True, help="Scope of the plan.")
 def why(session: CliSession, *, name: str, time: str, scope: str) -> None:
-    """Say what became of the plan of TIME (RFC 3339), or will, and why.
+    """Explain why the plan of TIME (RFC 3339) fired or did not fire.
 
-    \b
-    Example:
+    Examples:
       holdfast schedule why nightly 2030-01-01T02:30:00+01:00
     """
     timestamp = parse_when(time)
-    text = session.actions.schedules.api.why(name, timestamp, scope=scope)
-    answer = WhyAnswer(name, timestamp, scope, masked_schedule_text(session.store, name, text))
+    answer = WhyAnswer(name, timestamp, scope, plan_reason(session.store, name, timestamp, scope=scope))
     session.output.value(answer, lambda: [answer.why])
 
 
@@ -199,25 +259,8 @@ def _actions(session: CliSession, app: str | None) -> Actions:
     return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 
-def _schedule_row(view: ScheduleView) -> list[str]:
-    when = age(view.next[0].utc) if view.next else ""
-    note = view.error or view.note or next((text for text in view.warnings if text.startswith("Due since")), "")
-    zone = (view.definition or {"when": {}})["when"].get("tz", "")
-    expression = f"{view.expression} {zone}".strip()
-    return [view.name, view.condition, expression, view.kind, when, f"{view.fired:,}", note]
-
-
 def _preview_lines(preview: Preview) -> Iterator[str]:
     yield preview.words
     for instant in preview.next:
         yield f"  {stamp(instant.utc)}  {instant.local}"
     yield from (f"note: {warning}" for warning in preview.warnings)
-
-
-def _plan_row(each: PlanView) -> list[str]:
-    time = stamp(each.first)
-    if each.first != each.last:
-        last = stamp(each.last)
-        time += f" … {last[11:] if each.first.date() == each.last.date() else last}"
-    count = f"{each.decision} {each.count_text}" if each.count > 1 else each.decision
-    return [time, each.scope or "all", count, str(each.job_id or ""), each.state or "", each.reason]

@@ -26,7 +26,7 @@ def dry_run(store: Store, bound: BoundFunction, keys: Iterable[Any], options: Ru
     nothing_to_do = options.once and clean
     if not options.dry_run and not nothing_to_do:
         return None
-    text = "nothing to do: it ended clean" if nothing_to_do else f"{answer.summary.pending:,} units would be run"
+    text = "nothing to do: the batch is done" if nothing_to_do else f"{answer.summary.pending:,} units would be run"
     options.printer().value(answer, lambda: [text])
     return BatchResult(None, answer.summary, NOTHING_TO_DO_EXIT_CODE if nothing_to_do else 0)
 
@@ -58,7 +58,7 @@ def _selected(bound: BoundFunction, keys: Iterable[Any], selection: Selection) -
 
 
 def _summary(to_run: int, finished: int, *, limit: int | None) -> Summary:
-    """The summary before a run; all finished units count as succeeded, whatever their state.
+    """The summary before a run; all finished units count as succeeded, independent of their state.
 
     *pending* are the units that would be run: no more than *limit*.
     """

@@ -46,7 +46,7 @@ class Hooks(Struct):
             for hook in self.on_begin:
                 hook(batch)
         except Exception:
-            log.exception("the run cannot begin")
+            log.exception("the run cannot start")
             return False
         return True
 
@@ -102,12 +102,12 @@ class UnitFunction(Generic[P, R]):
         self._hints = typing.get_type_hints(function)
         self._names = [name for name in self._signature.parameters if self._hints.get(name) is not Unit]
         if not self._names:
-            raise InvalidKind(f"{options.name!r} takes no key", hint="Its first parameter is the key of the unit.")
+            raise InvalidKind(f"{options.name!r} has no parameter for the key", hint="Its first parameter is the key.")
         self._unit_parameter = next((name for name, hint in self._hints.items() if hint is Unit), None)
         cannot_stop = self._unit_parameter is None and not self.is_async
         if options.kind.timeout is not None and not options.in_process and cannot_stop:
             raise InvalidKind(
-                f"{options.name!r} cannot be told that its time is up",
+                f"{options.name!r} cannot be stopped by a timeout",
                 hint='Give it a parameter unit: holdfast.Unit and call unit.check(), or add executor="process".',
             )
         self.hooks = Hooks()
@@ -158,7 +158,7 @@ class UnitFunction(Generic[P, R]):
         try:
             self.decoder()(unit_key(value))
         except (ValueError, msgspec.MsgspecError) as error:
-            raise InvalidInput(f"{value!r} is no {self._names[0]} for {self.options.name!r}: {error}") from None
+            raise InvalidInput(f"{value!r} is not a {self._names[0]} for {self.options.name!r}: {error}") from None
 
     def verify(self, verifier: Callable[[Any], bool]) -> Callable[[Any], bool]:
         """Register *verifier* for ``on_lost="verify"``; usable as a decorator.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_left
+from calendar import monthrange
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from functools import partial
@@ -21,7 +22,7 @@ from holdfast.worker.batches.source import Bitmap, FirstKey
 
 #: From this many finished units on, reading their keys once is quicker than looking up each key.
 BITMAP_MIN_UNITS = 5000
-#: With more failed units than this, none is looked for in the input.
+#: With more failed units than this, none is searched in the input.
 MAX_FAILED_KEYS = 100_000
 
 
@@ -106,7 +107,7 @@ def parse_key(function: UnitFunction[..., Any], text: str) -> int | str:
     """A key from a command line or a file, as the function takes it."""
     if function.key_type is int:
         if not re.fullmatch(r"-?\d{1,18}", text):
-            raise InvalidInput(f"{text!r} is no key of {function.options.name}", hint="Its keys are whole numbers.")
+            raise InvalidInput(f"{text!r} is not a key of {function.options.name}", hint="Its keys are whole numbers.")
         return int(text)
     return text
 
@@ -118,11 +119,11 @@ def parse_range(text: str) -> Sequence[int] | Sequence[date]:
         try:
             return [low for low, _ in epochs(date.fromisoformat(first), date.fromisoformat(last), 1)]
         except ValueError:
-            raise InvalidInput(f"{text!r} is no range of days", hint="Write 2024-01-01..2024-12-31.") from None
+            raise InvalidInput(f"{text!r} is not a valid range of days", hint="Write 2024-01-01..2024-12-31.") from None
     match = re.fullmatch(r"(-?\d{1,18})-(-?\d{1,18})", text)
     if match is None:
         hint = "Write LO-HI, for example 1-100, both ends included; numbers have 18 digits at most."
-        raise InvalidInput(f"{text!r} is no range", hint=hint)
+        raise InvalidInput(f"{text!r} is not a valid range", hint=hint)
     if int(match[1]) > int(match[2]):
         raise InvalidInput(f"{text!r} runs backwards", hint=f"Write {match[2]}-{match[1]}.")
     return range(int(match[1]), int(match[2]) + 1)
@@ -171,22 +172,20 @@ def epochs(first: int | date, last: int | date, by: int | str) -> list[tuple[int
     """
     if isinstance(first, date) and isinstance(last, date):
         if first > last:
-            raise InvalidInput(f"{first} to {last} is no range")
+            raise InvalidInput(f"{first} to {last} is not a valid range")
         return _days(first, last, by)
     if not isinstance(first, int) or not isinstance(last, int):
-        raise InvalidInput(f"{first!r} to {last!r} is no range of numbers or dates")
+        raise InvalidInput(f"{first!r} to {last!r} is not a valid range of numbers or dates")
     if first > last:
-        raise InvalidInput(f"{first} to {last} is no range")
-    size = _size(by, "a range of numbers is cut into epochs of so many keys")
+        raise InvalidInput(f"{first} to {last} is not a valid range")
+    size = _size(by, "the epochs of a range of numbers are a number of keys")
     return [(low, min(low + size - 1, last)) for low in range(first, last + 1, size)]
 
 
 def _days(first: date, last: date, by: int | str) -> list[tuple[date, date]]:
-    spans = []
-    while first <= last:
-        end = min(_border(first, by), last)
-        spans.append((first, end))
-        first = end + DAY
+    spans = [(first, min(_border(first, by), last))]
+    while (end := spans[-1][1]) < last:
+        spans.append((end + DAY, min(_border(end + DAY, by), last)))
     return spans
 
 
@@ -195,8 +194,9 @@ def _border(day: date, by: int | str) -> date:
     if by == "year":
         return date(day.year, 12, 31)
     if by == "month":
-        return (day.replace(day=28) + timedelta(days=4)).replace(day=1) - DAY
-    return day + (_size(by, "a range of dates is cut by 'year', by 'month', or into so many days") - 1) * DAY
+        return day.replace(day=monthrange(day.year, day.month)[1])
+    size = _size(by, "the epochs of a range of dates are 'year', 'month' or a number of days")
+    return day + min(size - 1, (date.max - day).days) * DAY
 
 
 def _size(by: int | str, expected: str) -> int:

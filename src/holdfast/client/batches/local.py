@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from holdfast.client.batches.function import BoundFunction, UnitFunction
 from holdfast.client.batches.keys import FailedKeys, finished_keys, first_key, selected_keys
 from holdfast.client.batches.options import RunOptions, Selection
 from holdfast.client.batches.report import BatchResult, RunReport
-from holdfast.domain.batches.batch import AbortedBy, BatchState, LeftBy
+from holdfast.domain.batches.batch import AbortedBy, BatchState, LeftBy, RunPlan
 from holdfast.domain.batches.checkpoint import checkpoint_interval
 from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow
 from holdfast.domain.batches.unit_function import function_kind
@@ -29,21 +30,21 @@ from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
-from holdfast.store.batches.state import BatchRun
+from holdfast.store.batches.state import BatchRun, UnitInFlight
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker.batches.attempts import ThreadAttempts
 from holdfast.worker.batches.driver import Driver, DriverHeartbeat
 from holdfast.worker.batches.outages import outlast
-from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.processes import ChildAttempts
-from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
 from holdfast.worker.batches.source import InputKeys
 from holdfast.worker.batches.unit import UnitResult
+from holdfast.worker.batches.unit_runner import UnitRunner, UnitTimeouts
+from holdfast.worker.batches.writer import LedgerWriter
 from holdfast.worker.service import ServiceThread
 from holdfast.worker.signals import Signals
 
 SECOND_SIGNAL_EXIT_CODE = 130
-STOPPING = "stopping: units under way may end; once more to leave at once"
+STOPPING = "stopping: running units may finish; press Ctrl-C again to leave at once"
 
 
 def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
@@ -52,7 +53,7 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
         raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
     if limit is not None and limit < 1:
-        raise InvalidInput(f"limit is a number from 1 on, not {limit!r}", hint="To look only, use dry_run.")
+        raise InvalidInput(f"limit is a number from 1 on, not {limit!r}", hint="To see the plan only, use dry_run.")
     only = selected_keys(bound.function, keys, options.selection)
     first = first_key(bound.function, keys, options.selection)
     plan = run_plan(bound, options)
@@ -72,7 +73,8 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
         run.report.units(outcomes)
         hooks.units(outcomes)
 
-    driver = Driver(store, run.opened, run.runner, plan, source, on_written=on_written)
+    writer = LedgerWriter(store, run.opened, run.runner, plan, source, on_written=on_written)
+    driver = Driver(writer, run.runner, plan)
     try:
         with run.report:
             aborted_by = _drive(store, run, driver, lambda: hooks.begin(run.opened.batch))
@@ -81,7 +83,8 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
         raise
     if source.complete and aborted_by is None:
         failed.skip_gone()
-    result = _finish(store, run.opened, source, aborted_by, options.selection)
+    unbegun = chain([writer.unbegun], source.remaining())
+    result = _finish(store, run.opened, source, aborted_by, options.selection, unbegun=unbegun)
     hooks.end(result.summary)
     run.report.finish(result)
     return result
@@ -145,13 +148,19 @@ def signal_handlers(on_first: Callable[[], None]) -> AbstractContextManager[obje
 
 
 def _finish(
-    store: Store, opened: BatchRun, source: InputKeys, aborted_by: AbortedBy | None, selection: Selection
+    store: Store,
+    opened: BatchRun,
+    source: InputKeys,
+    aborted_by: AbortedBy | None,
+    selection: Selection,
+    *,
+    unbegun: Iterable[list[UnitInFlight]],
 ) -> BatchResult:
     if aborted_by is AbortedBy.LEASE_LOST:
         batch_id = opened.batch.id
         return BatchResult.after(store.batches.get(batch_id), store.batches.counters(batch_id), aborted_by)
     if aborted_by is AbortedBy.CANCEL:
-        for keys in source.remaining():
+        for keys in unbegun:
             store.batches.plan(opened, keys)
         store.batches.cancel(opened.batch.id)
     aborted_by = None if aborted_by is AbortedBy.LIMIT and source.complete else aborted_by

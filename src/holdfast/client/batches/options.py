@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.domain.batches.batch import DEFAULT_SHARDS, FailureLimits
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
-from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.retry_curve import Curve, retry_curve
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.output.printer import Format, Output, SilentOutput
 from holdfast.settings import load_settings
 from holdfast.store.access.audit import AuditedAction
+from holdfast.worker.commands.identity import user_name
 
 #: Retries within a run follow each other in seconds, not minutes.
 UNIT_CURVE = Curve(base=1.0, cap=30.0)
@@ -28,7 +28,7 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
 
     name: str = ""
     kind: KindOptions = UNIT_KIND_OPTIONS
-    #: Names the code: a run refuses to go on with another version.
+    #: Names the code: a run refuses to continue with another version.
     version: str | None = None
     retries: int = 0
     max_failures: int = 5
@@ -162,7 +162,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     progress_every: int | None = None
     checkpoint: Duration | None = None
     output: str | Output | None = None
-    actor: str = Actor.CLIENT
+    actor: str = field(default_factory=user_name)
     #: The action of a person that starts the run; the library's own runs have none.
     audit: AuditedAction | None = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
@@ -16,7 +15,7 @@ from holdfast.errors import InvalidKind
 if TYPE_CHECKING:
     from holdfast.client.batches.function import BoundFunction, UnitFunction
     from holdfast.client.batches.inbox import Inbox
-    from holdfast.client.batches.options import RunOptions, UnitArguments
+    from holdfast.client.batches.options import UnitArguments
     from holdfast.client.batches.report import BatchResult
     from holdfast.client.batches.session import BatchSession
     from holdfast.domain.batches.batch import Batch
@@ -56,7 +55,7 @@ class BatchRegistry:
           (60 s).
         - *conflicts* names services that write the same data and must not run: ``pid:PATH``, ``systemd:NAME``,
           ``pm2:NAME`` or ``worker:QUEUE``.
-        - *version* names the code: a run refuses to go on with another version.
+        - *version* names the code: a run refuses to continue with another version.
         - *operational* names arguments that are not part of the identity of a batch.
         - *keys* returns all keys, for ``--all``.
 
@@ -109,7 +108,7 @@ class BatchRegistry:
         - ``dry_run``: count the units, and run none.
         - ``output``: ``"text"``, ``"json"``, ``"ndjson"`` or ``"none"``. ``progress_every``: units between two lines of
           progress on stderr (10; with JSON none).
-        - ``actor``: the name that the audit shows.
+        - ``actor``: the name of the person  [default: the user of this process].
 
         A run that cannot begin is not an exception: the error is printed, and the result carries it with its exit
         code. Another run, a conflicting service, a pause or drift can prevent a run, but also an invalid option, a
@@ -119,15 +118,9 @@ class BatchRegistry:
             HoldfastError: With ``output="none"``, the last three, because nothing prints them.
         """
         from holdfast.client.batches.options import run_options
-        from holdfast.client.batches.remote import run_anywhere
-        from holdfast.client.batches.run_errors import run_or_report
+        from holdfast.client.batches.run import run_or_report
 
-        def run(options: RunOptions) -> BatchResult:
-            if not options.dry_run:
-                _check_key()
-            return run_anywhere(self._registry.store(), _bound(units), keys, options)
-
-        return run_or_report(run, run_options(**options))
+        return run_or_report(self._registry.store, units, keys, run_options(**options))
 
     def submit(self, units: UnitFunction[..., Any] | BoundFunction, keys: Iterable[Any], **options: Any) -> Batch:
         """Submit a run over *keys* to the workers, and return once all units are in the ledger.
@@ -144,9 +137,10 @@ class BatchRegistry:
         """
         from holdfast.client.batches.options import run_options
         from holdfast.client.batches.remote import submit_batch
+        from holdfast.client.batches.run import bind, check_key
 
-        _check_key()
-        return submit_batch(self._registry.store(), _bound(units), keys, run_options(**options))
+        check_key()
+        return submit_batch(self._registry.store(), bind(units), keys, run_options(**options))
 
     def inbox(self, name: str) -> Inbox:
         """The inbox of this name, from which consumers take the results that units hand over."""
@@ -168,24 +162,11 @@ class BatchRegistry:
         """
         from holdfast.client.batches.function import BoundFunction, UnitFunction
         from holdfast.client.batches.options import UnitOptions, run_options
-        from holdfast.client.batches.run_errors import exit_on_error
+        from holdfast.client.batches.run import check_key, exit_on_error
         from holdfast.client.batches.session import BatchSession
 
         function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, label="the name")))  # noqa: ARG005
         bound = BoundFunction(function, dict(arguments or {}))
         with exit_on_error(run_options(**options)) as checked:
-            _check_key()
+            check_key()
             return BatchSession(self._registry.store(), bound, checked)
-
-
-def _check_key() -> None:
-    from holdfast.domain.access.tokens import check_api_key
-    from holdfast.settings import load_settings
-
-    check_api_key(os.environ.get("HOLDFAST_API_KEY", ""), load_settings().api_key_sha256)
-
-
-def _bound(units: UnitFunction[..., Any] | BoundFunction) -> BoundFunction:
-    from holdfast.client.batches.function import BoundFunction
-
-    return units if isinstance(units, BoundFunction) else units.bind()

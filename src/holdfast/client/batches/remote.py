@@ -6,7 +6,7 @@ import math
 import shlex
 import threading
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 
 from holdfast.client.batches.batch_claim import abandon_batch, open_batch
-from holdfast.client.batches.dry_run import dry_run
 from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.keys import FailedKeys
-from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers
+from holdfast.client.batches.local import STOPPING, signal_handlers
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult, RunReport
 from holdfast.domain.batches.batch import (
@@ -51,22 +50,9 @@ POLL_INTERVAL_S = 0.2
 WORKERS_INTERVAL_S = 5.0
 
 
-def run_anywhere(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
-    """Run a batch at its placement: in this process or on the workers; or do a dry run."""
-    if (options.dry_run or options.once) and (result := dry_run(store, bound, keys, options)) is not None:
-        return result
-    match options.placement.where:
-        case "here":
-            return run_batch(store, bound, keys, options)
-        case "workers":
-            return run_on_workers(store, bound, keys, options)
-        case where:
-            raise InvalidInput(f"where is 'here' or 'workers', not {where!r}")
-
-
 def submit_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> Batch:
     """Write all units of a batch to its ledger and hand the batch to the workers; raises like ``open_batch``."""
-    sharding = _sharding(bound, options)
+    sharding = _sharding(bound, options, store.batches.now())
     opened = open_batch(store, bound, keys, options, options.printer(), submits=True)
     return plan_batch(store, opened, keys, sharding, retry_failed=options.retry_failed)
 
@@ -114,8 +100,11 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int | None = Non
     """Report the progress of a batch on the workers until it is finished; a signal stops the batch."""
     read = partial(_read, store, batch.id)
     before = outlast(read)[1].over
-    report = RunReport(output, batch, total=batch.total, every=every, created=batch.run_number == 1, before=before)
+    created = batch.run_number == 1
+    report = RunReport(output, batch, total=batch.total, every=every, created=created, before=before, watches=True)
     stop_requested, sharding, checked_at = threading.Event(), sharding_of(batch), -math.inf
+    until = None if sharding is None else sharding.until
+    late_at = math.inf if until is None else clock.now() + (until - outlast(store.batches.now)).total_seconds()
 
     def on_first_signal() -> None:
         report.note(STOPPING)
@@ -130,7 +119,7 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int | None = Non
             if sharding is not None and clock.now() - checked_at >= WORKERS_INTERVAL_S:
                 checked_at = clock.now()
                 report.warn(outlast(partial(_unserved, store, sharding)))
-            if sharding is not None and sharding.until is not None and datetime.now(UTC) >= sharding.until:
+            if clock.now() >= late_at:
                 outlast(partial(store.batches.abort, batch.id, AbortedBy.DEADLINE))
             if stop_requested.wait(POLL_INTERVAL_S):
                 stop_requested.clear()
@@ -164,7 +153,7 @@ def _finished_units(store: Store, batch: Batch) -> Iterator[list[UnitRow]]:
         yield [unit for unit in page if unit.run_number == batch.run_number and unit.state is not UnitState.PENDING]
 
 
-def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
+def _sharding(bound: BoundFunction, options: RunOptions, now: datetime) -> Sharding:
     placement = options.placement
     if not isinstance(placement.shards, int) or not 1 <= placement.shards <= MAX_SHARDS:
         raise InvalidInput(f"shards is a number from 1 to {MAX_SHARDS:,}, not {placement.shards!r}")
@@ -180,7 +169,7 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
         priority=checked_number(placement.priority, label="the priority"),
         limits=options.limits.failure_limits(function),
         in_doubt_if_lost=function.on_lost == "hold",
-        until=None if deadline is None else datetime.now(UTC) + as_duration(deadline),
+        until=None if deadline is None else now + as_duration(deadline),
         rate=options.limits.units_per_second(function),
         checkpoint=checkpoint_interval(options.checkpoint),
     )

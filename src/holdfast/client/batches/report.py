@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any, NoReturn, Self
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchState, LeftBy, Summary, exit_code, summarise
-from holdfast.domain.batches.failures import FailureGroup, failure_groups
+from holdfast.domain.batches.breaker import FailureGroup, failure_groups
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.quantities import format_rate, format_short_duration
 from holdfast.errors import HoldfastError
@@ -66,7 +66,7 @@ class BatchResult(Struct, frozen=True):
 
 
 class RunAnswer(Struct, frozen=True):
-    """What a run prints for programs. *note* is for people, such as that no worker serves the batch."""
+    """The answer of a run in JSON. *note* is for people, such as that no worker serves the batch."""
 
     batch: int | None
     generation: int
@@ -75,8 +75,8 @@ class RunAnswer(Struct, frozen=True):
     note: str | None = None
     #: The failures for which a breaker stopped the run, grouped.
     failures: list[FailureGroup] = []
-    #: The key of the last unit that this run finished; unknown of a run on the workers.
-    last_key: Any = None
+    #: The key of the last unit that this run finished. Absent where other processes run the units side by side.
+    last_key: Any | UnsetType = UNSET
 
 
 class UnitLine(Struct, frozen=True, omit_defaults=True):
@@ -111,7 +111,10 @@ class RunReport:
         edited: bool = False,
         before: int = 0,
         failed: int = 0,
+        watches: bool = False,
     ) -> None:
+        #: Whether other processes run the units: no unit is the last one then.
+        self._watches = watches
         #: Units that were finished before this report began: progress counts them, the rate does not.
         self._before = before
         #: Unit lines that this report has printed.
@@ -149,9 +152,9 @@ class RunReport:
         known = "" if batch.name is None else f" {batch.name!r}"
         head = f"batch {batch.id}{known}, generation {batch.generation}: {batch.kind} over {batch.source}"
         if not self._created:
-            head += f"; going on, run {batch.run_number}"
+            head += f"; continuing, run {batch.run_number}"
         elif batch.generation > 1:
-            head += "; the last generation has ended, this is a new one"
+            head += "; the last generation is finished, this is a new one"
         self.note(head)
         if self._edited:
             self.note("warning: the function was edited since the last run of this batch")
@@ -169,7 +172,7 @@ class RunReport:
         """Report units that the ledger has now."""
         self.lines(outcomes)
         self._last_key = outcomes[-1].key
-        failed = sum(outcome.state is UnitState.FAILED for outcome in outcomes)
+        failed = [outcome.state for outcome in outcomes].count(UnitState.FAILED)
         self.progress(self._finished + len(outcomes), self._failed + failed)
 
     def lines(self, outcomes: Sequence[UnitOutcome | UnitRow]) -> None:
@@ -207,7 +210,7 @@ class RunReport:
             summary,
             note=self._note_of_answer,
             failures=[] if result.batch is None else failure_groups(result.batch),
-            last_key=None if self._last_key is None else msgspec.json.decode(self._last_key),
+            last_key=UNSET if self._watches else self._last_key and msgspec.json.decode(self._last_key),
         )
         with suppress(PipeClosed):
             if exit_code == 0:
@@ -219,10 +222,10 @@ class RunReport:
 
 
 def _failure(batch: Batch, answer: RunAnswer, end: BatchEnd) -> Failure:
-    fatal = "a unit said that it makes no sense to go on, or the run could not begin"
+    fatal = "a unit reported a fatal error, or the run could not start"
     message = fatal if answer.summary.aborted_by is AbortedBy.FATAL else end.meaning
     lines = failure_lines(answer.failures)
-    if answer.summary.aborted and answer.last_key is not None:
+    if answer.summary.aborted and answer.last_key not in (None, UNSET):
         lines.append(f"the last finished unit is {answer.last_key}")
     return Failure(
         code=end.code,
@@ -276,6 +279,6 @@ _LEFT = {
     LeftBy.LIMIT: "the limit left units for the next run",
     LeftBy.ONLY: "units that --only did not name are left for another run",
     LeftBy.RESUME_FROM: "units before --resume-from are left for another run",
-    LeftBy.BREAK: "the loop ended before its input: the next run goes on there",
+    LeftBy.BREAK: "the loop ended before its input; the next run continues there",
     LeftBy.OTHERS: "other runs still work on the pending units",
 }

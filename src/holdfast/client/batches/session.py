@@ -14,7 +14,7 @@ from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.local import LocalRun, run_plan, signal_handlers
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult
-from holdfast.client.batches.run_errors import exit_on_error
+from holdfast.client.batches.run import exit_on_error
 from holdfast.domain.batches.batch import AbortedBy, Summary
 from holdfast.domain.batches.unit import UnitKey, UnitRow, unit_key
 from holdfast.domain.jobs.verdict import Done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from holdfast.domain.batches.batch import (
     Batch,
     BatchId,
     BatchState,
+    RunPlan,
     Sharding,
     batch_label,
     shard_kind,
@@ -35,8 +36,8 @@ from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches.conflicts import this_process
 from holdfast.worker.batches.driver import Driver
-from holdfast.worker.batches.plan import RunPlan
 from holdfast.worker.batches.source import PendingUnits
+from holdfast.worker.batches.writer import LedgerWriter
 from holdfast.worker.context import RunContext
 from holdfast.worker.service import ServiceThread, TickResult
 
@@ -60,7 +61,7 @@ def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
 
 
 class _Shard:
-    """One run of a shard. It takes units until none is left, until it is stopped, or until its turn is over."""
+    """One run of a shard. It takes units until none is left, until it is stopped, or until its turn ends."""
 
     def __init__(self, store: Store, function: UnitFunction[..., Any], context: RunContext) -> None:
         self._store = store
@@ -82,13 +83,14 @@ class _Shard:
         until = sharding.until
         plan = RunPlan(
             limits=sharding.limits,
-            deadline=None if until is None else max(timedelta(0), until - datetime.now(UTC)),
+            deadline=None if until is None else max(timedelta(0), until - self._store.batches.now()),
             in_doubt_if_lost=sharding.in_doubt_if_lost,
             rate=None if sharding.rate is None else sharding.rate / sharding.shards,
             checkpoint=sharding.checkpoint,
         )
-        driver = Driver(self._store, opened, runner, plan, source, on_written=self._on_written)
-        watch = ServiceThread(_ShardWatch(driver, self._context, sharding), on_tick=lambda *_: None)
+        writer = LedgerWriter(self._store, opened, runner, plan, source, on_written=self._on_written)
+        driver = Driver(writer, runner, plan)
+        watch = ServiceThread(_ShardWatch(driver, self._context), on_tick=lambda *_: None)
         with self._turn(opened.batch, sharding):
             watch.start()
             try:
@@ -132,15 +134,14 @@ class _Shard:
 
 
 class _ShardWatch:
-    """Stops a shard on a stop of its worker, and lets it make room when its turn is over."""
+    """Stops a shard when its worker stops, and lets it make room when its turn ends."""
 
     name = "minder"
 
-    def __init__(self, driver: Driver, context: RunContext, sharding: Sharding) -> None:
+    def __init__(self, driver: Driver, context: RunContext) -> None:
         self.wake = threading.Event()
         self._driver = driver
         self._context = context
-        self._sharding = sharding
 
     def tick(self) -> TickResult:
         turns = self._context.turns

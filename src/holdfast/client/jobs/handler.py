@@ -39,7 +39,7 @@ class Enqueuer:
     def options(self, **options: Unpack[EnqueueArguments]) -> Enqueuer:
         """An enqueuer with these options: ``send.options(delay="5m").enqueue(to=7)``.
 
-        - *queue* and *priority* replace those of the kind. *delay* is a duration from now, *run_at* a moment.
+        - *queue* and *priority* replace those of the kind. *delay* is a duration from now, *run_at* a point in time.
         - *label* and *tags* are names to find the job by.
         - *key* makes the job unique within its kind: while it is live, for the duration *key_for*, or always with
           ``key_for="ever"``. *on_conflict* decides what happens when the key is taken: ``skip``, ``replace``, ``rerun``

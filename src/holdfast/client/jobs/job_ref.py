@@ -30,7 +30,7 @@ class _Polls:
         pause, self._pause = self._pause, min(self._pause * 1.5, MAX_POLL_S)
         left = pause if self._deadline is None else self._deadline - time.monotonic()
         if left <= 0:
-            raise WaitTimeout(f"job {job_id} has not ended in time", job_id=job_id)
+            raise WaitTimeout(f"job {job_id} did not finish in time", job_id=job_id)
         return min(pause, left)
 
 
@@ -44,11 +44,7 @@ class JobRef:
     __slots__ = ("_views", "id", "outcome")
 
     def __init__(
-        self,
-        job_id: JobId,
-        *,
-        views: Callable[[], JobQueries],
-        outcome: EnqueueOutcome = EnqueueOutcome.CREATED,
+        self, job_id: JobId, *, views: Callable[[], JobQueries], outcome: EnqueueOutcome = EnqueueOutcome.CREATED
     ) -> None:
         self.id = job_id
         self.outcome = outcome
@@ -130,7 +126,7 @@ def _result(job: Job, type: Any) -> Any:  # noqa: A002 - msgspec's own name
     if job.state is State.DEAD:
         raise JobFailed(f"job {job.id} is dead after {job.attempts} attempts: {job.error}", job_id=job.id)
     if job.state is State.CANCELLED:
-        raise JobCancelled(f"job {job.id} was cancelled: {job.error}", job_id=job.id)
+        raise JobCancelled(f"job {job.id} was cancelled" + (f": {job.error}" if job.error else ""), job_id=job.id)
     if job.error is not None:
         raise ResultDropped(f"job {job.id} is done, but {job.error}", job_id=job.id)
     return None if job.result is None else msgspec.json.decode(job.result, type=type)

@@ -16,22 +16,15 @@ from holdfast.domain.jobs.kind_options import check_payload, plan_parameter
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_timestamp, format_duration
 from holdfast.domain.schedules.decision import SkipReason, backfilled
-from holdfast.domain.schedules.definition import (
-    Condition,
-    Definition,
-    Schedule,
-    checked_condition,
-    checked_scopes,
-)
+from holdfast.domain.schedules.definition import Condition, Definition, Schedule, checked_condition, checked_scopes
 from holdfast.domain.schedules.description import next_plans
+from holdfast.domain.schedules.firing_times import MICROSECOND
 from holdfast.domain.schedules.plan import GLOBAL, Origin, Plan
-from holdfast.domain.schedules.rule import MICROSECOND
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
 from holdfast.store.schedules.schedule_filter import ScheduleFilter
-from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.schedules.planner import plan_to_fire
 from holdfast.worker.schedules.scopes import Provider, read_scopes
 
@@ -68,6 +61,8 @@ class Schedules:
         """
         definition = new_definition(kind, expression, options)
         if kind == COMMAND:  # no application registers it, and the first worker may start later
+            from holdfast.worker.commands.executor import command_kind
+
             self._store().kinds.publish([command_kind().published()])
         definition = structs.replace(definition, kind_version=self._store().kinds.get(kind).version)
         self._check(definition)
@@ -156,7 +151,7 @@ class Schedules:
         definition = self.get(name).defined
         first, last = checked_timestamp(first), checked_timestamp(last)
         if last > self.now():
-            raise InvalidInput("a backfill is of the past", hint="Plans that are still to come fire by themselves.")
+            raise InvalidInput("a backfill ends in the past", hint="Plans that are still to come fire by themselves.")
         times = backfilled(definition, first, last, limit=MAX_BACKFILL)
         plans = [Plan(name, time, scope) for scope in self._scopes(definition, scopes) for time in times]
         if len(plans) > MAX_BACKFILL:
@@ -185,7 +180,7 @@ class Schedules:
         skip = self._store().plans.find_skip(plan)
         if skip is not None:
             return f"it was not fired: {REASONS[skip.reason]}"
-        if schedule.defined.provider is None:  # a provider may hang: it is not asked why it does
+        if schedule.defined.provider is None:  # a provider may hang: do not call it for an explanation
             self._scopes(schedule.defined, [scope])  # refuses a scope that the schedule does not have
         return _explain_undecided(schedule, plan, self.now())
 
@@ -228,14 +223,14 @@ class Schedules:
 
 ORIGINS = {Origin.DUE: "", Origin.TRIGGER: ", triggered by hand", Origin.BACKFILL: ", backfilled"}
 REASONS = {
-    SkipReason.CATCH_UP: "a newer one was due when a planner looked",
+    SkipReason.CATCH_UP: "a newer plan was due at the next tick of a planner",
     SkipReason.WINDOW: "it was older than the window of catch_up=every",
-    SkipReason.LATE: "nobody planned when it was due, and catch_up is none",
-    SkipReason.OVERLAP: "an earlier plan of its scope had not ended",
-    SkipReason.BACKLOG: "as many plans of its scope waited in line as max_backlog allows",
+    SkipReason.LATE: "no scheduler ran when it was due, and catch_up is none",
+    SkipReason.OVERLAP: "an earlier plan of its scope had not finished",
+    SkipReason.BACKLOG: "max_backlog plans of its scope waited in line",
     SkipReason.PAUSED: "the schedule was paused",
-    SkipReason.EDITED: "the schedule was changed, and its past is not replayed",
-    SkipReason.SCOPE: "it had no scope, or one that cannot be a name",
+    SkipReason.EDITED: "the schedule was changed, and earlier plans do not fire again",
+    SkipReason.SCOPE: "it had no scope, or one with an invalid name",
 }
 
 
@@ -244,7 +239,7 @@ def _explain_undecided(schedule: Schedule, plan: Plan, now: datetime) -> str:
     rule = definition.rule()
     if rule.next_after(plan.time - MICROSECOND) != plan.time:
         before, after = rule.previous_before(plan.time), rule.next_after(plan.time)
-        return f"{_format(plan.time)} is no plan of it: the nearest are {_format(before)} and {_format(after)}"
+        return f"{_format(plan.time)} is not one of its plans: the nearest are {_format(before)} and {_format(after)}"
     if definition.start is not None and plan.time < definition.start:
         return f"the schedule starts later, at {_format(definition.start)}"
     if definition.end is not None and plan.time > definition.end:
@@ -252,15 +247,15 @@ def _explain_undecided(schedule: Schedule, plan: Plan, now: datetime) -> str:
     if schedule.condition is Condition.PAUSED:
         return f"the schedule is paused{f': {schedule.note}' if schedule.note else ''}"
     if plan.time <= schedule.cursor:
-        return "its time came before the schedule was created, or before the ledger begins"
+        return "it was due before the schedule was created, or before the first recorded plan"
     if schedule.condition is Condition.FAILING:
         return f"the schedule cannot be planned: {schedule.error}"
     if schedule.condition is Condition.OVER:
-        return "the schedule is over"
+        return "the schedule has finished"
     wait = plan.time + definition.delay - now
     if wait.total_seconds() > 0:
         return f"it is not due yet: in {format_duration(wait)}"
-    return "it is due, and no planner has looked yet: is a worker or a scheduler running?"
+    return "it is due, and no planner has decided yet: is a worker or a scheduler running?"
 
 
 def _format(timestamp: datetime) -> str:

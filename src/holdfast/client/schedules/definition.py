@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 from msgspec import structs
 
 from holdfast.client.jobs.handler import Handler
+from holdfast.domain.commands.command import COMMAND, command_payload
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.names import checked_name, nearest_name
@@ -36,8 +37,8 @@ log = logging.getLogger("holdfast")
 
 #: The declarations without effect.
 WARNINGS = {
-    DeclarationResult.OLDER: "schedule %r stays as newer code has declared it",
-    DeclarationResult.TAKEN: "schedule %r was made by a person, and stays as it is: rename one of the two",
+    DeclarationResult.OLDER: "schedule %r is unchanged: newer code declared it",
+    DeclarationResult.TAKEN: "schedule %r is unchanged: a person created it; rename one of the two",
 }
 
 
@@ -74,7 +75,9 @@ class ScheduleOptions(TypedDict, total=False):
 
 def new_definition(kind: str, expression: str, options: Mapping[str, Any], *, kind_version: int = 1) -> Definition:
     """Build the definition of a new schedule, with a payload for *kind_version* of the kind."""
-    return Definition.from_expression(expression, kind=kind, kind_version=kind_version, **_fields(options))
+    return _with_timeout(
+        Definition.from_expression(expression, kind=kind, kind_version=kind_version, **_fields(options))
+    )
 
 
 def changed_definition(
@@ -85,7 +88,15 @@ def changed_definition(
     # A zone does not carry over to an interval, nor a phase to a cron expression.
     dropped = {"cron", "every", "tz" if expression.lower().startswith("every ") else "phase"}
     kept = {name: value for name, value in structs.asdict(definition).items() if name not in dropped}
-    return Definition.from_expression(expression, **{**kept, **_fields(options), "kind": kind or definition.kind})
+    fields = {**kept, **_fields(options), "kind": kind or definition.kind}
+    return _with_timeout(Definition.from_expression(expression, **fields))
+
+
+def _with_timeout(definition: Definition) -> Definition:
+    """The definition, with the timeout of a command as jobs keep it."""
+    if definition.kind != COMMAND:
+        return definition
+    return structs.replace(definition, payload=command_payload(definition.payload))
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,7 +138,7 @@ def _number(option: str) -> Callable[[int], int]:
 
 def _scopes(value: Sequence[str] | str | Callable[[], Any] | None) -> tuple[str, ...] | str:
     if callable(value):
-        raise InvalidInput("a function for scopes has a name here", hint="Declare it with @app.scopes().")
+        raise InvalidInput("scopes takes the name of a function here", hint="Declare it with @app.scopes().")
     if value is None or isinstance(value, str):
         return () if value is None else value
     if not isinstance(value, Sequence) or not value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
@@ -38,27 +39,8 @@ _HARMLESS_ENDINGS = frozenset(
 _USER_OPTIONS = ("-u", "--user", "--proxy-user")
 #: Commands that take a password as -pPASSWORD.
 _PASSWORD_COMMANDS = re.compile(r"(mysql|mariadb)[\w-]*|sshpass")
-#: Texts that look like a secret after what is *kept*.
-_SECRET_PATTERNS = (
-    # A URL with a password; a header; name=value and "name": "value".
-    re.compile(r"(?P<kept>://[^\s:/@]{1,200}:)[^\s/@]{1,500}(?=@)"),
-    re.compile(r"(?P<kept>\b(?:bearer|basic)\s{1,3})[\w.~+/=-]{8,}", re.IGNORECASE),
-    re.compile(
-        # A short number after "token" is the fencing token of a lease.
-        r"(?P<kept>(?:password|passwd|passphrase|pwd|secret|token(?![\"']?\s{0,3}[:=]\s{0,3}\d{1,9}\b)|api[_-]?key|access[_-]?key|private[_-]?key|authorization)"
-        r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?!\*\*\*)(?!(?:bearer|basic)\s)[^\s\"',;&}]+",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        r"(?P<kept>--?(?:password|passwd|passphrase|secret|token|api-?key)\s{1,3})(?!-)(?!\*\*\*)\S+", re.IGNORECASE
-    ),
-    # mysql -pPASSWORD, but not -print, -p8080:80 and -p/tmp; curl -u name:password, but not -u 1000:1000.
-    re.compile(r"(?P<kept>(?<!\S)-p)(?![\d:.]{1,30}(?!\S)|[a-z-]{1,30}(?!\S)|[./=])(?!\*\*\*)\S{6,}"),
-    re.compile(rf"(?P<kept>\b(?:{_PASSWORD_COMMANDS.pattern})\s(?:[^\n;|&]{{0,200}}\s)?-p)(?!\*\*\*)[^\s\"']+"),
-    re.compile(
-        r"(?P<kept>(?<!\S)(?:-u|--(?:proxy-)?user)(?:\s{1,3}|=)?[\"']?[^\s:/\"'=]{1,200}:)(?!\d+(?!\S))(?!\*\*\*)[^\s\"']+"
-    ),
-)
+#: Options of commands whose next word is a password.
+_PASSWORD_OPTIONS = {"sshpass": "-p", "redis-cli": "-a"}
 #: A payload's longer texts are not searched for patterns; a shorter match may be a common word.
 MAX_SEARCHED_CHARS, MIN_PATTERN_CHARS = 10_000, 6
 _USER_INFO = re.compile(r"//[^/@]+@")
@@ -113,11 +95,15 @@ def _hidden_part(words: list[Any] | tuple[Any, ...], place: int) -> str:
     word, before = words[place], words[place - 1] if place else None
     if not isinstance(word, str):
         return ""
+    executable = str(words[0]).rpartition("/")[2]
     if word.startswith("-"):
-        executable = str(words[0]).rpartition("/")[2]
         return word[2:] if place and word.startswith("-p") and _PASSWORD_COMMANDS.fullmatch(executable) else ""
     if not isinstance(before, str) or not before.startswith("-") or "=" in before:
         return ""
+    if before == _PASSWORD_OPTIONS.get(executable) and words.index(before) == place - 1:
+        return word
+    if before in ("-pass", "-passin", "-passout") and word.startswith("pass:"):
+        return word.removeprefix("pass:")
     if before in _USER_OPTIONS:
         password = word.partition(":")[2]
         return "" if password.isdecimal() else password
@@ -220,14 +206,46 @@ def _mask_values(text: str, values: Collection[str]) -> str:
     return text
 
 
+@cache
+def _secret_patterns() -> tuple[re.Pattern[str], ...]:
+    """Texts that look like a secret after what is *kept*. To compile them takes milliseconds."""
+    return (
+        # A URL with a password, or with a token (longer than most names); a header; name=value and "name": "value".
+        re.compile(r"(?P<kept>://[^\s:/@]{1,200}:)[^\s/@]{1,500}(?=@)"),
+        re.compile(r"(?P<kept>\bhttps?://)[^\s:/@]{16,500}(?=@)"),
+        re.compile(r"(?P<kept>\b(?:bearer|basic)\s{1,3})[\w.~+/=-]{8,}", re.IGNORECASE),
+        re.compile(
+            # A short number after "token" is the fencing token of a lease.
+            r"(?P<kept>(?:password|passwd|passphrase|pwd|secret|token(?![\"']?\s{0,3}[:=]\s{0,3}\d{1,9}\b)|api[_-]?key|access[_-]?key|private[_-]?key|authorization)"
+            r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?!\*\*\*)(?!(?:bearer|basic)\s)[^\s\"',;&}]+",
+            re.IGNORECASE,
+        ),
+        re.compile(
+            r"(?P<kept>--?(?:password|passwd|passphrase|secret|token|api-?key)\s{1,3})(?!-)(?!\*\*\*)\S+", re.IGNORECASE
+        ),
+        # mysql -pPASSWORD, but not -print, -p8080:80 and -p/tmp; curl -u name:password, but not -u 1000:1000.
+        re.compile(r"(?P<kept>(?<!\S)-p)(?![\d:.]{1,30}(?!\S)|[a-z-]{1,30}(?!\S)|[./=])(?!\*\*\*)\S{6,}"),
+        re.compile(rf"(?P<kept>\b(?:{_PASSWORD_COMMANDS.pattern})\s(?:[^\n;|&]{{0,200}}\s)?-p)(?!\*\*\*)[^\s\"']+"),
+        # sshpass -p PASSWORD, redis-cli -a PASSWORD, openssl -passin pass:PASSWORD.
+        re.compile(
+            r"(?P<kept>\b(?:sshpass\s(?:[^\n;|&]{0,200}?\s)??-p|redis-cli\s(?:[^\n;|&]{0,200}?\s)??-a)\s{1,3}[\"']?)"
+            r"[^\s\"']+"
+        ),
+        re.compile(r"(?P<kept>(?<!\S)-pass(?:in|out)?\s{1,3}[\"']?pass:)(?!\*\*\*)[^\s\"']+"),
+        re.compile(
+            r"(?P<kept>(?<!\S)(?:-u|--(?:proxy-)?user)(?:\s{1,3}|=)?[\"']?[^\s:/\"'=]{1,200}:)(?!\d+(?!\S))(?!\*\*\*)[^\s\"']+"
+        ),
+    )
+
+
 def _mask_patterns(text: str) -> str:
-    for pattern in _SECRET_PATTERNS:
+    for pattern in _secret_patterns():
         text = pattern.sub(rf"\g<kept>{MASK}", text)
     return text
 
 
 def _pattern_secrets(text: str) -> Iterator[str]:
-    for pattern in _SECRET_PATTERNS:
+    for pattern in _secret_patterns():
         matches = (match[0].removeprefix(match["kept"]) for match in pattern.finditer(text))
         yield from (secret for secret in matches if len(secret) >= MIN_PATTERN_CHARS)
 

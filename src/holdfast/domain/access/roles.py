@@ -1,11 +1,8 @@
-"""Roles, and the audit entries of what people did."""
+"""Roles: what the holder of a credential may do."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
-
-from msgspec import Struct
 
 from holdfast.errors import InvalidInput
 
@@ -26,29 +23,8 @@ class Role(StrEnum):
         return order.index(self) >= order.index(required)
 
 
-#: Stored errors are not masked: a search could guess a secret character by character.
-ERROR_SEARCH = "searching in the texts of errors"
-
-
-class Via(StrEnum):
-    """The interface through which a person acted."""
-
-    CLI = "cli"
-    WEB = "web"
-    API = "api"
-
-
-class AuditEntry(Struct, frozen=True):
-    """An action of a person on *target*, which changed *count* things."""
-
-    id: int
-    at: datetime
-    actor: str
-    via: Via
-    action: str
-    target: str
-    count: int | None
-    note: str | None
+#: Stored texts are not masked: a search for a part of them could guess a secret character by character.
+TEXT_SEARCH = "searching for parts of errors, labels and names"
 
 
 def checked_role(text: str) -> Role:

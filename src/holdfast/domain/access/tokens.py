@@ -1,6 +1,6 @@
 """Access tokens, and the other secrets of the dashboard: how they are drawn, and how they are checked.
 
-Every secret here is 256 random bits, which nobody can guess. A plain SHA-256 is enough to store them.
+Every secret here is 256 random bits, which cannot be guessed. A plain SHA-256 is enough to store them.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import hashlib
 import hmac
 import re
 import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import datetime
 
 from msgspec import Struct
 
 from holdfast.domain.access.roles import Role
-from holdfast.errors import Refused
+from holdfast.errors import InvalidInput, Refused
 
 
 class Credential(Struct, frozen=True):
@@ -74,3 +75,37 @@ def check_api_key(key: str, required: str | None) -> None:
     """Refuse a change if the configuration requires a key, by its hash, and *key* is another one."""
     if required is not None and not is_secret_of(key, required.lower()):
         raise Refused("changes on this store need a key" + (", and this is another one" if key else ""))
+
+
+#: Bytes of the part of a sealed text that proves it.
+_TAG_SIZE = 16
+
+
+def seal(text: str, secret: str, purpose: str) -> str:
+    """Encrypt a text that a client keeps and returns, such as a cursor. Only its *purpose* accepts it again."""
+    data, key = text.encode(), _sealing_key(secret, purpose)
+    tag = hmac.digest(key, data, "sha256")[:_TAG_SIZE]
+    return urlsafe_b64encode(tag + _encrypted(data, key, tag)).decode().rstrip("=")
+
+
+def unseal(sealed: str, secret: str, purpose: str) -> str:
+    """The text that :func:`seal` encrypted for the same purpose."""
+    key = _sealing_key(secret, purpose)
+    try:
+        raw = urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
+    except ValueError:
+        raw = b""
+    tag, data = raw[:_TAG_SIZE], _encrypted(raw[_TAG_SIZE:], key, raw[:_TAG_SIZE])
+    if not hmac.compare_digest(tag, hmac.digest(key, data, "sha256")[:_TAG_SIZE]):
+        raise InvalidInput(f"{sealed[:40]!r} is not a cursor of this list", hint="Start again from its beginning.")
+    return data.decode()
+
+
+def _sealing_key(secret: str, purpose: str) -> bytes:
+    return hmac.digest(secret.encode(), f"seal:{purpose}".encode(), "sha256")
+
+
+def _encrypted(data: bytes, key: bytes, tag: bytes) -> bytes:
+    """Encrypt, or decrypt, with a key stream that the tag makes different for each text."""
+    stream = hashlib.shake_256(key + tag).digest(len(data))
+    return bytes(byte ^ other for byte, other in zip(data, stream, strict=True))

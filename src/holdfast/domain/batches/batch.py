@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NewType
 
@@ -220,6 +220,19 @@ class Sharding(Struct, frozen=True, kw_only=True):
     in_doubt_if_lost: bool = False
     until: datetime | None = None
     #: Units that all shards together may start per second.
+    rate: float | None = None
+    checkpoint: CheckpointInterval = CheckpointInterval()
+
+
+class RunPlan(Struct, frozen=True, kw_only=True):
+    """The limits and policies of one run of a batch: in the foreground, or of one shard."""
+
+    jobs: int = 1
+    limits: FailureLimits = FailureLimits()
+    deadline: timedelta | None = None
+    limit: int | None = None
+    retry_failed: bool = True
+    in_doubt_if_lost: bool = False
     rate: float | None = None
     checkpoint: CheckpointInterval = CheckpointInterval()
 

@@ -36,6 +36,11 @@ class BatchFilter(Struct, frozen=True, kw_only=True):
         return {name: list(value) if name == "states" else value for name, value in fields.items() if value is not None}
 
     @property
+    def searches_text(self) -> bool:
+        """Whether it searches for a part of a text that views mask."""
+        return self.name is not None and not self.name.exact
+
+    @property
     def where(self) -> tuple[str, ...]:
         """The names of the conditions, as the SQL files have them."""
         return tuple(f"batch_has_{name}" for name in self.values)
@@ -46,7 +51,7 @@ ALL_BATCHES = BatchFilter()
 
 
 def batch_filter(*, states: Sequence[str] = (), **conditions: str | None) -> BatchFilter:
-    """A filter from texts. Times are timestamps (RFC 3339) or ages (``2d``); empty texts are no conditions."""
+    """A filter from texts. Times are timestamps (RFC 3339) or ages (``2d``); empty texts are ignored."""
     now = datetime.now(UTC)
     values: dict[str, Any] = {}
     for name, text in conditions.items():
@@ -56,5 +61,6 @@ def batch_filter(*, states: Sequence[str] = (), **conditions: str | None) -> Bat
     try:
         chosen = tuple(BatchState(state) for state in states)
     except ValueError as error:
-        raise InvalidInput(str(error), hint=f"The states are: {', '.join(BatchState)}.") from None
+        text = str(error).replace("a valid BatchState", "a state of a batch")
+        raise InvalidInput(text, hint=f"The states are: {', '.join(BatchState)}.") from None
     return BatchFilter(states=chosen or None, **values)

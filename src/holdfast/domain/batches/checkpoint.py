@@ -16,7 +16,7 @@ MAX_UNITS, MIN_SECONDS, MAX_SECONDS = 1000, 0.01, 60.0
 
 
 class CheckpointInterval(Struct, frozen=True):
-    """The ledger is written after so many *units*, and every so many *seconds*, whichever comes first."""
+    """The ledger is written after this number of *units* or *seconds*, whichever comes first."""
 
     units: int = MAX_UNWRITTEN
     seconds: float = 1.0

@@ -81,6 +81,18 @@ class HandedResult(Struct, frozen=True, gc=False):
     data: str
 
 
+class InboxDepth(Struct, frozen=True):
+    """The results in an inbox, counted up to a cap: all, and those that a consumer has.
+
+    *free_since*: the time since which the oldest free result waits.
+    """
+
+    inbox: str
+    results: int
+    taken: int
+    free_since: datetime | None
+
+
 class UnitOutcome(Struct, frozen=True, kw_only=True, gc=False):
     """How one run of a unit ended. A unit with a *handed* result stays running until the result is accepted."""
 
@@ -95,6 +107,8 @@ class UnitOutcome(Struct, frozen=True, kw_only=True, gc=False):
     data: str | None = None
     duration_ms: int | None = None
     handed: HandedResult | None = None
+    #: It may have had its effect: next time it runs alone, after the verifier.
+    poison_suspect: bool = False
     #: The errors of the attempts before this one in the same run.
     earlier_errors: tuple[str, ...] = ()
 
@@ -120,7 +134,7 @@ def unit_key(value: Any) -> UnitKey:
         text = msgspec.json.encode(value, order="sorted").decode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         hint = "Keys are texts, numbers or lists."
-        raise InvalidInput(f"{value!r} is no key for a unit: {error}", hint=hint) from None
+        raise InvalidInput(f"{value!r} is not a valid key of a unit: {error}", hint=hint) from None
     if len(text.encode()) > MAX_UNIT_KEY:
         raise InvalidInput(f"the key {text[:60]}… is too long", hint=f"A key takes {MAX_UNIT_KEY:,} bytes at most.")
     if "null" in text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -14,7 +13,8 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from holdfast.domain.access.masking import MASK
 from holdfast.domain.jobs.job import Job
-from holdfast.domain.names import checked_text
+from holdfast.domain.names import checked_text, checked_variable
+from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, InvalidText
 
 #: The kind of jobs that run commands.
@@ -70,7 +70,7 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
             checked_variable(name)
             checked_word(value, label=f"the variable {name}", room=MAX_ARGUMENT_BYTES - len(name) - 1)
         if self.timeout is not None and self.timeout <= timedelta(0):
-            raise InvalidInput("a timeout is longer than nothing")
+            raise InvalidInput("a timeout must be greater than zero")
         if self.cpus is not None and not 0.01 <= self.cpus <= 4096:
             raise InvalidInput(f"a share of the processors lies between 0.01 and 4096, not {self.cpus}")
 
@@ -90,27 +90,27 @@ def load_command(text: str) -> Command:
 _decoder = msgspec.json.Decoder(Command)
 
 
+def command_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload of a command that a person wrote, with its *timeout* as jobs keep it: ``10m`` becomes ``PT600S``."""
+    timeout = payload.get("timeout")
+    if timeout is None or (isinstance(timeout, str) and timeout.startswith("P")):
+        return dict(payload)
+    return {**payload, "timeout": msgspec.to_builtins(as_duration(timeout))}
+
+
 def checked_word(word: str, *, label: str, room: int = MAX_ARGUMENT_BYTES) -> str:
     """Return *word* if it can be stored and the kernel accepts it as an argument; *room* is in bytes."""
     try:
         checked_text(word, label=label)
     except InvalidText as error:
         message = error.message if "\0" in word else f"{label} is not UTF-8"
-        hint = "Give such bytes in a file, and the program the name of the file."
+        hint = "Put such bytes into a file, and pass its name to the command."
         raise InvalidInput(f"{message}: {word!r:.80}", hint=hint) from None
     if len(word) * 4 > room and len(word.encode()) > room:
-        hint = "Put it into a file, and give the program the name of the file."
-        message = f"{label} is longer than the {room:,} bytes that a program can be given: {word!r:.40}…"
+        hint = "Put it into a file, and pass its name to the command."
+        message = f"{label} is longer than {room:,} bytes, the limit of the system: {word!r:.40}…"
         raise InvalidInput(message, hint=hint)
     return word
-
-
-def checked_variable(name: str) -> str:
-    """Return *name* if a command may have an environment variable of this name."""
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name) or name.startswith("HOLDFAST_"):
-        hint = "Write NAME=VALUE; names that begin with HOLDFAST_ are ours."
-        raise InvalidInput(f"{name!r} cannot be a variable", hint=hint)
-    return name
 
 
 def environment(command: Command, worker_env: Mapping[str, str], **job_values: object) -> dict[str, str]:
@@ -172,7 +172,7 @@ HOST_SHARE = 0.8
 def host_capacity(memory: int, cores: int, job_memory: int, job_cores: float) -> tuple[int, str]:
     """The number of commands of one size that fit a host, and the resource that limits them."""
     if job_memory <= 0 or job_cores <= 0:
-        raise InvalidInput("a program takes more than nothing")
+        raise InvalidInput("the memory and the processors of a command must be greater than zero")
     by_memory, by_cores = int(memory * HOST_SHARE / job_memory), int(cores * HOST_SHARE / job_cores)
     return (by_memory, "memory") if by_memory <= by_cores else (by_cores, "cores")
 
@@ -205,7 +205,7 @@ def check_placeholders(words: Sequence[str], names: Iterable[str], *, all_used: 
     check_shell(words)
     for name in used:
         if name not in known:
-            raise InvalidInput(f"nothing fills {{{name}}}", hint=f"Add --param {name}=…, or write {{{{{name}}}}}.")
+            raise InvalidInput(f"no parameter for {{{name}}}", hint=f"Add --param {name}=…, or write {{{{{name}}}}}.")
     for name in known if all_used else ():
         if name not in used:
             raise InvalidInput(f"the parameter {name!r} is not used", hint=f"Put {{{name}}} into the command.")
@@ -217,7 +217,7 @@ def check_shell(words: Sequence[str]) -> None:
         if shell.rpartition("/")[2] in SHELLS and re.fullmatch(r"-[a-z]*c", option) and placeholders([text]):
             name = placeholders([text])[0]
             hint = f"Write sh -c 'echo \"$1\"' - {{{name}}}: the value is a word of its own then."
-            raise InvalidInput(f"the shell would read what fills {{{name}}}", hint=hint)
+            raise InvalidInput(f"the shell would interpret the value of {{{name}}}", hint=hint)
 
 
 def sweep_label(label: str, parameters: Mapping[str, str]) -> str:
@@ -228,6 +228,8 @@ def sweep_label(label: str, parameters: Mapping[str, str]) -> str:
 def sweep_key(label: str, words: Sequence[str], parameters: Mapping[str, str]) -> str:
     """The unique key of one command of a sweep."""
     text = msgspec.json.encode([label, words, list(parameters.items())])
+    import hashlib  # it loads OpenSSL
+
     return f"sweep {hashlib.sha256(text).hexdigest()}"
 
 

@@ -12,7 +12,7 @@ from holdfast.domain.names import escape_controls
 #: Colours and styles of text. No other sequence is sent to a terminal: one may move the cursor, or type an answer.
 _STYLE = re.compile(r"\x1b\[[0-9;:]*m")
 _PART_OF_STYLE = re.compile(r"\x1b(?:\[[0-9;:]*)?\Z")
-#: Longer sequences are no styles.
+#: Longer sequences are not styles.
 MAX_STYLE_CHARS = 64
 _PIECES = re.compile(r"(\x1b\[[0-9;:]*m|[\r\b])")
 RESET = "\x1b[0m"

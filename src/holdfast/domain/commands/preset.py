@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.commands.command import checked_variable
-from holdfast.domain.names import checked_name
+from holdfast.domain.names import checked_name, checked_variable
 from holdfast.domain.quantities import as_bytes, as_duration, checked_number
 from holdfast.errors import InvalidInput
 
@@ -63,7 +62,7 @@ class Preset(PresetValues, frozen=True, kw_only=True, omit_defaults=True, forbid
         if self.priority is not None:
             checked_number(self.priority, label="a priority")
         if self.retry is not None and not 0 <= self.retry <= 10_000:
-            raise InvalidInput(f"a program is tried 0 to 10,000 times again, not {self.retry}")
+            raise InvalidInput(f"retry is a number from 0 to 10,000, not {self.retry}")
         for name in self.env:
             checked_variable(name)
 

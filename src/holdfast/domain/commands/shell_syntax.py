@@ -23,6 +23,7 @@ _UNQUOTED = re.compile(r"[|;<>]+|&&?(?=[\s>]|$)|(?:^|(?<=\s))\#|`|\$[A-Za-z_{(]"
 #: A quick test: lines without these characters have no shell syntax.
 _SUSPICIOUS = re.compile(r"[|;<>&#`$]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
+_ADD_SHELL = "Add --shell to run it in a shell"
 
 
 def shell_words(text: str) -> tuple[str, ...]:
@@ -39,8 +40,8 @@ def check_operators(words: Sequence[str]) -> None:
             raise _refusal(word, "--no-shell if the program itself takes this word")
 
 
-def check_line(line: str) -> None:
-    """Refuse a line of words that has shell syntax outside of quotes."""
+def check_line(line: str, *, remedy: str = _ADD_SHELL) -> None:
+    """Refuse a line of words that has shell syntax outside of quotes; *remedy* begins the hint."""
     if not _SUSPICIOUS.search(line):
         return
 
@@ -49,11 +50,11 @@ def check_line(line: str) -> None:
 
     if match := _UNQUOTED.search(_QUOTED.sub(unquoted, line)):
         syntax = "$" if match[0].startswith("$") else match[0]
-        raise _refusal(syntax, "single quotes around it if the program takes it as it is")
+        raise _refusal(syntax, "single quotes around it if the program takes it as it is", remedy)
 
 
 def check_executable(word: str) -> None:
-    """Refuse a first word that is no program, but a value or a variable that belongs before it."""
+    """Refuse a first word that is not a program, but a value or a variable that belongs before it."""
     if assigned := _ASSIGNMENT.match(word):
         hint = f"Write --env {assigned[1]}=…, or add --shell. An option takes several values with commas: --after 2,3."
         raise InvalidInput(f"{word!r:.80} is a variable, not a program", hint=hint)
@@ -63,6 +64,6 @@ def check_executable(word: str) -> None:
         raise InvalidInput(f"{word!r:.80} is not a program", hint="Write options before the -- and the program.")
 
 
-def _refusal(syntax: str, literally: str) -> InvalidInput:
-    hint = f"Add --shell to run it in a shell, or {literally}."
+def _refusal(syntax: str, literally: str, remedy: str = _ADD_SHELL) -> InvalidInput:
+    hint = f"{remedy}, or {literally}."
     return InvalidInput(f"{syntax!r:.40} is for a shell, and no shell reads this command", hint=hint)

@@ -16,8 +16,7 @@ from msgspec import Struct
 from holdfast.domain.commands.command import HOST_SHARE
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.names import MAX_NAME
-from holdfast.domain.quantities import as_bytes, format_size
-from holdfast.errors import InvalidInput
+from holdfast.domain.quantities import format_size
 
 #: With fewer measured runs, commands of a label run one at a time.
 MIN_SAMPLES = 5
@@ -115,7 +114,7 @@ def expected_memory(profile: Profile, *, cap: int | None, declared: Mapping[str,
         return ExpectedMemory(name, cap, 0.0, known=True, source="its cap")
     if profile.samples:
         return ExpectedMemory(name, profile.largest, 0.0, known=False, source=f"{profile.samples} runs")
-    return ExpectedMemory(name, limit * DEFAULT_PEAK_SHARE, 0.0, known=False, source="nothing but a guess")
+    return ExpectedMemory(name, limit * DEFAULT_PEAK_SHARE, 0.0, known=False, source="a guess")
 
 
 class RunningCommand(Struct, frozen=True):
@@ -144,16 +143,6 @@ def room(limit: int, total: int, used: int, *, own: int, promised: int = 0) -> M
 def host_limit_text(host: str, limits: Mapping[str, str]) -> str:
     """The configured limit of a host; names match whole, or by ``*``, and the first match counts."""
     return next((limit for pattern, limit in limits.items() if fnmatchcase(host, pattern)), f"{HOST_SHARE:.0%}")
-
-
-def host_limit(limit: str, total: int) -> int:
-    """The bytes that commands may use of *total*: a share such as ``80%``, or a size such as ``48G``."""
-    if limit.endswith("%"):
-        share = limit.removesuffix("%").strip()
-        if not share.isdecimal() or not 1 <= int(share) <= 100:
-            raise InvalidInput(f"{limit!r} is no share of a host", hint="Write 80%, or a size such as 48G.")
-        return total * int(share) // 100
-    return min(total, as_bytes(limit))
 
 
 def forecast(running: Sequence[RunningCommand], newcomer: ExpectedMemory | None = None) -> float:
@@ -222,15 +211,15 @@ def describe_refusal(
     reason: Refusal, newcomer: ExpectedMemory, running: Sequence[RunningCommand], room: MemoryRoom
 ) -> str:
     """The refusal as a sentence for people, with its numbers."""
-    demand = f"it is expected to take {format_size(newcomer.mean + newcomer.deviation)} ({newcomer.source})"
+    demand = f"it is expected to use {format_size(newcomer.mean + newcomer.deviation)} ({newcomer.source})"
     match reason:
         case Refusal.NEVER:
             most = format_size(MAX_FORECAST_SHARE * room.limit)
-            return f"{demand}, and programs may take no more than {most} here: it can never begin"
+            return f"{demand}, and commands may use at most {most} here: it can never start"
         case Refusal.UNKNOWN:
             return (
                 f"fewer than {MIN_SAMPLES} runs of {newcomer.name!r} were measured: they run one at a time until then"
             )
         case Refusal.MEMORY:
-            taken = f"{len(running)} programs are forecast to take {format_size(forecast(running))}"
+            taken = f"{len(running)} commands are forecast to use {format_size(forecast(running))}"
             return f"{demand}; {taken} of {format_size(MAX_FORECAST_SHARE * room.now)}"

@@ -85,7 +85,7 @@ def step(slots: Slots, condition: HostCondition, bounds: Bounds, now: float) -> 
     """
     clamped = max(bounds.least, min(bounds.most, slots.count))
     if clamped != slots.count:
-        return Slots(clamped, now), f"the queue runs {bounds} programs here"
+        return Slots(clamped, now), f"the queue runs {bounds} commands here"
     watched = slots.before is not None and now - slots.changed_at < WATCH_S
     trouble = _trouble(condition, slots, watched=watched)
     if trouble is not None:
@@ -96,7 +96,7 @@ def step(slots: Slots, condition: HostCondition, bounds: Bounds, now: float) -> 
     rested = now >= max(slots.rest_until, slots.changed_at + STEP_INTERVAL_S)
     if condition.requested and slots.count < bounds.most and rested:
         up = Slots(slots.count + 1, now, before=slots.count, failures=condition.failures)
-        return up, "all slots are in use, and the host bears it"
+        return up, "all slots are in use, and the host has room"
     return slots, None
 
 
@@ -105,7 +105,7 @@ def _trouble(condition: HostCondition, slots: Slots, *, watched: bool) -> str | 
     if condition.swapping:
         return "the host is swapping"
     if host.cpu_pressure is not None and host.cpu_pressure > MAX_CPU_PRESSURE_PERCENT:
-        return f"somebody waits for a processor {host.cpu_pressure:.0f} % of the time"
+        return f"processes wait for a processor {host.cpu_pressure:.0f} % of the time"
     if host.load > OVERLOAD_SHARE * host.cores and (watched or host.cpu_pressure is None):
         return f"the load is {host.load:.1f} on {host.cores:g} cores"
     if watched and condition.failures >= max(2 * slots.failures, slots.failures + MIN_MORE_FAILURES):
@@ -278,7 +278,7 @@ def refusals(job_id: JobId, queue: str, statuses: Sequence[tuple[str, Autoscaler
                 text = _refusal(job_id, lane, status)
                 if text is None:
                     return []
-                reasons.append(f"host {host} does not let it begin: {text}")
+                reasons.append(f"host {host} does not start it: {text}")
     return reasons
 
 
@@ -290,5 +290,5 @@ def _refusal(job_id: JobId, lane: QueueStatus, status: AutoscalerStatus) -> str 
         used = f"{format_size(status.used)} of {format_size(status.total)}"
         return f"its memory is {status.strain} ({used} in use)"
     if lane.running >= lane.slots:
-        return f"it runs {lane.running} programs of the queue, and bears {lane.slots} so far (up to {lane.most})"
+        return f"it runs {lane.running} commands of the queue; the autoscaler allows {lane.slots} (up to {lane.most})"
     return None

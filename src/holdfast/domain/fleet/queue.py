@@ -38,7 +38,7 @@ def parse_bounds(text: str) -> Bounds | None:
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
     bounds = Bounds(int(match[1]), int(match[2])) if match else Bounds(0, 0)
     if not 1 <= bounds.least <= bounds.most <= MAX_SLOTS:
-        raise InvalidInput(f"{text!r} is no range of slots", hint="Write it like 1-8, or off.")
+        raise InvalidInput(f"{text!r} is not a valid range of slots", hint="Write it like 1-8, or off.")
     return bounds
 
 

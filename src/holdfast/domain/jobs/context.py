@@ -15,7 +15,7 @@ from holdfast.domain.quantities import Duration, as_duration
 class Retry(Exception):
     """The run failed and is retried after *after*, or by the retry curve."""
 
-    def __init__(self, why: str = "the handler asked for another attempt", *, after: Duration | None = None) -> None:
+    def __init__(self, why: str = "the handler requested another attempt", *, after: Duration | None = None) -> None:
         super().__init__(why)
         self.after = None if after is None else as_duration(after)
 
@@ -74,7 +74,7 @@ class Context(ABC):
     """Passed to every handler that has a parameter annotated with it.
 
     All writes are fenced: after the lease is lost they raise ``LeaseLost`` and write nothing. During an outage of the
-    store they wait, until the lease is nearly over.
+    store they wait, until shortly before the lease expires.
     Coroutines use the methods whose names begin with ``a``.
     """
 

@@ -68,6 +68,22 @@ class DependencyStep(StrEnum):
     HOLD = "hold"
 
 
+class DependencyEdge(Struct, frozen=True):
+    """*job_id* needs *dependency_id*; state, kind and label are of the one farther from the requested job (*way*)."""
+
+    way: str
+    job_id: JobId
+    dependency_id: JobId
+    depth: int
+    state: State | None
+    kind: str | None
+    label: str | None
+
+    @property
+    def far(self) -> JobId:
+        return self.dependency_id if self.way == "dependencies" else self.job_id
+
+
 class DependencyState(Struct, frozen=True):
     """One dependency of a waiting job; *state* is None if it no longer exists."""
 
@@ -97,7 +113,7 @@ def next_step(when: When, if_not: IfNot, states: Iterable[State | None]) -> Depe
 def reason_for(when: When, dependencies: Sequence[DependencyState]) -> str:
     """The reason why a waiting job was cancelled or held, for people."""
     if when is When.FAILED:
-        return "every needed job is done, and this one was to run only if one failed"
+        return "all dependencies are done, and this job runs only if one fails"
     failed = next(each for each in dependencies if each.state is None or each.state in FAILED)
     state = failed.state.value if failed.state else "gone"
-    return f"needed job {failed.dependency_id} is {state}"
+    return f"dependency {failed.dependency_id} is {state}"

@@ -31,35 +31,34 @@ Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 class EnqueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of an enqueue, as people write them. None means the default of the kind."""
 
-    queue: Annotated[Name | None, Meta(description="Another queue than the kind's.")] = None
-    priority: Annotated[Number32 | None, Meta(description="Higher is sooner. [the kind's]")] = None
-    delay: Annotated[Time | None, Meta(description="Not before this time from now: 90s, 2h, 1d.")] = None
-    run_at: Annotated[datetime | None, Meta(description="Not before this moment (RFC 3339).")] = None
-    label: Annotated[Name | None, Meta(description="A name to find it by.")] = None
-    tags: Annotated[tuple[Name, ...], Meta(max_length=100, description="A tag to find it by; repeatable.")] = ()
+    queue: Annotated[Name | None, Meta(description="Queue, instead of that of the kind.")] = None
+    priority: Annotated[Number32 | None, Meta(description="Priority; higher runs first. [that of the kind]")] = None
+    delay: Annotated[Time | None, Meta(description="Start no earlier than this time from now: 90s, 2h, 1d.")] = None
+    run_at: Annotated[datetime | None, Meta(description="Start no earlier than this time (RFC 3339).")] = None
+    label: Annotated[Name | None, Meta(description="Label to find it by.")] = None
+    tags: Annotated[tuple[Name, ...], Meta(max_length=100, description="Tag to find it by; repeatable.")] = ()
     key: Annotated[
         Annotated[str, Meta(max_length=MAX_KEY)] | None,
-        Meta(description="A unique key: if a live job has it, no new one is made."),
+        Meta(description="Unique key. If a live job has it, none is added."),
     ] = None
     key_for: Annotated[
-        Time | None, Meta(description="Keep the key taken for this time, or ever. [while the job is live]")
+        Time | None, Meta(description="How long the key stays taken: a time, or ever. [while the job is live]")
     ] = None
     on_conflict: Annotated[
-        OnConflict,
-        Meta(description="What to do if the key is taken. rerun: run once more after the job that is running."),
+        OnConflict, Meta(description="Action if the key is taken. rerun: run once more after the job that is running.")
     ] = OnConflict.SKIP
     after: Annotated[
         Annotated[list[Id], Meta(max_length=1000)] | After | None,
         Meta(description="Start when these jobs are done: ids with commas; repeatable."),
     ] = None
-    hold: Annotated[bool, Meta(description="Keep it from starting until holdfast unhold.")] = False
+    hold: Annotated[bool, Meta(description="Hold it until holdfast unhold.")] = False
     max_attempts: Annotated[
-        Count | None, Meta(description="Attempts until it is dead; 0 for no limit. [the kind's]")
+        Count | None, Meta(description="Maximum number of attempts; 0: no limit. [that of the kind]")
     ] = None
-    timeout: Annotated[Time | None, Meta(description="End a run after this time; 0 for no limit. [the kind's]")] = None
+    timeout: Annotated[Time | None, Meta(description="Maximum run time; 0: no limit. [that of the kind]")] = None
     retry: Annotated[
         Annotated[list[Time], Meta(max_length=100)] | None,
-        Meta(description="Delays between attempts: 10s,1m,10m; the last one repeats. [the kind's]"),
+        Meta(description="Delays between attempts: 10s,1m,10m; the last one repeats. [that of the kind]"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -106,7 +105,7 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         key = own_key if self.key is None else self.key
         if key is None:
             if self.key_for is not None:
-                raise InvalidInput("key_for belongs to a key")
+                raise InvalidInput("key_for needs a key")
             return None
         if self.key_for is None:
             return Unique(key, scope, period)

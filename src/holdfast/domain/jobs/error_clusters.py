@@ -22,7 +22,7 @@ _REPLACEMENTS = (
     (re.compile(r"(?<![\w<])(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}/?"), "<path>"),
     (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<n>"),
     (re.compile(r"\b(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE), "<id>"),
-    (re.compile(r"(?<![A-Za-z_<])[-+]?\d+(?:[.,:]\d+)*"), "<n>"),
+    (re.compile(r"(?:(?<![A-Za-z_])[-+])?\d+(?:[.,:]\d+)*"), "<n>"),
 )
 _SPACE = re.compile(r"\s+")
 

@@ -11,6 +11,8 @@ from msgspec import Struct
 JobId = NewType("JobId", int)
 Token = NewType("Token", int)
 WorkerId = NewType("WorkerId", str)
+#: The kinds of Holdfast's own jobs begin with it. People do not enqueue them.
+INTERNAL_PREFIX = "holdfast."
 
 
 class State(StrEnum):
@@ -152,9 +154,14 @@ class Job(Struct, frozen=True):
         return self.attempts + (self.state is State.RUNNING and self.started_at is None)
 
     def progress_rate(self, now: datetime) -> float | None:
-        """The progress per second of the present run, without that of earlier runs; None if it is not known."""
+        """The progress per second of the present run, without that of earlier runs; None if it is not known.
+
+        A run whose lease has expired makes none.
+        """
         since = self.claimed_at or self.started_at  # a start is recorded about a second after it
         if self.state is not State.RUNNING or since is None or self.progress_done is None:
+            return None
+        if self.lease_expires_at is not None and self.lease_expires_at < now:
             return None
         made, elapsed = self.progress_done - (self.progress_base or 0), (now - since).total_seconds()
         return made / elapsed if made > 0 and elapsed > 0 else None
@@ -182,8 +189,24 @@ class Lease(Struct, frozen=True):
     kind_version: int = 1
     #: The longest run in seconds; 0: no limit; None: that of the kind.
     timeout: float | None = None
+    #: The plan that the job carries out, as JSON.
+    plan: str | None = None
 
     @property
     def starts_recorded(self) -> bool:
         """Whether the start is recorded before the run begins, so that a loss of the worker always costs an attempt."""
         return self.no_prefetch or self.losses >= MAX_LOSSES
+
+
+class RunningJob(Struct, frozen=True):
+    """A job that runs now, and where."""
+
+    id: JobId
+    kind: str
+    queue: str
+    worker: WorkerId
+    claimed_at: datetime
+    started_at: datetime | None
+    lease_expires_at: datetime
+    progress_done: int | None
+    progress_total: int | None

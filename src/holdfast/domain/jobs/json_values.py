@@ -28,7 +28,7 @@ def to_json(value: Any, *, label: str) -> bytes:
     except UnicodeEncodeError:
         raise InvalidText(f"{label} holds half of a character (a lone surrogate)") from None
     except (TypeError, OverflowError, ValueError, RecursionError) as error:
-        hint = "Use what JSON knows, dataclasses, instants, UUIDs, decimals and enums."
+        hint = "Use JSON types, dataclasses, datetimes, UUIDs, decimals and enums."
         raise InvalidPayload(f"{label} cannot be written as JSON: {error}", hint=hint) from None
     if b"null" in raw:  # the encoder writes NaN and infinity as null
         check_finite(value, label=label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -12,13 +13,16 @@ import msgspec
 
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
-from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind, dump_options
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind, dump_options, unknown_parameter
 from holdfast.domain.jobs.new_job import NewJob, key_json
 from holdfast.domain.jobs.upgrade import Upgrade, checked_upgrades, function_digest, upgraded
 from holdfast.domain.json_schema import schema
 from holdfast.domain.names import checked_name, nearest_name
 from holdfast.domain.schedules.plan import Plan
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, PayloadTooLarge
+
+#: The message of msgspec for a field that the payload itself, not an object in it, does not have.
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
 
 
 class Kind:
@@ -51,7 +55,7 @@ class Kind:
         self.plan = next((field.name for field in fields if Plan in (field.type, *get_args(field.type))), None)
         unknown = set(options.unique) - set(self.payload_type.__struct_fields__)
         if unknown:
-            raise InvalidKind(f"kind {name!r}: unique names {min(unknown)!r}, which is no parameter of its handler")
+            raise InvalidKind(f"kind {name!r}: unique names {min(unknown)!r}, which is not a parameter of its handler")
         #: The function for the units of batches that a kind of shards runs.
         self.unit: PublishedKind | None = None
         self._decoder = msgspec.json.Decoder(self.payload_type)
@@ -133,6 +137,8 @@ class Kind:
         try:
             return self._decoder.decode(raw)
         except msgspec.ValidationError as error:
+            if (unknown := _UNKNOWN_FIELD.fullmatch(str(error))) is not None:
+                raise unknown_parameter(self.name, unknown[1], self.payload_type.__struct_fields__) from None
             raise InvalidPayload(f"the payload of {self.name!r} does not fit: {error}", kind=self.name) from None
         except msgspec.DecodeError as error:
             raise InvalidPayload(f"the payload of {self.name!r} is not JSON: {error}", kind=self.name) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -76,9 +76,9 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.memory is not None and self.executor is not ExecutorName.PROCESS:
             raise InvalidKind("only a process can have a memory cap", hint='Add executor="process".')
         if self.timeout is not None and self.timeout <= timedelta(0):
-            raise InvalidKind("a timeout is longer than nothing, or None for no limit")
+            raise InvalidKind("a timeout must be greater than zero, or None for no limit")
         if (self.unique_scope is KeyScope.PERIOD) != (self.unique_period is not None):
-            raise InvalidKind("unique_period belongs to unique_scope='period', and to no other")
+            raise InvalidKind("unique_period needs unique_scope='period'")
 
 
 class PublishedKind(msgspec.Struct, frozen=True):
@@ -158,11 +158,16 @@ def new_job_of(
     )
 
 
+def unknown_parameter(kind: str, name: str, known: Collection[str]) -> InvalidPayload:
+    hint = f"It takes: {', '.join(sorted(known))}." if known else "It takes no parameters."
+    return InvalidPayload(f"{kind!r} has no parameter {name!r}", hint=hint)
+
+
 def check_payload(kind: PublishedKind, payload: Mapping[str, Any], *, later: str | None = None) -> None:
     """Refuse unknown and missing parameters, and values of other types. The parameter *later* may be missing."""
     known, required = _parameters(kind.payload_schema)
     for name in sorted(set(payload) - known):
-        raise InvalidPayload(f"{kind.name!r} has no parameter {name!r}", hint=f"It takes: {', '.join(sorted(known))}.")
+        raise unknown_parameter(kind.name, name, known)
     for name in sorted(required - set(payload) - {later}):
         raise InvalidPayload(f"{kind.name!r} needs the parameter {name!r}")
     decoded = _decoded_schema(kind.payload_schema)

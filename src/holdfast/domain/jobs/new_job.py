@@ -69,7 +69,7 @@ class Unique(msgspec.Struct, frozen=True):
         if not self.key:
             raise InvalidInput("a unique key cannot be empty")
         if (self.scope is KeyScope.PERIOD) != (self.period is not None):
-            raise InvalidInput("a period belongs to the scope 'period', and to no other")
+            raise InvalidInput("a period needs the scope 'period'")
         if self.period is not None:
             checked_delay(self.period, label="the period of a key")
 
@@ -170,11 +170,13 @@ class NewJob(Struct, frozen=True, kw_only=True):
     actor: str = Actor.CLIENT
     #: The W3C trace context of the caller.
     trace: str | None = None
+    #: The plan that it carries out, as JSON.
+    plan: str | None = None
 
     @property
     def plain(self) -> bool:
-        """Whether it can be inserted without reading other rows: no key, no dependencies, no trace."""
-        return self.unique is None and self.after is None and self.trace is None
+        """Whether it can be inserted without reading other rows: no key, no dependencies, no trace, no plan."""
+        return self.unique is None and self.after is None and self.trace is None and self.plan is None
 
     @property
     def no_prefetch(self) -> bool:

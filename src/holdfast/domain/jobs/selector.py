@@ -34,8 +34,9 @@ _CHARACTER = re.compile(r"\\[\\,]|.", re.DOTALL)
 class Selector(Struct, frozen=True, kw_only=True):
     """Jobs that meet every condition; a list of values means any of them.
 
-    Labels, queues and kinds match whole, or by ``*``. None means no condition: a selector without
-    conditions selects everything, and one with an empty list selects nothing.
+    Labels, queues and kinds match whole, or by ``*``. A label also matches those below it: ``sw`` is the label of a
+    sweep, whose jobs have labels such as ``sw/year=2020``. None means no condition: a selector without conditions
+    selects everything, and one with an empty list selects nothing.
     """
 
     ids: tuple[JobId, ...] | None = None
@@ -50,6 +51,8 @@ class Selector(Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     #: Whether the two are times of the finish, not of the enqueue; None: if all *states* are finished ones.
     by_finish: bool | None = None
+    #: Whether of jobs with one kind and unique key only the newest matches: it replaces the failures before it.
+    newest: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse wrong types: a string in place of a list would be read character by character."""
@@ -62,12 +65,17 @@ class Selector(Struct, frozen=True, kw_only=True):
         for name in ("since", "until"):
             timestamp = getattr(self, name)
             if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
-                raise InvalidInput(f"{name} is a moment with a time zone, not {timestamp!r}")
+                raise InvalidInput(f"{name} is a time with a zone, not {timestamp!r}")
 
     @property
     def empty(self) -> bool:
         """Whether it cannot match any job."""
         return any(getattr(self, name) == () for name in LISTS.values())
+
+    @property
+    def searches_text(self) -> bool:
+        """Whether it searches for a part of a text that views mask."""
+        return self.error is not None or any("*" in label for label in self.labels or ())
 
     @property
     def selects_by_finish(self) -> bool:
@@ -80,6 +88,22 @@ class Selector(Struct, frozen=True, kw_only=True):
         narrowed = tuple(state for state in states if self.states is None or state in self.states)
         timed = self.since is not None or self.until is not None
         return replace(self, states=narrowed, by_finish=self.selects_by_finish if timed else None)
+
+
+class Count(Struct, frozen=True):
+    """A number of jobs; *capped*: there may be more."""
+
+    count: int
+    capped: bool
+
+
+class SavedFilter(Struct, frozen=True):
+    """A filter that a person saved under a name."""
+
+    name: str
+    filter: str
+    actor: str
+    created_at: datetime
 
 
 def _texts(name: str, values: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -96,7 +120,8 @@ def _states(values: Iterable[State] | None) -> tuple[State, ...] | None:
     try:
         return tuple(State(value) for value in ([values] if isinstance(values, str) else values))
     except ValueError as error:
-        raise InvalidInput(str(error), hint=f"The states are: {', '.join(State)}.") from None
+        text = str(error).replace("a valid State", "a state of a job")
+        raise InvalidInput(text, hint=f"The states are: {', '.join(State)}.") from None
 
 
 def _ids(values: Iterable[JobId] | None) -> tuple[JobId, ...] | None:
@@ -143,10 +168,10 @@ def parse_filter(text: str, *, now: datetime | None = None) -> Selector:
     for condition in conditions:
         name, equals, value = condition.partition("=")
         if not equals or name not in (*LISTS, *SINGLE):
-            hint = f"Its words: {', '.join((*LISTS, *SINGLE))}."
-            raise InvalidInput(f"the filter does not know {condition!r}", hint=hint)
+            hint = f"Conditions: {', '.join((*LISTS, *SINGLE))}."
+            raise InvalidInput(f"the filter has an unknown condition {condition!r}", hint=hint)
         if name in values:
-            raise InvalidInput(f"the filter says {name!r} twice", hint=f"Write {name}=one,other.")
+            raise InvalidInput(f"the filter has {name!r} twice", hint=f"Write {name}=one,other.")
         values[name] = _split(value) if name in LISTS else [value]
     return make_selector(values, now=now)
 
@@ -199,6 +224,9 @@ def parse_timestamp(text: str, *, now: datetime, ahead: bool = False) -> datetim
     try:
         timestamp = datetime.fromisoformat(text)
     except ValueError:
+        if re.match(r"\d{4}-", text):
+            hint = "Write it with its offset, such as 2030-01-01T06:00:00+01:00, or Z for UTC."
+            raise InvalidInput(f"{text[:100]!r} is not a valid time", hint=hint) from None
         return now + as_duration(text) if ahead else now - as_duration(text)
     if timestamp.tzinfo is None:
         raise InvalidInput(f"{text!r} has no time zone", hint=f"Write {timestamp.isoformat()}Z for UTC.")
@@ -208,5 +236,5 @@ def parse_timestamp(text: str, *, now: datetime, ahead: bool = False) -> datetim
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         hint = "An id is a number; find jobs by label or key with holdfast ls."
-        raise InvalidInput(f"{text!r} is no job's id", hint=hint)
+        raise InvalidInput(f"{text!r} is not the id of a job", hint=hint)
     return int(text)

@@ -39,6 +39,7 @@ class JobNumbers(Struct, frozen=True):
     claimed_at: datetime | None
     started_at: datetime | None
     refusals: str | None = None
+    plan: str | None = None
 
     @property
     def attempt(self) -> int:
@@ -68,11 +69,12 @@ class Released(Struct, frozen=True, kw_only=True):
 
     Without a *delay* the job keeps its place in the queue; with one, also of zero, it goes behind jobs that wait.
     *interrupted*: a shutdown, an eviction or an outage of the store stopped the run, so its effect is in doubt
-    and ``on_lost`` decides.
+    and ``on_lost`` decides. *error* is what the handler raised about an outage.
     """
 
     delay: timedelta | None = None
     interrupted: bool = False
+    error: str | None = None
 
 
 class Unreadable(Struct, frozen=True, kw_only=True):
@@ -149,6 +151,21 @@ def judge(job: JobNumbers, outcome: Outcome, *, chance: float, builds: Sequence[
             return _after_loss(job, outcome, chance)
         case _:
             assert_never(outcome)
+
+
+def reason_of(outcome: Outcome) -> str:
+    """The reason of an attempt with this outcome."""
+    match outcome:
+        case Done():
+            return EndReason.DONE
+        case Failed() | Lost():
+            return outcome.reason
+        case Released():
+            return EndReason.RELEASED
+        case Unreadable():
+            return EndReason.UNREADABLE
+        case Stopped():
+            return EndReason.CANCELLED
 
 
 def _after_failure(job: JobNumbers, failed: Failed, chance: float) -> Verdict:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
 
-from holdfast.domain.fleet.queue import Queue, Usage, free_slots
+from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.fleet.queue import WORKER_LATE_AFTER, WORKER_SILENCE, Queue, Usage, free_slots
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState, When
 from holdfast.domain.jobs.job import MAX_LOSSES, EndReason, Job, State
@@ -17,6 +19,11 @@ from holdfast.domain.jobs.refusal import describe_refusals, load_refusals
 from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import format_duration
 
+#: Jobs before a job are counted up to this number.
+MAX_AHEAD = 1000
+#: A run that goes on for longer after its timeout ignores the stop request, and its executor cannot kill it.
+OVERDUE_AFTER = timedelta(seconds=10)
+
 
 class Because(StrEnum):
     """Why a job is not running."""
@@ -24,6 +31,8 @@ class Because(StrEnum):
     FINISHED = "finished"
     CLAIMED = "claimed"
     RUNNING = "running"
+    OVERDUE = "overdue"
+    LATE_WORKER = "late_worker"
     EXPIRED = "expired"
     HELD = "held"
     NOT_DUE = "not_due"
@@ -50,7 +59,7 @@ class WhyReason(Struct, frozen=True):
 
 
 class ServingWorker(Struct, frozen=True):
-    """A live worker that serves the queue and the kind of a job. *quieted*: it was told to claim no more jobs."""
+    """A live worker that serves the queue and the kind of a job. *quieted*: a request stops its claims."""
 
     slots: int | None
     busy: int
@@ -66,8 +75,13 @@ class JobSituation(Struct, frozen=True, kw_only=True):
     queue: Queue | None = None
     usage: Usage | None = None
     dependencies: Sequence[DependencyState] = ()
+    #: Without the holder of the job, if its heartbeat is late.
     workers: Sequence[ServingWorker] = ()
-    #: Ready jobs of the same queue and kind that are claimed earlier.
+    #: The last heartbeat of the worker that holds the job.
+    seen_at: datetime | None = None
+    #: The longest run of its kind, in seconds.
+    kind_timeout: float | None = None
+    #: Ready jobs of the same queue and kind that are claimed earlier, counted up to one more than MAX_AHEAD.
     ahead: int = 0
     #: Sentences of autoscalers that do not admit the job.
     refusals: Sequence[str] = ()
@@ -80,11 +94,13 @@ def explain(situation: JobSituation) -> list[WhyReason]:
         case State.DONE | State.DEAD | State.CANCELLED:
             return [_finished(job)]
         case State.RUNNING:
-            return [_running(job, situation.now)]
+            return _running(situation)
         case State.HELD if job.unreadable:
             refusals = describe_refusals(load_refusals(job.refusals))
-            text = f"it is held until a worker that can read it starts: {refusals}"
-            return [WhyReason(Because.UNREADABLE, text, f"holdfast resume {job.id}")]
+            text = (
+                f"it is held until a worker starts that can read version {job.kind_version} of its payload: {refusals}"
+            )
+            return [WhyReason(Because.UNREADABLE, text, _serve(job))]
         case State.HELD:
             text = "it is held until a person resumes it" + _because(job.note)
             return [WhyReason(Because.HELD, text, f"holdfast resume {job.id}"), *_stopped(situation)]
@@ -102,7 +118,7 @@ def _because(note: str | None) -> str:
 
 
 def _finished(job: Job) -> WhyReason:
-    text = f"it has ended, {job.state.value}" + _because(job.error.splitlines()[0] if job.error else None)
+    text = f"it is finished: {job.state.value}" + _because(job.error.splitlines()[0] if job.error else None)
     if job.state is State.DONE:
         return WhyReason(Because.FINISHED, text)
     if job.reason == EndReason.OOM:
@@ -110,15 +126,56 @@ def _finished(job: Job) -> WhyReason:
     return WhyReason(Because.FINISHED, text, f"holdfast retry {job.id}")
 
 
-def _running(job: Job, now: datetime) -> WhyReason:
-    if job.lease_expires_at is not None and job.lease_expires_at < now:
-        silent = format_duration(now - job.lease_expires_at)
-        text = f"the lease of worker {job.worker} expired {silent} ago; another worker takes it over"
-        return WhyReason(Because.EXPIRED, text, "holdfast workers")
+def _running(situation: JobSituation) -> list[WhyReason]:
+    job, unserved = situation.job, _unserved(situation)
+    remaining = (job.lease_expires_at or situation.now) - situation.now
+    if remaining < timedelta(0):
+        text = f"the lease of worker {job.worker} expired {format_duration(-remaining)} ago"
+        takes_over = "" if unserved else "; another worker takes it over"
+        return [WhyReason(Because.EXPIRED, text + takes_over, "holdfast workers"), *unserved]
+    silence = situation.now - (situation.seen_at or situation.now)
+    if silence >= WORKER_LATE_AFTER:
+        return [_late_holder(job, silence, remaining, served=not unserved), *unserved]
     if job.claimed:
-        text = f"worker {job.worker} has claimed it; it has not started, or only just now"
-        return WhyReason(Because.CLAIMED, text, "holdfast workers")
-    return WhyReason(Because.RUNNING, f"worker {job.worker} is running it")
+        text = f"worker {job.worker} has claimed it and has not recorded its start yet"
+        return [WhyReason(Because.CLAIMED, text + _request_of(job), "holdfast workers")]
+    if overdue := describe_overdue(job, situation.kind_timeout, situation.now):
+        return [WhyReason(Because.OVERDUE, f"worker {job.worker} runs it {overdue}", f"holdfast ask {job.worker} stop")]
+    return [WhyReason(Because.RUNNING, f"worker {job.worker} is running it{_request_of(job)}")]
+
+
+def _request_of(job: Job) -> str:
+    return f"; {job.requested} requested: the worker receives it with its next heartbeat" if job.requested else ""
+
+
+def describe_overdue(job: Job, kind_timeout: float | None, now: datetime) -> str | None:
+    """How long a run has gone on after its timeout; None if it is in time, or may still stop."""
+    limit = kind_timeout if job.timeout is None else job.timeout
+    if not limit or job.state is not State.RUNNING or job.started_at is None:
+        return None
+    timeout = timedelta(seconds=limit)
+    late = now - job.started_at - timeout
+    text = f"{format_duration(late)} past its timeout of {format_duration(timeout)}; its thread cannot be stopped"
+    return text if late > OVERDUE_AFTER else None
+
+
+def describe_problem(job: Job, kind_timeout: float | None, now: datetime) -> str | None:
+    """The problem of a running job in a list: its lease has expired, or it does not stop; None if there is none."""
+    if job.lease_expires_at is not None and job.lease_expires_at < now:
+        return f"lease expired {format_duration(now - job.lease_expires_at)} ago"
+    overdue = describe_overdue(job, kind_timeout, now)
+    return None if overdue is None else f"{overdue}: holdfast ask {job.worker} stop"
+
+
+def _late_holder(job: Job, silence: timedelta, remaining: timedelta, *, served: bool) -> WhyReason:
+    heartbeat = f"its last heartbeat was {format_duration(silence)} ago"
+    end = f"{'another worker takes over' if served else 'its lease expires'} in {format_duration(remaining)}"
+    if silence >= WORKER_SILENCE:
+        state = f"it is lost: {heartbeat}; {end}"
+    else:
+        state = f"{heartbeat}; {'if it is lost, ' if served else ''}{end}"
+    text = f"worker {job.worker} {'has claimed' if job.claimed else 'runs'} it, but {state}"
+    return WhyReason(Because.LATE_WORKER, text, "holdfast workers")
 
 
 def _not_due(job: Job, now: datetime) -> WhyReason:
@@ -139,7 +196,7 @@ def _waits_for(job: Job, dependencies: Sequence[DependencyState]) -> str:
 
 
 def _obstacles(situation: JobSituation) -> list[WhyReason]:
-    """What keeps the job from running even if a slot is free."""
+    """The reasons why the job would not run even if a slot were free."""
     job, reasons = situation.job, _stopped(situation)
     if job.reader:
         refusals = describe_refusals(load_refusals(job.refusals))
@@ -151,19 +208,30 @@ def _obstacles(situation: JobSituation) -> list[WhyReason]:
     if situation.usage is not None and situation.usage.limit is not None and free_slots(situation.usage) == 0:
         text = f"queue {job.queue!r} is full: {situation.usage.running} of at most {situation.usage.limit} run"
         reasons.append(WhyReason(Because.LIMIT_FULL, text, f"holdfast queue set {quote_argument(job.queue)} --limit N"))
-    if not situation.workers:
-        text = f"no live worker serves kind {job.kind!r} on queue {job.queue!r}"
-        reasons.append(WhyReason(Because.NO_WORKER, text, f"holdfast worker --queue {job.queue}"))
-    elif all(worker.quieted for worker in situation.workers):
-        text = f"{_workers(situation.workers)} told to claim no more jobs"
-        reasons.append(WhyReason(Because.QUIETED, text, "holdfast workers"))
+    reasons += _unserved(situation)
     if job.state is State.READY:
         reasons += [WhyReason(Because.NOT_ADMITTED, text, "holdfast autoscaler status") for text in situation.refusals]
     return reasons
 
 
-def _workers(workers: Sequence[ServingWorker]) -> str:
-    return "the worker that serves it was" if len(workers) == 1 else f"all {len(workers)} workers that serve it were"
+def _unserved(situation: JobSituation) -> list[WhyReason]:
+    """No live worker claims jobs of its queue and kind."""
+    job = situation.job
+    if not situation.workers:
+        text = f"no live worker serves kind {job.kind!r} on queue {job.queue!r}"
+        return [WhyReason(Because.NO_WORKER, text, _serve(job))]
+    if all(worker.quieted for worker in situation.workers):
+        many = len(situation.workers)
+        those = "the worker that serves it was" if many == 1 else f"all {many} workers that serve it were"
+        text = f"{those} requested to claim no more jobs"
+        return [WhyReason(Because.QUIETED, text, "holdfast workers")]
+    return []
+
+
+def _serve(job: Job) -> str:
+    """The command that starts a worker for the job."""
+    option = "--run-commands on" if job.kind == COMMAND else "--app MODULE:APP"
+    return f"holdfast worker {option} --queue {shlex.quote(job.queue)}"
 
 
 def _in_line(situation: JobSituation) -> list[WhyReason]:
@@ -180,7 +248,8 @@ def _in_line(situation: JobSituation) -> list[WhyReason]:
         text = f"{job.losses} workers were lost just after they had claimed it; such jobs run {where}"
         reasons.append(WhyReason(Because.SUSPECT, text, f"holdfast show {job.id}"))
     if situation.ahead:
-        jobs = "1 job comes" if situation.ahead == 1 else f"{situation.ahead:,} jobs come"
+        jobs = "1 job comes" if situation.ahead == 1 else f"{min(situation.ahead, MAX_AHEAD):,} jobs come"
+        jobs = f"more than {jobs}" if situation.ahead > MAX_AHEAD else jobs
         command = f"holdfast ls --state ready --queue {quote_argument(job.queue)} --kind {quote_argument(job.kind)}"
         reasons.append(WhyReason(Because.IN_LINE, f"{jobs} before it in its queue and kind", command))
     return reasons

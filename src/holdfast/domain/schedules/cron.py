@@ -2,8 +2,8 @@
 
 An expression has five fields (minute, hour, day of the month, month, day of the week), or six with seconds first.
 Fields accept names, ranges, steps, ``L`` (the last day), ``5L`` (the last Friday) and ``1#2`` (the second Monday).
-Macros such as ``@daily`` are accepted too. This module knows only the wall clock; :mod:`holdfast.domain.schedules.rule`
-adds time zones.
+Macros such as ``@daily`` are accepted too. This module knows only the wall clock;
+:mod:`holdfast.domain.schedules.firing_times` adds time zones.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _split_fields(expression: str) -> list[re.Match[str]]:
     expanded = MACROS.get(lowered, lowered)
     if expanded.startswith("@"):
         hint = f"There are {', '.join(MACROS)}."
-        raise InvalidExpression(f"{expression[:100]!r} is no schedule", hint=hint, position=0)
+        raise InvalidExpression(f"{expression[:100]!r} is not a valid schedule", hint=hint, position=0)
     fields = list(re.finditer(r"\S+", expanded))
     if len(fields) not in (5, 6):
         hint = "Write minute, hour, day, month and weekday: 30 6 * * mon-fri. With six, seconds come first."
@@ -231,7 +231,7 @@ def _number(field: _Field, text: str, position: int) -> int:
 def _invalid(field: _Field, text: str, position: int) -> InvalidExpression:
     names = f", or {field.names[0]} to {field.names[-1]}" if field.names else ""
     hint = f"It is {field.first} to {field.last}{names}."
-    return InvalidExpression(f"{text[:100]!r} is no {field.name}", hint=hint, position=position)
+    return InvalidExpression(f"{text[:100]!r} is not a valid {field.name}", hint=hint, position=position)
 
 
 def _days(by_number: re.Match[str], by_weekday: re.Match[str]) -> Days:

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import dropwhile, groupby, islice
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.domain.schedules.definition import CatchUp, Condition, Definition, Schedule, Timing
-from holdfast.domain.schedules.rule import MICROSECOND, Rule, between
-from holdfast.errors import InvalidInput
+from holdfast.domain.schedules.firing_times import MICROSECOND, Rule, between
+from holdfast.errors import HoldfastError, InvalidInput
 
 #: The most plan times of one schedule that are decided at once; the next tick continues.
 MAX_TIMES = 100
@@ -159,7 +160,11 @@ _RULE_FIELDS = ("cron", "tz", "every", "phase", "start", "end", "catch_up", "win
 
 def move_after_edit(schedule: Schedule, definition: Definition, now: datetime) -> CursorMove:
     """Return where a schedule continues with a new definition: from now, if its rule changed or it was over."""
-    old = schedule.defined
+    try:
+        old = schedule.defined
+        old.rule()
+    except (msgspec.DecodeError, HoldfastError):  # its time zone is gone, or code of another version wrote it
+        return CursorMove(now, _next_at(definition, now, schedule.fired))
     same = all(getattr(old, name) == getattr(definition, name) for name in _RULE_FIELDS)
     if same and schedule.condition is not Condition.OVER:
         return CursorMove(schedule.cursor, _next_at(definition, schedule.cursor, schedule.fired))

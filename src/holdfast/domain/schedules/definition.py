@@ -15,16 +15,14 @@ from msgspec import Struct
 
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_number, checked_timestamp, parse_duration
+from holdfast.domain.schedules.firing_times import MICROSECOND, Calendar, Interval, Rule
 from holdfast.domain.schedules.plan import GLOBAL, MAX_BACKLOG, Overlap
-from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 #: The longest duration that each option accepts.
 LONGEST = {"window": timedelta(days=366), "delay": timedelta(days=31), "jitter": timedelta(days=1)}
 #: The largest backlog that a schedule may have.
 LARGEST_BACKLOG = 1_000_000
-#: The kind of the jobs that ping, and its secret fields: a URL lets its holder report a success.
-PING, PING_SECRETS = "holdfast.ping", ("url",)
 
 
 class CatchUp(StrEnum):
@@ -79,9 +77,9 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
         prefix, _, duration = expression.strip().partition(" ")
         every = _parse_interval(duration) if prefix.lower() == "every" else None
         if every is not None and options.get("tz", "UTC") != "UTC":
-            raise InvalidInput("a time zone belongs to a cron expression", hint="An interval is counted in UTC.")
+            raise InvalidInput("only a cron expression has a time zone", hint="An interval is counted in UTC.")
         if every is None and options.get("phase"):
-            raise InvalidInput("a phase belongs to an interval", hint="Write the expression as: every 5m.")
+            raise InvalidInput("only an interval has a phase", hint="Write the expression as: every 5m.")
         timing = cls(cron=expression.strip() if every is None else None, every=every, **options)
         rule, start, end = timing.rule(), timing.start, timing.end
         if start is not None and end is not None and rule.next_after(start - MICROSECOND) > end:
@@ -185,13 +183,13 @@ def _check_url(url: str) -> None:
     except ValueError:
         valid = False
     if not valid or parts.username is not None or not re.fullmatch(r"[!-~]+", url):
-        raise InvalidInput(f"{url!r} is no URL to ping", hint="Write it like https://checks.example.com/nightly.")
+        raise InvalidInput(f"{url!r} is not a URL to ping", hint="Write it like https://checks.example.com/nightly.")
 
 
 def checked_schedule_name(name: str) -> str:
     """Return *name* if it is a valid name and printable."""
     if not checked_name(name, label="the name").isprintable():
-        raise InvalidInput(f"a schedule's name can be seen, all of it: {name[:100]!r}")
+        raise InvalidInput(f"a schedule's name has only visible characters: {name[:100]!r}")
     return name
 
 
@@ -208,7 +206,7 @@ def checked_scopes(scopes: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 class Condition(StrEnum):
-    """How a schedule is: it fires, a person has paused it, it cannot be planned, or it is over."""
+    """The condition of a schedule: it fires, a person has paused it, it cannot be planned, or it has finished."""
 
     ACTIVE = "active"
     PAUSED = "paused"

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from holdfast.domain.quantities import LAST_YEAR, format_duration
 from holdfast.domain.schedules.cron import MACROS, Cron, Days
 from holdfast.domain.schedules.definition import Schedule, Timing
-from holdfast.domain.schedules.rule import MICROSECOND, Calendar, next_change, utc_offset
+from holdfast.domain.schedules.firing_times import MICROSECOND, Calendar, next_change, utc_offset
 
 #: Up to this many times of a day are listed one by one.
 MAX_LISTED = 6

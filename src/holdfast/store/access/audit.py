@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from holdfast.domain.access.roles import AuditEntry, Via
+from holdfast.domain.access.audit import AuditEntry, Via
 from holdfast.domain.names import checked_actor, clean_text
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import Noun, Operation, OperationFunction, P, Query, T, query

@@ -6,7 +6,7 @@ from holdfast.store.engine.operation import Noun, query
 
 
 class CommandSwitch(Noun):
-    """Whether workers may run commands. They may, unless somebody has switched it off."""
+    """Whether workers may run commands. The default is on."""
 
     def is_on(self) -> bool:
         return not self._fetch("read_command_switch")

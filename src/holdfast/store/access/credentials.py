@@ -1,16 +1,17 @@
-"""Credentials: tokens of people and programs, the secret that signs forms, idempotency keys of requests."""
+"""Credentials: tokens of people and programs, the secret of servers, idempotency keys of requests."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from holdfast.domain.access.roles import Role
-from holdfast.domain.access.tokens import Credential, draw_token
+from holdfast.domain.access.tokens import Credential, draw_secret, draw_token
 from holdfast.domain.names import checked_actor, checked_name
 from holdfast.errors import Conflict, NotFound
+from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import Noun, query
 
-FORM_SECRET = "form"  # noqa: S105 - the name of a secret
+SERVER_SECRET = "form"  # noqa: S105 - the name of a secret
 
 
 class ValidCredential(Struct, frozen=True):
@@ -24,6 +25,10 @@ class ValidCredential(Struct, frozen=True):
 
 class Credentials(Noun):
     """Tokens. No two valid tokens have the same name."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._server_secret: str | None = None
 
     def add(self, name: str, role: Role, *, actor: str) -> str:
         """Create a token and return it; it cannot be read again.
@@ -69,13 +74,15 @@ class Credentials(Noun):
         """Whether anybody has a valid token."""
         return bool(self._fetch("has_valid_credential")[0][0])
 
-    def form_secret(self, draw: str) -> str:
-        """The secret that signs forms on all servers of this store: *draw*, unless one was stored before."""
-        rows = self._fetch("get_secret", name=FORM_SECRET)
-        if not rows:
-            self._backend.run(query("insert_secret", name=FORM_SECRET, value=draw), repeatable=True)
-            rows = self._fetch("get_secret", name=FORM_SECRET)
-        return str(rows[0][0])
+    def server_secret(self) -> str:
+        """The secret with which all servers of this store sign forms and seal cursors. It never changes."""
+        if self._server_secret is None:
+            rows = self._fetch("get_secret", name=SERVER_SECRET)
+            if not rows:
+                self._backend.run(query("insert_secret", name=SERVER_SECRET, value=draw_secret()), repeatable=True)
+                rows = self._fetch("get_secret", name=SERVER_SECRET)
+            self._server_secret = str(rows[0][0])
+        return self._server_secret
 
 
 class StoredResponse(Struct, frozen=True):

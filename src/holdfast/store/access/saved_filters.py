@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from msgspec import Struct
-
-from holdfast.domain.jobs.selector import parse_filter
+from holdfast.domain.jobs.selector import SavedFilter, parse_filter
 from holdfast.domain.names import checked_actor, checked_name
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store.engine.operation import Noun, query
@@ -14,15 +10,6 @@ from holdfast.store.engine.operation import Noun, query
 MAX_FILTER_LENGTH = 2000
 #: Saved filters that a list shows.
 LIST_LIMIT = 200
-
-
-class SavedFilter(Struct, frozen=True):
-    """A filter that somebody wants to find again."""
-
-    name: str
-    filter: str
-    actor: str
-    created_at: datetime
 
 
 class SavedFilters(Noun):

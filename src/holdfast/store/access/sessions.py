@@ -34,11 +34,7 @@ class Sessions(Noun):
 
     def find(self, cookie: str) -> Session | None:
         """The session of a cookie, unless it has expired or was signed out of, or its token was revoked."""
-        return self.get(hash_secret(cookie))
-
-    def get(self, session_hash: str) -> Session | None:
-        """The same, by the hash of the cookie."""
-        rows: list[Session] = self._fetch("get_session", Session, hash=session_hash)
+        rows: list[Session] = self._fetch("get_session", Session, hash=hash_secret(cookie))
         return rows[0] if rows else None
 
     def list_current(self, hashes: Sequence[str], prefixes: Sequence[str]) -> set[str]:
@@ -71,7 +67,7 @@ class Sessions(Noun):
 
         Raises:
             NotFound: The link has expired, was used, or never existed.
-            Conflict: *name* is that of a token: audit entries would not tell them apart.
+            Conflict: *name* is that of a token: audit entries could not distinguish them.
         """
         cookie = draw_secret()
         if (yield query("get_credential_named", name=name)):

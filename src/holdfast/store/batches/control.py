@@ -69,7 +69,7 @@ class BatchControl(Noun):
         return self._in_steps(unit_steps.cancel_step, batch_id, actor, on_step=on_step)
 
     def continue_cancel(self) -> int:
-        """Do a step for a batch whose cancel nobody continues; returns the number of units, 0 without such a batch."""
+        """Do a step for a batch whose cancel was left; returns the number of units, 0 without such a batch."""
         return self._backend.write(unit_steps.continue_cancel, state.STEP_SIZE)
 
     def retry_failed(self, batch_id: BatchId, *, actor: str | None = None, on_step: OnStep = ignore_step) -> int:

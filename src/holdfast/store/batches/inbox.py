@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import BatchId
-from holdfast.domain.batches.unit import MAX_UNIT_ERROR, UnitKey, UnitState, withdrawal_deltas
+from holdfast.domain.batches.unit import MAX_UNIT_ERROR, InboxDepth, UnitKey, UnitState, withdrawal_deltas
 from holdfast.domain.names import clean_text
 from holdfast.errors import NoSuchBatch, ResultLost
 from holdfast.store.batches.state import PEOPLE, conclude, count, locked
@@ -30,18 +30,6 @@ class InboxItem(Struct, frozen=True):
     batch_id: BatchId
     key: UnitKey
     data: str
-
-
-class InboxDepth(Struct, frozen=True):
-    """The results in an inbox, counted up to a cap: all, and those that a consumer has.
-
-    *free_since*: the time since which the oldest free result waits.
-    """
-
-    inbox: str
-    results: int
-    taken: int
-    free_since: datetime | None
 
 
 class WaitingResult(InboxItem, frozen=True):
@@ -118,7 +106,9 @@ class InboxStore(Noun):
         rows: list[_Expired] = yield query("list_expired_inbox_results", _Expired, limit=limit)
         expired = 0
         for result in sorted(rows, key=lambda row: row.batch_id):
-            expired += yield from _take_out(result, UnitState.FAILED, "nobody accepted its result before it expired")
+            expired += yield from _take_out(
+                result, UnitState.FAILED, "its result expired before a consumer accepted it"
+            )
         return expired
 
     def depths(self, *, cap: int = DEPTH_CAP) -> list[InboxDepth]:

@@ -48,11 +48,12 @@ class UnitTotal(Struct, frozen=True):
 
 
 class UnitsInFlight(Struct, frozen=True):
-    """A holder of a batch: its owner as JSON, its job, and the start of its work."""
+    """A holder of a batch: its owner as JSON, its job, the start of its work, and whether its lease has expired."""
 
     owner: str
     job_id: JobId
     since: datetime | None
+    expired: bool
 
 
 class BatchStatus(Struct, frozen=True):
@@ -68,6 +69,7 @@ class _Part(Struct, frozen=True):
     name: str
     count: int
     since: datetime | None
+    expired: bool
 
 
 class LedgerQueries(Noun):
@@ -162,7 +164,8 @@ def _number(text: str, default: int) -> int:
 
 def _status(rows: list[_Part]) -> BatchStatus:
     counts = {row.name: row.count for row in rows if row.part == "count"}
-    holders = [UnitsInFlight(row.name, JobId(row.count), row.since) for row in rows if row.part == "holder"]
+    held = (row for row in rows if row.part == "holder")
+    holders = [UnitsInFlight(row.name, JobId(row.count), row.since, row.expired) for row in held]
     return BatchStatus(sum_counters(counts), holders)
 
 

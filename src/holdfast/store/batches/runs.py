@@ -196,7 +196,7 @@ def start_shard(batch: Batch, number: int = 0) -> Operation[bool]:
 
 
 def continue_shards(batch: Batch) -> Operation[None]:
-    """Start a shard for units that a person wants to run. A deadline that has passed does not stop them."""
+    """Start a shard for units that a person retries. A deadline that has passed does not stop them."""
     sharding = sharding_of(batch)
     if sharding is not None and sharding.until is not None and sharding.until <= (yield from read_now()):
         options = msgspec.json.encode(structs.replace(sharding, until=None)).decode()

@@ -27,7 +27,7 @@ CRASHED = "crashed"
 #: Units that one transaction changes for a person.
 STEP_SIZE = 2000
 
-#: A unit in hand: its key and its place in the input.
+#: A unit in flight: its key and its place in the input.
 UnitInFlight = tuple[UnitKey, int]
 
 #: A place in the order in which units run: the run that last began the unit, its position in the input, its key.
@@ -76,7 +76,7 @@ def counted(batch_id: BatchId) -> Operation[Counters]:
 
 
 def units_in_hand(batch_id: BatchId, *, besides: JobId = PEOPLE) -> Operation[list[UnitKey]]:
-    """The units that the holders of a batch have in hand, except those of one job. The batch is locked."""
+    """The units in flight of all holders of a batch, except those of one job. The batch is locked."""
     rows = yield query("list_in_flight", batch_id=batch_id, job_id=besides)
     return [key for row in rows for key, _ in decode(row[0])]
 
@@ -99,7 +99,7 @@ class UnitStep(Struct, frozen=True):
 
 
 def cancel_units(batch_id: BatchId, cursor: UnitCursor, limit: int) -> Operation[UnitStep]:
-    """Cancel units that no holder has in hand, and units whose results wait in an inbox: *limit* of each at most."""
+    """Cancel units that are not in flight, and units whose results wait in an inbox: *limit* of each at most."""
     held = yield from units_in_hand(batch_id)
     pending: list[Place] = yield query("list_pending_keys", batch_id=batch_id, limit=limit, **after(cursor.place))
     waiting = yield query("list_unit_keys", batch_id=batch_id, state=UnitState.RUNNING, after=cursor.key, limit=limit)
@@ -161,7 +161,7 @@ def conclude_run(
         known = met if is_final else max(total, met)
         state = state_after(now, known, aborted_by)
         if not complete and aborted_by is None and not sized:
-            # Nobody knows how many keys the input has, and it was not read to its end.
+            # The number of keys is unknown: the input was not read to its end.
             yield from finish(batch, BatchState.STOPPED, None, None)
         elif state is BatchState.RUNNING:
             yield query("set_batch_total", id=batch.id, total=known)
@@ -177,7 +177,7 @@ def skip_vanished(run: BatchRun) -> Operation[None]:
 
 
 class InFlight(Struct, frozen=True):
-    """The units of a batch that the holder of one job has in hand, as JSON."""
+    """The units in flight of the holder of one job, as JSON."""
 
     job_id: JobId
     batch_id: BatchId
@@ -188,7 +188,7 @@ class InFlight(Struct, frozen=True):
 
 
 def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
-    """Return the units that the holders of these jobs had in hand to the ledger, as poison suspects.
+    """Return the units in flight of the holders of these jobs to the ledger, as poison suspects.
 
     A poison suspect runs alone: this identifies a unit that kills its process, and the other
     units lose nothing.
@@ -245,7 +245,7 @@ def hold(
     isolated: bool = False,
     in_doubt_if_lost: bool = False,
 ) -> Operation[None]:
-    """Record the units that a holder has in hand; they replace its earlier ones."""
+    """Record the units in flight of a holder; they replace its earlier ones."""
     place = {"job_id": lease.job_id, "batch_id": batch.id, "token": lease.token, "run_number": batch.run_number}
     values = {"owner": owner, "isolated": isolated, "in_doubt_if_lost": in_doubt_if_lost}
     yield query("put_in_flight", units=msgspec.json.encode(list(units)).decode(), **place, **values)

@@ -21,7 +21,7 @@ class NextUnits(Struct, frozen=True, kw_only=True):
     """
 
     in_hand: Sequence[UnitInFlight] = ()
-    #: The unit in hand is a poison suspect that runs alone: if the holder is lost, this unit crashed it.
+    #: The unit in flight is a poison suspect that runs alone: if the holder is lost, this unit crashed it.
     isolated: bool = False
     candidates: Sequence[UnitInFlight] | None = None
     after: Place | None = None
@@ -86,7 +86,7 @@ def choose_units(
 
 
 def choose_next(run: BatchRun, request: NextUnits, *, shared: bool) -> Operation[Choice]:
-    """Choose the next units of a run; *shared*: other holders may have units in hand."""
+    """Choose the next units of a run; *shared*: other holders may have units in flight."""
     mine = {key for key, _ in request.in_hand}
     taken = mine | {*(yield from units_in_hand(run.batch.id, besides=run.lease.job_id))} if shared else mine
     if request.candidates is not None:

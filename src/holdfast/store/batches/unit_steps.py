@@ -31,7 +31,7 @@ from holdfast.store.engine.operation import Operation, query
 
 
 def cancel_step(batch_id: BatchId, actor: str | None, cursor: UnitCursor, limit: int) -> Operation[UnitStep]:
-    """Cancel some units that no holder has in hand. The last step cancels the batch, unless a holder will do so.
+    """Cancel some units that are not in flight. The last step cancels the batch, unless a holder will do so.
 
     From the first step on the cancel is requested, so no run and no shard begins a unit.
     """
@@ -50,7 +50,7 @@ def cancel_step(batch_id: BatchId, actor: str | None, cursor: UnitCursor, limit:
 
 
 def continue_cancel(limit: int) -> Operation[int]:
-    """Do a step for a batch whose cancel nobody continues; returns the number of units, at least 1 if there was one."""
+    """Do a step for a batch whose cancel was left; returns the number of units, at least 1 if there was one."""
     rows = yield query("lock_cancelled_batch")
     if not rows:
         return 0
@@ -160,7 +160,7 @@ def delete(batch_id: BatchId) -> Operation[None]:
     if holders or runs.is_on_workers(batch):
         owner = msgspec.json.decode(holders[0].owner) if holders else {}
         place = "is held by a run" if holders else "is on the workers"
-        hint = "Cancel it first, and wait until it has ended."
+        hint = "Cancel it first, and wait until it has finished."
         raise BatchHeld(f"batch {batch_id} {place}", hint=hint, batch_id=batch_id, owner=owner)
     yield from _delete_rows([batch_id])
 

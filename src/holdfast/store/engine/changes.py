@@ -13,7 +13,7 @@ _IN_QUEUE = "jobs:"
 
 
 class Change(StrEnum):
-    """A sort of change. ``jobs:QUEUE`` is a change of one queue."""
+    """A type of change. ``jobs:QUEUE`` is a change of one queue."""
 
     JOBS = "jobs"  # jobs may be ready, in any queue
     DELAYED = "delayed"  # a job is due at a later time

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -61,7 +60,7 @@ class CanClose(Protocol):
 
 
 class Finding(Struct, frozen=True):
-    """One thing that was checked, and what is wrong with it."""
+    """The result of one check, with the problem if it failed."""
 
     check: str
     ok: bool
@@ -74,15 +73,15 @@ class Vacuumed(Struct, frozen=True):
 
 
 CHECKS = {
-    "find_jobs_without_state": "every job is live or has ended",
-    "find_jobs_live_and_finished": "no job is both live and ended",
-    "find_states_without_job": "whatever is live or has ended is a job",
-    "find_waiting_without_dependencies": "a waiting job needs another",
-    "find_jobs_past_limits": "no live job is past its limits",
+    "find_jobs_without_state": "every job is live or finished",
+    "find_jobs_live_and_finished": "no job is both live and finished",
+    "find_states_without_job": "every live or finished row belongs to a job",
+    "find_waiting_without_dependencies": "every waiting job has a dependency",
+    "find_jobs_past_limits": "no live job has exceeded its attempts",
     "find_keys_of_two_jobs": "a key belongs to one live job at most",
     "find_batches_miscounted": "the counters of a batch agree with its units",
     "find_units_without_batch": "units, counters and results belong to a batch",
-    "find_holders_without_lease": "whoever holds units runs",
+    "find_holders_without_lease": "every holder of units has a lease",
     "find_results_without_unit": "a result in an inbox belongs to a unit that waits for it",
 }
 
@@ -152,8 +151,10 @@ class Database:
         Raises:
             InvalidInput: The file exists already.
         """
+        from tempfile import TemporaryDirectory
+
         if file.exists():
-            raise InvalidInput(f"{file} is there already", hint="Name a file that does not exist yet.")
+            raise InvalidInput(f"{file} exists already", hint="Name a file that does not exist yet.")
         with TemporaryDirectory(dir=file.absolute().parent, prefix=".holdfast-backup-") as folder:
             draft = Path(folder) / file.name
             self._write_backup(draft)
@@ -186,7 +187,7 @@ class Database:
         if not isinstance(source, CanClose) or isinstance(there, CanClose):
             raise InvalidInput("only a SQLite store can be copied, and only to PostgreSQL")
         if target.any_job():
-            raise StoreInUse("there are jobs in the target already", hint="Copy into an empty database or schema.")
+            raise StoreInUse("the target has jobs already", hint="Copy into an empty database or schema.")
         self._refuse_holders()
         source.close_for(name)
         try:
@@ -215,7 +216,7 @@ def _publish(draft: Path, file: Path) -> None:
     try:
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        raise InvalidInput(f"{file} is there already", hint="Name a file that does not exist yet.") from None
+        raise InvalidInput(f"{file} exists already", hint="Name a file that does not exist yet.") from None
     draft.replace(file)
 
 

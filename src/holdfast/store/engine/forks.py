@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 
 class ForkSafe:

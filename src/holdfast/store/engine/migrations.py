@@ -1,4 +1,7 @@
-"""Migrations of the schema, their checksums, and the comparison of a schema with the one that they created."""
+"""Migrations of the schema, their checksums, and the comparison of a schema with the one that they created.
+
+The ``schema.py`` of each backend applies them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from holdfast.errors import SchemaTooNew
 from holdfast.store.engine import sql
+from holdfast.store.engine.backend import SCHEMA_VERSION
 
 #: All tables except ``meta``, in an order that satisfies their foreign keys.
 TABLES = (
@@ -78,3 +83,10 @@ def schema_problems(backend: str, record: SchemaRecord, present: Objects, *, ess
         elif present[name] != definition and not essential:
             problems.append(f"{name} has another definition")
     return problems
+
+
+def refuse_newer(version: int, oldest_code: int) -> None:
+    """Refuse a schema that needs newer code than this."""
+    if oldest_code > SCHEMA_VERSION:
+        text = f"the store has schema {version}, which needs code for schema {oldest_code}; this is {SCHEMA_VERSION}"
+        raise SchemaTooNew(text, version=version, code=SCHEMA_VERSION)

@@ -54,13 +54,16 @@ class ById(Rows):
 class Query(Struct, frozen=True):
     """Run the statement *name*; each row comes back as *rows* (a struct), or as a tuple.
 
-    *where* names the conditions that take the place of ``{where}`` in the statement.
+    - *where* names the conditions that take the place of ``{where}`` in the statement.
+    - *lock* is a statement that takes locks before this one, in the same transaction. PostgreSQL receives both at once:
+      a process that is stopped in between would keep the locks. SQLite has one writer, and leaves it out.
     """
 
     name: str
     parameters: dict[str, Any]
     rows: type[Struct] | None = None
     where: tuple[str, ...] = ()
+    lock: Query | None = None
 
 
 class BulkInsert(Struct, frozen=True):
@@ -99,6 +102,10 @@ class Noun:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
+    def now(self) -> datetime:
+        """Return the time of the store's clock, which decides what is due and what is late."""
+        return self._backend.read(read_now)
+
     def _fetch(self, name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> list[Any]:
         """Read with one statement."""
         return self._backend.fetch(Query(name, parameters, rows))
@@ -121,11 +128,7 @@ class OperationMethod(Generic[N, P, T]):
     """
 
     def __init__(
-        self,
-        operation: Callable[Concatenate[N, P], Operation[T]],
-        *,
-        reads: bool = False,
-        wakes: Changes = NO_CHANGES,
+        self, operation: Callable[Concatenate[N, P], Operation[T]], *, reads: bool = False, wakes: Changes = NO_CHANGES
     ) -> None:
         self.operation = operation
         self._reads = reads

@@ -34,6 +34,7 @@ _TO_SQLITE = (
     (re.compile(r"\bIS DISTINCT FROM\b"), "IS NOT"),
     (re.compile(r"\bSELECT FROM\b"), "SELECT 1 FROM"),
     (re.compile(r"\bstrpos\("), "instr("),
+    (re.compile(r"\bLIKE :"), "GLOB :"),
     (re.compile(r"(?:WITH )?\bdeleted_\w+ AS \((DELETE .*?)\),?\n(?=deleted_|DELETE|UPDATE)", re.DOTALL), r"\1;\n"),
     (re.compile(r"= ANY\(ARRAY(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))\)"), r"IN \1"),
 )

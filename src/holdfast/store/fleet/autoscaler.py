@@ -77,10 +77,6 @@ class AutoscalerStore(Noun):
         known: list[Profile] = self._fetch("get_memory_profiles", Profile, names=[*names]) if names else []
         return _with_new_profiles(names, known)
 
-    def all_profiles(self, *, limit: int = 1000) -> list[Profile]:
-        """The known profiles, by name."""
-        return self._fetch("list_memory_profiles", Profile, limit=limit)
-
     def learn(self, peaks: Sequence[tuple[str, int]]) -> None:
         """Add measured memory peaks (name, bytes) to the profiles of their names."""
         if peaks:

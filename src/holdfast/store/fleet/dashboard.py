@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from holdfast.domain.fleet.queue import Queue
-from holdfast.domain.jobs.dependencies import DependencyState
+from holdfast.domain.jobs.dependencies import DependencyEdge, DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
-from holdfast.domain.jobs.job import Job, JobId, State, WorkerId
-from holdfast.domain.jobs.why import WhyReason, explain
+from holdfast.domain.jobs.job import Job, JobId, RunningJob, State, WorkerId
+from holdfast.domain.jobs.why import OVERDUE_AFTER, WhyReason, explain
 from holdfast.store.engine.operation import Noun, Operation, query, read
 from holdfast.store.jobs.queries import get_job
 from holdfast.store.jobs.situation import read_situation
@@ -58,7 +58,9 @@ class Tally(Struct, frozen=True):
 class Trouble(Struct, frozen=True):
     """Something that needs attention.
 
-    *category* is expired or dead (jobs), failing, late, missed or paused_schedule, paused_batch or stopped_batch.
+    *category* is expired, overdue or dead (jobs), unreadable (held jobs of a kind, counted up to one more than the
+    cap), failing, late, missed or paused_schedule, paused_batch or stopped_batch.
+    *definition*: of a schedule whose *detail* is a text; it serves to mask secrets, not for display.
     """
 
     category: str
@@ -66,6 +68,7 @@ class Trouble(Struct, frozen=True):
     detail: str | None
     at: datetime | None
     count: int
+    definition: str | None
 
 
 class FailedJob(Struct, frozen=True):
@@ -77,36 +80,6 @@ class FailedJob(Struct, frozen=True):
     at: datetime
     error: str
     payload: str = "{}"
-
-
-class DependencyEdge(Struct, frozen=True):
-    """*job_id* needs *dependency_id*; state, kind and label are of the one farther from where one looks (*way*)."""
-
-    way: str
-    job_id: JobId
-    dependency_id: JobId
-    depth: int
-    state: State | None
-    kind: str | None
-    label: str | None
-
-    @property
-    def far(self) -> JobId:
-        return self.dependency_id if self.way == "dependencies" else self.job_id
-
-
-class RunningJob(Struct, frozen=True):
-    """A job that runs now, and where."""
-
-    id: JobId
-    kind: str
-    queue: str
-    worker: WorkerId
-    claimed_at: datetime
-    started_at: datetime | None
-    lease_expires_at: datetime
-    progress_done: int | None
-    progress_total: int | None
 
 
 class ChangeCounters(Struct, frozen=True):
@@ -177,7 +150,8 @@ class DashboardQueries(Noun):
 
     def trouble(self, *, limit: int = 20, span: timedelta = timedelta(days=1)) -> list[Trouble]:
         """Everything that needs attention: at most *limit* of each sort; plans that were missed within *span*."""
-        return self._fetch("list_problems", Trouble, limit=limit, span=span, late=LATE_AFTER)
+        values = {"late": LATE_AFTER, "overdue": OVERDUE_AFTER, "cap": COUNT_CAP + 1}
+        return self._fetch("list_problems", Trouble, limit=limit, span=span, **values)
 
     def errors(self, *, before: JobId = NEWEST, limit: int = 1000) -> list[FailedJob]:
         """The errors of dead jobs, newest first."""

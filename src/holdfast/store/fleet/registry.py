@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, checked_limit
+from holdfast.domain.fleet.queue import WORKER_LATE_AFTER, WORKER_SILENCE, Queue, checked_limit
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
-from holdfast.domain.jobs.kind import suggest_kind
 from holdfast.domain.jobs.kind_options import KindOptions, PublishedKind, load_options
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import Conflict, NotFound, UnknownKind
@@ -134,7 +133,7 @@ class Kinds(Noun):
         yield from Kinds._publish.operation(self, changed)
 
     def names(self) -> list[str]:
-        return [row[0] for row in self._fetch("list_kind_names")]
+        return [row[0] for row in self._fetch("list_kind_options")]
 
     def all(self, *, limit: int = 10_000) -> list[PublishedKind]:
         """All published kinds, by name."""
@@ -148,6 +147,8 @@ class Kinds(Noun):
         """
         rows: list[PublishedKind] = self._fetch("get_kind", PublishedKind, name=name)
         if not rows:
+            from holdfast.domain.jobs.kind import suggest_kind
+
             raise UnknownKind(
                 f"no application has registered kind {name!r}", hint=suggest_kind(name, self.names()), kind=name
             )
@@ -213,8 +214,8 @@ class Workers(Noun):
         yield query("insert_worker", id=worker, queues=queues, kinds=kinds, build=build, **values)
 
     def count_serving(self, queue: str, kind: str) -> int:
-        """The number of live workers that serve a kind on a queue."""
-        ((count,),) = self._fetch("count_workers", queue=queue, kind=kind, silence=WORKER_SILENCE)
+        """The number of workers that serve a kind on a queue and are not late. A killed one is live for a minute."""
+        ((count,),) = self._fetch("count_workers", queue=queue, kind=kind, silence=WORKER_LATE_AFTER)
         return int(count)
 
     def update_kinds(self, worker: WorkerId, *, kinds: list[str], build: str) -> None:

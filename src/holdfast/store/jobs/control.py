@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 
 from msgspec import Struct, structs
 
@@ -41,6 +42,14 @@ class _Place(Struct, frozen=True):
     state: State
 
 
+class ChangedJobs(list[JobId]):
+    """The ids of changed jobs. Of these, *requested* only got a request: they run until their holders obey it."""
+
+    def __init__(self, ids: Iterable[JobId] = (), requested: Iterable[JobId] = ()) -> None:
+        super().__init__(ids)
+        self.requested = frozenset(requested)
+
+
 class JobControl(Noun):
     """Actions of people on jobs. Each takes a selector, works in small transactions, and returns the ids it changed.
 
@@ -48,11 +57,14 @@ class JobControl(Noun):
     deletion is an event with its actor, a person's name.
     """
 
-    def cancel(self, selector: Selector, *, actor: str) -> list[JobId]:
-        """Cancel jobs: idle ones at once; the holder of a running one receives the request with its next renewal."""
+    def cancel(self, selector: Selector, *, actor: str) -> ChangedJobs:
+        """Cancel jobs: idle ones at once; the holder of a running one receives the request with its next renewal.
+
+        The list has both; its ``requested`` are the running ones. If the handler finishes first, its outcome counts.
+        """
         return self._each(selector, LIVE, lambda ids: cancel_jobs(ids, actor), actor=actor, wakes=JOBS | REQUESTS)
 
-    def pause(self, selector: Selector, *, actor: str, note: str | None = None) -> list[JobId]:
+    def pause(self, selector: Selector, *, actor: str, note: str | None = None) -> ChangedJobs:
         """Hold jobs. A running one receives a stop request, is released without losing an attempt, and is then held.
 
         Its checkpoint stays for the run after :meth:`resume`. If the handler finishes first, its outcome counts.
@@ -64,7 +76,8 @@ class JobControl(Noun):
             return _apply(request, EventName.PAUSE_REQUESTED, text, actor=actor)
 
         held = self._each(selector, MAY_HOLD, lambda ids: _hold(ids, actor, text), actor=actor)
-        return held + self._each(selector, (State.RUNNING,), request_pause, actor=actor, wakes=REQUESTS)
+        running = self._each(selector, (State.RUNNING,), request_pause, actor=actor, wakes=REQUESTS)
+        return ChangedJobs(held + running, requested=running)
 
     def resume(self, selector: Selector, *, actor: str) -> list[JobId]:
         """Release held jobs, and withdraw pauses that no handler has obeyed yet."""
@@ -120,14 +133,14 @@ class JobControl(Noun):
         self, selector: Selector, states: tuple[State, ...], statements: tuple[str, str], actor: str, **values: str
     ) -> list[JobId]:
         """Run finished jobs again: the *statements* lock and change them. Their dependencies are judged last."""
-        narrowed = selector.only(*states)
-        selected = set() if narrowed.empty else set(self._backend.read(select_ids, narrowed))
+        newest_first = self._select(selector, states, actor)[::-1]
+        selected = set(newest_first)
         lock, change = statements
 
         def revive(ids: list[JobId]) -> Operation[list[JobId]]:
             return _revive(query(lock, RevivableJob, ids=ids, **values), change, actor, selected)
 
-        revived = self._each(selector, states, revive, actor=actor, newest=True)
+        revived = self._in_chunks(newest_first, revive, JOBS)
         for start in range(0, len(revived), CHUNK_SIZE):
             waiting = sorted(revived)[start : start + CHUNK_SIZE]
             self._backend.write(dependencies.judge_waiting, waiting, where=dependencies.UNLOCKED)
@@ -150,7 +163,7 @@ class JobControl(Noun):
     def set_memory(self, selector: Selector, memory: int, *, actor: str) -> list[JobId]:
         """Change the memory cap, in bytes, of commands that do not run: it applies from their next attempt on."""
         if memory <= 0:
-            raise InvalidInput(f"a cap is more than nothing, not {memory}")
+            raise InvalidInput(f"a limit must be greater than zero, not {memory}")
         detail = {"memory": memory}
         change = _change("set_memory", EventName.CAPPED, detail, actor)
         edit = Edit(memory=memory)
@@ -185,25 +198,26 @@ class JobControl(Noun):
         change: ControlOperation,
         *,
         actor: str | None = None,
-        newest: bool = False,
         wakes: Changes = JOBS,
-    ) -> list[JobId]:
-        """Apply *change* to all matching jobs, one transaction per chunk; *newest*: the newest jobs first."""
+    ) -> ChangedJobs:
+        """Apply *change* to all matching jobs."""
+        return self._in_chunks(self._select(selector, states, actor), change, wakes)
+
+    def _select(self, selector: Selector, states: Iterable[State], actor: str | None) -> list[JobId]:
         if actor is not None:
             checked_actor(actor)
         narrowed = selector.only(*sorted(states))
-        if narrowed.empty:
-            return []
-        ids = self._backend.read(select_ids, narrowed)
-        if newest:
-            ids.reverse()
-        changed: list[JobId] = []
-        for start in range(0, len(ids), CHUNK_SIZE):
-            changed += self._backend.write(change, ids[start : start + CHUNK_SIZE])
-        return self._wake(changed, wakes)
+        return [] if narrowed.empty else self._backend.read(select_ids, narrowed)
+
+    def _in_chunks(self, ids: list[JobId], change: ControlOperation, wakes: Changes) -> ChangedJobs:
+        """Apply *change* to jobs, one transaction per chunk."""
+        starts = range(0, len(ids), CHUNK_SIZE)
+        answers = [self._backend.write(change, ids[start : start + CHUNK_SIZE]) for start in starts]
+        requested = chain.from_iterable(answer.requested for answer in answers if isinstance(answer, ChangedJobs))
+        return self._wake(ChangedJobs(chain.from_iterable(answers), requested), wakes)
 
 
-def cancel_jobs(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
+def cancel_jobs(ids: list[JobId], actor: str) -> Operation[ChangedJobs]:
     """Cancel idle jobs, and send a request to the holders of running ones; returns the jobs of both sorts."""
     rows: list[_Place] = yield query("lock_live_jobs", _Place, ids=ids)
     idle = [job.id for job in rows if job.state is not State.RUNNING]
@@ -220,7 +234,7 @@ def cancel_jobs(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
     yield from record(EventName.CANCELLED, dict.fromkeys(idle), actor=actor)
     yield from record(EventName.CANCEL_REQUESTED, dict.fromkeys(requested), actor=actor)
     yield from dependencies.after_end(job.id for job in finished if job.has_dependents)
-    return sorted(idle + requested)
+    return ChangedJobs(sorted(idle + requested), requested)
 
 
 def _apply(change: Query, event: EventName, detail: object = None, *, actor: str) -> Operation[list[JobId]]:
@@ -256,6 +270,7 @@ def _revive(lock: Query, statement: str, actor: str, selected: set[JobId]) -> Op
     chosen = [job_id for job_id in chosen if job_id not in blocked]
     revived: list[_Place] = yield query(statement, _Place, ids=chosen)
     changed = sorted(job.id for job in revived)
+    yield query("reopen_plans", ids=changed)
     yield from record(EventName.RETRIED, dict.fromkeys(changed), actor=actor)
     return changed
 
@@ -274,10 +289,10 @@ def _delete(ids: list[JobId]) -> Operation[list[JobId]]:
     rows: list[_Place] = yield query("lock_live_jobs", _Place, ids=ids)
     running = [job.id for job in rows if job.state is State.RUNNING]
     if running:
-        raise JobInUse(f"job {running[0]} is running and cannot be removed", job_id=running[0])
+        raise JobInUse(f"job {running[0]} is running and cannot be deleted", job_id=running[0])
     has_dependents = yield query("list_live_dependents", ids=ids)
     if has_dependents:
         job_id = min(row[0] for row in has_dependents)
-        raise JobInUse(f"job {job_id} is needed by a live job and cannot be removed", job_id=job_id)
+        raise JobInUse(f"job {job_id} is needed by a live job and cannot be deleted", job_id=job_id)
     deleted = yield query("delete_jobs", ids=ids)
     return sorted(row[0] for row in deleted)

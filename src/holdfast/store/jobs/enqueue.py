@@ -232,7 +232,7 @@ def _job_columns(
 ) -> dict[str, list[Any]]:
     return {
         "id": ids,
-        **columns_of(requests, "kind", "kind_version", "payload", "label", "tags", "actor"),
+        **columns_of(requests, "kind", "kind_version", "payload", "label", "tags", "actor", "plan"),
         **columns_of(requests, *KEPT_COLUMNS),
         "key": [request.unique.key if request.unique else None for request in requests],
         "parent_id": [call.holder.job_id if call else request.parent_id for request in requests],
@@ -283,7 +283,7 @@ def _check_values(request: NewJob) -> None:
         _check_rerun(request)
     checked_number(request.priority, label="a priority")
     if request.delay is not None and request.run_at is not None:
-        raise InvalidInput("a delay and a run_at exclude each other")
+        raise InvalidInput("a delay and a run_at cannot be combined")
     if request.run_at is not None:
         checked_timestamp(request.run_at, label="run_at")
     if request.delay is not None:
@@ -293,6 +293,6 @@ def _check_values(request: NewJob) -> None:
 def _check_rerun(request: NewJob) -> None:
     if request.unique is not None and request.unique.scope is not KeyScope.LIVE:
         hint = "Leave key_for and unique_for out."
-        raise InvalidInput("on_conflict='rerun' needs a key that frees when its job ends", hint=hint)
+        raise InvalidInput("on_conflict='rerun' needs a key that is free again when its job finishes", hint=hint)
     if request.after is not None:
-        raise InvalidInput("on_conflict='rerun' and after exclude each other")
+        raise InvalidInput("on_conflict='rerun' and after cannot be combined")

@@ -10,7 +10,6 @@ from copy import copy
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
 from msgspec import Struct
 
@@ -21,7 +20,7 @@ from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.changes import JOBS, jobs_in
-from holdfast.store.engine.operation import ById, Operation, OperationFunction, T, query, transaction
+from holdfast.store.engine.operation import ById, Operation, OperationFunction, Query, T, query
 from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.promotion import Promotion
@@ -95,17 +94,15 @@ class Leases(Promotion):
         values["build"] = build
         claimed: list[Lease] | None = None
         if limits:
-            with suppress(JobLocked):  # a stopped worker holds a limited queue; the others do not wait for it
-                claimed = self._claim_limited(values)
+            with suppress(JobLocked):  # another transaction holds a limited queue; the others do not wait for it
+                lock = query("lock_limited_queues", queues=values["queues"])
+                limited = Query("claim_limited", values, Lease, lock=lock)
+                claimed = self._backend.run(limited, timeout=Timeouts.brief)
         if claimed is None:
-            claimed = self._backend.run(query("claim", Lease, **values), timeout=Timeouts.brief)
+            name = "claim_lane" if len(queues) == len(leases) == 1 else "claim"
+            claimed = self._backend.run(query(name, Lease, **values), timeout=Timeouts.brief)
         claimed.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.job_id))
         return claimed
-
-    @transaction()
-    def _claim_limited(self, values: dict[str, Any]) -> Operation[list[Lease]]:
-        yield query("lock_limited_queues", queues=values["queues"])
-        return (yield query("claim_limited", Lease, **values))
 
     def any_limited(self, queues: Sequence[str]) -> bool:
         """Whether one of these queues has a limit. A claim without limits is cheaper."""

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
-from holdfast.domain.jobs.selector import Glob, Selector
+from holdfast.domain.jobs.selector import Count, Glob, Selector
 from holdfast.domain.jobs.why import WhyReason, explain
 from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
+from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import Noun, Operation, Query, query, read
 from holdfast.store.jobs.situation import read_situation
 
 COUNT_CAP = 10_000
+#: Declarations of secret fields are read again after this time.
+SECRETS_CACHE_S = 10.0
 #: A tag or a time with at most this many jobs is sparse.
 MAX_SPARSE_JOBS = 5_000
 #: Times before and after those of all jobs.
@@ -37,15 +42,36 @@ class Page(Struct, frozen=True):
     next: JobId | None
 
 
-class Count(Struct, frozen=True):
-    """How many; *capped*: at least so many."""
+class _Declared(Struct, frozen=True):
+    """The options of a kind that lists of jobs need: the rest would be loaded for nothing."""
 
-    count: int
-    capped: bool
+    secrets: tuple[str, ...] = ()
+    timeout_seconds: float | None = None
 
 
 class JobQueries(Noun):
     """Reads jobs. The cost of a page or a count does not depend on the number of jobs."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._secrets: dict[str, tuple[str, ...]] = {}
+        self._timeouts: dict[str, float | None] = {}
+        self._kinds_read_at = float("-inf")
+
+    def declared_secrets(self) -> dict[str, tuple[str, ...]]:
+        """The payload fields of each kind that its application declares as secret, read again after 10 s."""
+        if time.monotonic() - self._kinds_read_at > SECRETS_CACHE_S:
+            rows = self._fetch("list_kind_options")
+            kinds = {name: msgspec.json.decode(options, type=_Declared) for name, options in rows}
+            self._secrets = {name: kind.secrets for name, kind in kinds.items()}
+            self._timeouts = {name: kind.timeout_seconds for name, kind in kinds.items()}
+            self._kinds_read_at = time.monotonic()
+        return self._secrets
+
+    def kind_timeout(self, kind: str) -> float | None:
+        """The longest run of a kind, in seconds, as :meth:`declared_secrets` has read it."""
+        self.declared_secrets()
+        return self._timeouts.get(kind)
 
     @read
     def get(self, job_id: JobId) -> Operation[Job]:
@@ -65,7 +91,7 @@ class JobQueries(Noun):
         """
         if selector.ids is None:
             return
-        existing = {job.id for job in self.all(Selector(ids=selector.ids))}
+        existing = self.existing(selector.ids)
         missing = [str(job_id) for job_id in selector.ids if job_id not in existing]
         if missing:
             raise NoSuchJob(f"there is no job {', '.join(missing[:10])}")
@@ -152,7 +178,7 @@ class Traces(Noun):
 def get_job(job_id: JobId) -> Operation[Job]:
     """One job, as a part of another operation."""
     if not isinstance(job_id, int) or not 0 <= job_id < 2**63:
-        raise NoSuchJob(f"{job_id!r} is no job's id")
+        raise NoSuchJob(f"{job_id!r} is not the id of a job")
     rows: list[Job] = yield Query("list_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
     if rows:
         return rows[0]
@@ -237,6 +263,7 @@ def _conditions(selector: Selector) -> Conditions:
         "like_kinds": ("kinds", _globs(selector.kinds)),
         f"only_{states[0]}" if one_state else "by_states": ("states", selector.states),
         "by_error": ("error", selector.error),
+        "newest_of_key": ("newest", selector.newest or None),
         f"{finished}since": ("since", selector.since),
         f"{finished}until": ("until", selector.until),
     }

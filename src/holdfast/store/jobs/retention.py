@@ -30,7 +30,7 @@ class RetentionRule(Struct, frozen=True):
     operation: Callable[[timedelta, int], Operation[int]] | None = None
 
 
-#: What is pruned. Keys are as old as their own date says; units are those of deleted batches.
+#: The rows to prune. Keys have a date of their own; units are those of deleted batches.
 RULES = (
     RetentionRule("done", "job", lambda retention: retention.done, state=State.DONE),
     RetentionRule("cancelled", "job", lambda retention: retention.cancelled, state=State.CANCELLED),

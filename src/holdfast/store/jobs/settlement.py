@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from holdfast.domain.batches.batch import DRIVER
 from holdfast.domain.jobs.history import EventName
@@ -16,15 +17,14 @@ from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.refusal import dump_refusals
 from holdfast.domain.jobs.verdict import (
     Done,
-    Failed,
     JobNumbers,
     Lost,
     Outcome,
     Released,
-    Stopped,
     Unreadable,
     Verdict,
     judge,
+    reason_of,
 )
 from holdfast.domain.names import clean_text
 from holdfast.store.batches.state import Holder, return_units
@@ -55,11 +55,19 @@ UNLOCKED = ("unlocked_leases",)
 
 
 class Settlement(Struct, frozen=True):
-    """The outcome of one run. *ran* is its duration by the holder's monotonic clock."""
+    """The outcome of one run. *ran* is its duration, *finished* its end, both by the holder's monotonic clock."""
 
     lease: Lease
     outcome: Outcome
     ran: timedelta | None = None
+    finished: float = field(default_factory=lambda: time.monotonic())  # noqa: PLW0108 - tests replace the clock
+
+    @property
+    def since(self) -> tuple[timedelta | None, timedelta]:
+        """The time since the start of the run, and since its end, long ago after an outage; a second is ignored."""
+        seconds = time.monotonic() - self.finished
+        age = timedelta(seconds=seconds if seconds > 1 else 0)
+        return None if self.ran is None else self.ran + age, age
 
 
 class SettleResult(Struct, frozen=True):
@@ -106,7 +114,7 @@ def lease_key(lease: Lease) -> LeaseKey:
 def one_per_job(items: Sequence[X], lease_of: Callable[[X], Lease]) -> list[list[X]]:
     """Divide items that have leases into groups with each job once, in id order; the newest token comes first.
 
-    A worker can get a job again whose old run still goes on: both runs may finish at once.
+    A worker can get a job again whose old run still runs: both runs may finish at once.
     """
     by_id = {lease_of(item).job_id: item for item in items}
     if len(by_id) == len(items):  # nearly always
@@ -126,7 +134,8 @@ def settle_done(done: list[Settlement], where: tuple[str, ...]) -> Query:
     results = [(None, each.dropped) if each.dropped else storable_result(each.result) for each in outcomes]
     errors = [reason and f"{RESULT_DROPPED}: {_clean(reason)}" for _, reason in results]
     texts = [text for text, _ in results]
-    leases = held_by([s.lease for s in done], result=texts, error=errors, ran=[s.ran for s in done])
+    ran, age = zip(*(s.since for s in done), strict=True)
+    leases = held_by([s.lease for s in done], result=texts, error=errors, ran=ran, age=age)
     return Query("settle_done", {"leases": leases}, FinishedJob, where)
 
 
@@ -155,7 +164,7 @@ def settle_others(
     for job in rows:
         settlement = by_id[job.job_id]
         builds = [each.build for each in live if each.serves(job.queue, job.kind)]
-        ends.append(_End(job, judge(job, settlement.outcome, chance=chance(), builds=builds), settlement.ran))
+        ends.append(_End(job, judge(job, settlement.outcome, chance=chance(), builds=builds), *settlement.since))
     unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     missing = by_id.keys() - {job.job_id for job in rows}
     result = yield from unsettled([by_id[job_id] for job_id in sorted(missing)])
@@ -204,6 +213,7 @@ class _End(Struct, frozen=True):
     job: JobNumbers
     verdict: Verdict
     ran: timedelta | None
+    age: timedelta = timedelta(0)
 
 
 def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[list[JobId]]:
@@ -241,14 +251,14 @@ def _put_back_columns(ends: list[_End], raised: int) -> Rows:
 
 def _end_columns(ends: list[_End], raised: int) -> Rows:
     errors = [_clean(end.verdict.error) for end in ends]
-    verdicts = columns_of(ends, "ran", **_VERDICT, reason="verdict.reason")
+    verdicts = columns_of(ends, "ran", "age", **_VERDICT, reason="verdict.reason")
     return ById(**verdicts, raised=[raised] * len(ends), error=errors)
 
 
 def _attempt_columns(ends: list[_End]) -> Rows:
     return Rows(
         **columns_of(ends, job_id="job.job_id", token="job.token", number="job.attempt", worker="job.worker"),  # noqa: S106
-        **columns_of(ends, "ran", reason="verdict.reason", exit_code="verdict.exit_code"),
+        **columns_of(ends, "ran", "age", reason="verdict.reason", exit_code="verdict.exit_code"),
         started_at=[end.job.started_at or end.job.claimed_at for end in ends],
         error=[_clean(end.verdict.error) for end in ends],
     )
@@ -258,25 +268,11 @@ def unsettled(settlements: Sequence[Settlement]) -> Operation[SettleResult]:
     """Find out why settlements changed no row. Those in neither set of the result were recorded before."""
     if not settlements:
         return SettleResult(set(), set())
-    held = held_by([s.lease for s in settlements], reason=[_reason(s.outcome) for s in settlements])
+    held = held_by([s.lease for s in settlements], reason=[reason_of(s.outcome) for s in settlements])
     results = dict((yield query("list_unsettled", leases=held)))
     keys = {s.lease.job_id: lease_key(s.lease) for s in settlements}
     lost = {key for job_id, key in keys.items() if job_id not in results}
     return SettleResult(lost, {key for job_id, key in keys.items() if results.get(job_id) == "locked"})
-
-
-def _reason(outcome: Outcome) -> str:
-    match outcome:
-        case Done():
-            return EndReason.DONE
-        case Failed() | Lost():
-            return outcome.reason
-        case Released():
-            return EndReason.RELEASED
-        case Unreadable():
-            return EndReason.UNREADABLE
-        case Stopped():
-            return EndReason.CANCELLED
 
 
 def _event(end: _End) -> tuple[JobId, EventName, object]:

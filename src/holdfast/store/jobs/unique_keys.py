@@ -7,15 +7,7 @@ from typing import Any
 
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.new_job import (
-    Enqueued,
-    EnqueueOutcome,
-    KeyHolder,
-    KeyScope,
-    NewJob,
-    OnConflict,
-    is_free,
-)
+from holdfast.domain.jobs.new_job import Enqueued, EnqueueOutcome, KeyHolder, KeyScope, NewJob, OnConflict, is_free
 from holdfast.errors import DuplicateJob, InvalidInput
 from holdfast.store.engine.operation import Operation, Rows, query
 from holdfast.store.jobs.events import record
@@ -87,12 +79,11 @@ def _conflict(request: NewJob, owner: JobId, new_id: JobId, *, live: set[JobId],
         case OnConflict.SKIP:
             return Enqueued(owner, EnqueueOutcome.EXISTING)
         case OnConflict.RAISE:
-            raise DuplicateJob(
-                f"the key {request.unique.key!r} of kind {request.kind!r} is taken by job {owner}", job_id=owner
-            )
+            # Without the key: it may contain a secret, which views mask.
+            raise DuplicateJob(f"job {owner} of kind {request.kind!r} has the unique key already", job_id=owner)
         case OnConflict.REPLACE | OnConflict.RERUN:
             if again:
-                raise InvalidInput(f"two requests of one call want to replace the key {request.unique.key!r}")
+                raise InvalidInput(f"two requests of one call replace the same key of kind {request.kind!r}")
             rows = yield query("replace_job", **replaceable_columns(request, owner))
             if rows:
                 yield from record(EventName.REPLACED, {owner: None}, actor=request.actor)

@@ -25,5 +25,6 @@ WITH claimed AS (
 SELECT id AS job_id, token, kind, queue, holdfast.payload_of(id) AS payload,
     attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     holdfast.checkpoint_of(id) AS checkpoint, kind_version,
-    (SELECT timeout FROM holdfast.job WHERE job.id = claimed.id) AS timeout
+    (SELECT timeout FROM holdfast.job WHERE job.id = claimed.id) AS timeout,
+    (SELECT plan::text FROM holdfast.job WHERE job.id = claimed.id) AS plan
 FROM claimed

@@ -31,8 +31,8 @@ from holdfast.store.engine.operation import (
     run_operation,
     single,
 )
-from holdfast.store.postgres.abandoned import Abandoned
-from holdfast.store.postgres.callers import (
+from holdfast.store.postgres.abandoned_connections import AbandonedConnections
+from holdfast.store.postgres.caller_connections import (
     ainstallation_of,
     anotify_on,
     check_caller,
@@ -109,11 +109,11 @@ class PostgresBackend(ForkSafe):
 
     def _make_connections(self) -> None:
         self._ids = IdSource(self._draw)
-        self._notifier = PostgresNotifier(self._send_notification)
+        self._notifier = PostgresNotifier(self._channel, self._execute)
         self._closed = threading.Event()
         self._spare = threading.BoundedSemaphore()
         self._commits = Commits(self._spare_connection, self.statements, self._closed)
-        self._calls, self._abandoned = Calls(), Abandoned(self._spare_connection, self._closed)
+        self._calls, self._abandoned = Calls(), AbandonedConnections(self._spare_connection, self._closed)
         self._pool = self._make_pool(self._size - RESERVED - OTHERS)
         self._reserved_pool = self._make_pool(RESERVED)
 
@@ -161,7 +161,9 @@ class PostgresBackend(ForkSafe):
 
     def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         if not isinstance(connection, psycopg.Connection):
-            raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
+            raise OtherDatabase(
+                f"this store is PostgreSQL, and {type(connection).__name__} is not a psycopg connection"
+            )
         check_caller(connection)
         with translated():
             self._check_installation(installation_of(connection, self.statements))
@@ -175,7 +177,9 @@ class PostgresBackend(ForkSafe):
         if isinstance(connection, psycopg.Connection):
             return self.run_on(connection, operation, changes)
         if not isinstance(connection, psycopg.AsyncConnection):
-            raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
+            raise OtherDatabase(
+                f"this store is PostgreSQL, and {type(connection).__name__} is not a psycopg connection"
+            )
         check_caller(connection)
         with translated():
             self._check_installation(await ainstallation_of(connection, self.statements))
@@ -197,7 +201,7 @@ class PostgresBackend(ForkSafe):
 
     def listen(self, wake: Callable[[Changes], None]) -> PostgresListener:
         connect = partial(self.connect, autocommit=True)
-        return PostgresListener(connect, self._channel, send=self._send_notification, wake=wake)
+        return PostgresListener(connect, self._channel, send=self._notifier.send, wake=wake)
 
     def migrate(self) -> list[int]:
         return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
@@ -285,10 +289,8 @@ class PostgresBackend(ForkSafe):
     def _performer(self, connection: Connection) -> Callable[[Statement], list[Any]]:
         return lambda each: self.statements.perform(connection, each)
 
-    def _send_notification(self, text: str) -> None:
-        # A notification may be lost with the server, so the commit does not wait for the disk.
-        notify = ("SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)", (self._channel, text))
-        self._once(lambda connection: connection.execute(*notify), Timeouts.brief)
+    def _execute(self, statement: str, parameters: tuple[str, ...]) -> None:
+        self._once(lambda connection: connection.execute(statement.encode(), parameters), Timeouts.brief)
 
     def _draw(self, count: int) -> list[JobId]:
         return [JobId(row[0]) for row in self.run(Query("allocate_job_ids", {"count": count}), repeatable=True)]

@@ -24,15 +24,3 @@ RETURNING 1 AS one
 DELETE FROM holdfast.inbox
 WHERE ctid = ANY(ARRAY(SELECT ctid FROM holdfast.inbox WHERE batch_id = :batch_id LIMIT :limit::bigint))
 RETURNING 1 AS one
-
--- fragment: batch_has_function
--- Condition: a function like this pattern.
-kind LIKE :function
-
--- fragment: batch_has_name
--- Condition: a name, or without one a source, like this pattern.
-coalesce(name, source) LIKE :name
-
--- fragment: batch_has_owner
--- Condition: begun by a person like this pattern.
-actor LIKE :owner

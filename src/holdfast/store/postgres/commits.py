@@ -85,7 +85,7 @@ class Commits:
                 return status == "committed"
             if self._closed.wait(STATUS_INTERVAL.total_seconds()):
                 break
-        raise StoreUnavailable("the database did not say whether the last transaction was committed")
+        raise StoreUnavailable("the database did not confirm whether the last transaction was committed")
 
     def _query_status(self, transaction: str) -> tuple[str | None, str | None]:
         """Query on a new connection: those of the pool may all be broken."""

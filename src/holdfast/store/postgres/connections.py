@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import weakref
 from collections.abc import Iterator
@@ -19,12 +20,12 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInput,
     JobLocked,
+    PrivilegeMissing,
     SchemaMissing,
     ServerReadOnly,
     StatementTimeout,
     StoreBusy,
     StoreFull,
-    StoreReadOnly,
     StoreUnavailable,
 )
 from holdfast.store.engine.backend import IdsTaken, Timeouts
@@ -32,6 +33,7 @@ from holdfast.store.engine.backend import IdsTaken, Timeouts
 Connection = psycopg.Connection[Any]
 #: Plan types that prepared statements never use.
 _DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
+_NO_DATABASE = re.compile(r'FATAL:  database "(.+)" does not exist')
 #: The server has rolled the transaction back because of another one.
 _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
 #: The server has ended the session because its transaction took too long: this process was stopped for a while.
@@ -138,23 +140,19 @@ def is_temporary(error: BaseException) -> bool:
 #: Holdfast's error for an error of the driver, and the beginning of its text. The first match counts.
 _TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[HoldfastError], str], ...] = (
     ((errors.LockNotAvailable,), JobLocked, "another transaction holds a lock on a job or a key"),
-    (_CONFLICTS, StoreBusy, "another transaction got in the way"),
-    ((errors.QueryCanceled,), StatementTimeout, "a statement took too long and was given up"),
+    (_CONFLICTS, StoreBusy, "another transaction changed the same rows"),
+    ((errors.QueryCanceled,), StatementTimeout, "a statement took too long and was cancelled"),
     ((errors.DiskFull,), StoreFull, "the disk of the database is full"),
-    ((errors.ReadOnlySqlTransaction,), ServerReadOnly, "the database takes no writes"),
-    ((errors.InsufficientPrivilege,), StoreReadOnly, "the database cannot be written"),
+    ((errors.ReadOnlySqlTransaction,), ServerReadOnly, "the database refuses writes"),
+    ((errors.InsufficientPrivilege,), PrivilegeMissing, "the database user lacks a privilege"),
     (
         (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedFunction),
         SchemaMissing,
         "the schema is missing or older than this code",
     ),
-    ((psycopg.DataError,), InvalidInput, "the database cannot keep this"),
-    ((FormerPrimaryError,), FormerPrimary, "this server no longer has the store"),
-    (
-        (psycopg.OperationalError, psycopg.InterfaceError, *_TIMED_OUT),
-        StoreUnavailable,
-        "the database does not answer",
-    ),
+    ((psycopg.DataError,), InvalidInput, "the database cannot store this value"),
+    ((FormerPrimaryError,), FormerPrimary, "this server is no longer the primary of the store"),
+    ((psycopg.OperationalError, psycopg.InterfaceError, *_TIMED_OUT), StoreUnavailable, "the database does not answer"),
 )
 
 
@@ -163,6 +161,9 @@ def translate(error: BaseException) -> BaseException:
     if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "job_pkey":
         return IdsTaken(f"a job's id is taken: {error.diag.message_detail}")
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, psycopg.OperationalError) and (name := _NO_DATABASE.search(str(error))):
+        hint = f"Create it with: createdb {name[1]}. Or correct the name in the URL."
+        return StoreUnavailable(f"the database {name[1]} does not exist on the server", hint=hint)
     for types, translation, beginning in _TRANSLATIONS:
         if isinstance(error, types):
             return translation(f"{beginning}: {text}")
@@ -192,7 +193,7 @@ def time_limits(timeout: timedelta) -> str:
 
 
 def roll_back(connection: Connection) -> None:
-    """End a transaction after an error. An exception of a signal handler leaves a statement that is under way."""
+    """End a transaction after an error. An exception of a signal handler leaves a running statement."""
     status = connection.info.transaction_status
     if status == TransactionStatus.ACTIVE:
         connection.close()

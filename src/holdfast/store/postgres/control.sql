@@ -4,7 +4,7 @@ holdfast.finished CROSS JOIN LATERAL (
     SELECT key, after_when, after_failed FROM holdfast.job WHERE job.id = finished.id LIMIT 1) AS job
 
 -- fragment: insert_live_again
--- Insert the deleted jobs as live. The token goes on from its old value.
+-- Insert the deleted jobs as live. The token continues from its old value.
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, no_prefetch, kind_version, has_dependents)
 SELECT deleted.id, CASE
         WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependency.job_id = deleted.id)
@@ -14,8 +14,7 @@ SELECT deleted.id, CASE
         FROM holdfast.job WHERE job.id = deleted.id),
     (SELECT kind_version FROM holdfast.job WHERE job.id = deleted.id),
     EXISTS (SELECT FROM holdfast.dependency WHERE dependency.dependency_id = deleted.id)
-FROM deleted
-RETURNING id, state
+FROM deleted RETURNING id, state
 
 -- name: set_memory
 -- Raise the memory cap in the payload of finished commands.
@@ -26,7 +25,7 @@ WHERE id = ANY(:ids::bigint[]) AND kind = 'command'
 RETURNING id
 
 -- name: set_payloads
--- Change payloads. The token rises, so that a claim under way reads the new payload. Every build may try it again.
+-- Change payloads. The token rises, so that a running claim reads the new payload. Every build may try it again.
 WITH changed AS (
     UPDATE holdfast.live SET token = token + 1, reader = '', refusals = NULL,
         state = CASE WHEN {unreadable} THEN {state_when_due} ELSE state END
@@ -34,8 +33,7 @@ WITH changed AS (
     RETURNING id
 )
 UPDATE holdfast.job SET payload = (:changed::jsonb->job.id::text->>'payload')::json
-FROM changed WHERE job.id = changed.id
-RETURNING job.id
+FROM changed WHERE job.id = changed.id RETURNING job.id
 
 -- name: retry_jobs
 -- Make dead and cancelled jobs live with all their attempts. Those with dependencies wait first.

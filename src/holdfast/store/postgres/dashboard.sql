@@ -3,6 +3,11 @@
 floor(extract(epoch FROM ((SELECT holdfast.now()) - finished_at))
         / extract(epoch FROM :slot::interval))::integer
 
+-- fragment: run_deadline
+-- When a run should have finished; NULL without a limit.
+run.started_at + make_interval(secs => nullif(coalesce((SELECT timeout FROM holdfast.job AS job WHERE job.id = run.id),
+        (SELECT (options->>'timeout_seconds')::double precision FROM holdfast.kind AS kind WHERE name = run.kind)), 0))
+
 -- name: list_ready_lanes
 -- Count ready jobs per lane: one index step per lane and per priority.
 WITH RECURSIVE lane (queue, kind, step) AS (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,10 +12,11 @@ from psycopg import sql
 from psycopg.sql import Identifier
 
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
+from holdfast.errors import PrivilegeMissing
 from holdfast.store.engine.migrations import schema_problems
 from holdfast.store.engine.operation import from_micros
 from holdfast.store.postgres.connections import Connection, translated
-from holdfast.store.postgres.roles import GUARDED, list_tables, role_statements
+from holdfast.store.postgres.roles import GUARDED, ROLES, list_tables, role_statements
 from holdfast.store.postgres.schema import read_objects, read_record
 from holdfast.store.postgres.statements import quoted
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from holdfast.store.postgres.backend import PostgresBackend
 
 OLDEST_SERVER = 140000
-MAX_CLOCK_OFFSET_S = 2.0
 #: The share of max_connections that may be in use.
 MOST_CONNECTIONS = 0.8
 OLD_TRANSACTION = timedelta(minutes=5)
@@ -86,10 +85,9 @@ class PostgresDatabase:
         return schema_problems("postgres", record, present, essential=essential)
 
     def health(self) -> Iterator[HealthCheck]:
-        """Checks of the server's version and clock, of this user's privileges, and of vacuum."""
+        """Checks of the server's version, of this user's privileges, and of vacuum."""
         with self._connection() as connection:
             yield self._version(connection)
-            yield self._clock(connection)
             yield self._privileges(connection)
             yield self._connection_health(connection)
             yield from self._vacuum_health(connection)
@@ -99,14 +97,6 @@ class PostgresDatabase:
             return fail("server", f"PostgreSQL {connection.info.server_version // 10000} is too old", "Upgrade to 14.")
         return ok("server", f"PostgreSQL {connection.info.server_version // 10000}")
 
-    def _clock(self, connection: Connection) -> HealthCheck:
-        before = time.time()
-        (theirs,) = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone() or (0.0,)
-        apart = abs(theirs - (before + time.time()) / 2)
-        if apart > MAX_CLOCK_OFFSET_S:
-            return warn("clock", f"this host's clock is {apart:.1f} s off the database's", "Run NTP on both hosts.")
-        return ok("clock", f"{apart * 1000:.0f} ms off the database's")
-
     def _privileges(self, connection: Connection) -> HealthCheck:
         query = (
             "SELECT tablename FROM pg_tables, format('%%I.%%I', schemaname, tablename) AS name"
@@ -115,10 +105,15 @@ class PostgresDatabase:
             " has_table_privilege(name, 'DELETE')) ORDER BY tablename"
         )
         missing = [name for (name,) in connection.execute(query, (self._schema, list(GUARDED)))]
+        query = "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s) AND pg_has_role(oid, 'MEMBER') ORDER BY rolname"
+        roles = connection.execute(query, ([f"{self._schema}_{role}" for role in ROLES],)).fetchall()
+        if missing and roles:
+            names = ", ".join(name for (name,) in roles)
+            return ok("privileges", f"this user has the role {names}: it cannot run jobs")
         if missing:
             text = f"this user may not change {', '.join(missing)}"
             return warn("privileges", text, "Grant it the role of its work: see holdfast db roles.")
-        return ok("privileges", "this user may do all that a worker does")
+        return ok("privileges", "this user has all privileges of a worker")
 
     def _connection_health(self, connection: Connection) -> HealthCheck:
         query = (
@@ -138,7 +133,7 @@ class PostgresDatabase:
     def _vacuum_health(self, connection: Connection) -> Iterator[HealthCheck]:
         (on,) = connection.execute("SELECT current_setting('autovacuum')").fetchone() or ("on",)
         if on != "on":
-            yield fail("vacuum", "autovacuum is off: claims will grow slower and slower", "Set autovacuum = on.")
+            yield fail("vacuum", "autovacuum is off: claims become slower over time", "Set autovacuum = on.")
         query = (
             "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::int FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL"
@@ -178,6 +173,7 @@ class PostgresDatabase:
         """A function from a table to its columns and rows, in the forms of SQLite, all of one snapshot."""
         with self._connection() as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self._require_all_tables(connection)
 
             def rows(table: str) -> tuple[list[str], Iterator[Any]]:
                 types = self._types(connection, table)
@@ -190,12 +186,24 @@ class PostgresDatabase:
 
             yield rows
 
+    def _require_all_tables(self, connection: Connection) -> None:
+        """Refuse a user who cannot read every table: the catalogue shows no columns of the others."""
+        query = (
+            "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+            " AND NOT has_table_privilege(format('%%I.%%I', schemaname, tablename), 'SELECT') ORDER BY tablename"
+        )
+        if hidden := [name for (name,) in connection.execute(query, (self._schema,))]:
+            user, role = connection.info.user, f"{self._schema}_admin"
+            text = f"database user {user} may not read {', '.join(hidden)}; a copy of the store needs the role {role}"
+            raise PrivilegeMissing(text, hint=f"As the owner of the database: GRANT {role} TO {user}.")
+
     def last_id(self) -> int:
         """The highest id of any job so far."""
         with self._connection() as connection:
-            query = self._backend.statements.in_schema("SELECT last_value FROM holdfast.job_id")
-            (last,) = connection.execute(query.encode()).fetchone() or (0,)
-            return int(last)
+            # From the catalogue: roles may use the sequence, but not select from it.
+            query = "SELECT last_value FROM pg_sequences WHERE schemaname = %s AND sequencename = 'job_id'"
+            (last,) = connection.execute(query, (self._schema,)).fetchone() or (0,)
+            return int(last or 0)
 
     @contextmanager
     def bulk_load(self, *, last_id: Callable[[], int]) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:

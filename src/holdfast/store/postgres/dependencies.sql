@@ -1,3 +1,11 @@
+-- name: find_jobs_by_label
+-- Find jobs by label, with those below it (sw/year=2020 is below sw); of those with one unique key, the newest.
+SELECT id FROM (
+    SELECT id, kind, key, label FROM holdfast.job WHERE label = :label
+    UNION ALL SELECT id, kind, key, label FROM holdfast.job
+    WHERE label ~>=~ (:label::text || '/') AND label ~<~ (:label::text || '0')) AS job
+WHERE {not_superseded} ORDER BY id
+
 -- name: find_jobs_by_label_pattern
 -- Find jobs by a pattern of labels; of those with one unique key, the newest.
 SELECT id FROM holdfast.job AS job WHERE label LIKE :label AND {not_superseded} ORDER BY id

@@ -26,8 +26,7 @@ inserted AS (
     SELECT :id, :kind, :kind_version, :payload::json, :label, :tags::json, :parent_id, :actor, clock.now,
         :max_attempts, :max_crashes, :on_lost, :retry::json, :timeout, :nonce
     FROM clock
-    ON CONFLICT (id) DO NOTHING
-    RETURNING id
+    ON CONFLICT (id) DO NOTHING RETURNING id
 )
 INSERT INTO holdfast.live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
 SELECT inserted.id,
@@ -39,20 +38,18 @@ RETURNING id
 
 -- name: replace_job
 -- Replace the payload and options of a job that is not running, and delete its progress and steps.
--- The token rises, so that a claim under way reads the new payload. A job that no worker could read is tried again.
+-- The token rises, so that a running claim reads the new payload. A job that no worker could read is tried again.
 WITH clock AS (SELECT holdfast.now() AS now),
 changed AS (
     UPDATE holdfast.live SET priority = :priority, due_at = due.at, token = token + 1, kind_version = :kind_version,
         reader = '', refusals = NULL, state = CASE
         WHEN state IN ('held', 'waiting') AND NOT {unreadable} THEN state WHEN due.at > clock.now THEN 'scheduled' ELSE 'ready' END
     FROM clock, LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
-    WHERE live.id = :id AND live.state <> 'running'
-    RETURNING live.id
+    WHERE live.id = :id AND live.state <> 'running' RETURNING live.id
 ), deleted_progress AS (
     DELETE FROM holdfast.progress USING changed WHERE progress.job_id = changed.id
 ), deleted_steps AS (
     DELETE FROM holdfast.step USING changed WHERE step.job_id = changed.id
 )
 UPDATE holdfast.job SET payload = :payload::json, kind_version = :kind_version, label = :label, tags = :tags::json
-FROM changed WHERE job.id = changed.id
-RETURNING job.id
+FROM changed WHERE job.id = changed.id RETURNING job.id

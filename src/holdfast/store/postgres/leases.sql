@@ -34,22 +34,26 @@ NOT (kinds.name = 'command' AND queues.name = ANY(:autoscaled::text[]))
         SELECT FROM holdfast.live WHERE state = 'ready' AND reader = :build AND reader <> '' AND refusals IS NOT NULL))
 
 -- fragment: next_in_lane
--- The ready jobs of a lane that may begin now, the best first; in a paused queue only those of the highest priority. A poison suspect of level 2 or 3 waits while its level
--- has no room, and a job whose lost run goes on in this worker waits for its end. They hold up no other job.
+-- The ready jobs of a lane that may begin now, the best first; in a paused queue only those of the highest priority. A
+-- poison suspect of level 2 or 3 waits while its level has no room, and a job whose lost run goes on in this worker waits
+-- for its end. They hold up no other job.
 SELECT id, priority, due_at, losses, no_prefetch FROM holdfast.live
 WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader
-    AND priority >= lane.least AND (losses < 2 OR (losses = 2 AND :few::integer > 0) OR (losses = 3 AND :alone::integer > 0))
+    AND priority >= lane.least
+    AND (losses < 2 OR (losses = 2 AND :few::integer > 0) OR (losses = 3 AND :alone::integer > 0))
     AND NOT id = ANY(:unfinished::bigint[])
 ORDER BY priority DESC, due_at, id
 
--- fragment: claim_best
--- Claim the jobs that "best" counts per lane: the first :free ones, then a prefix of the others. The prefix ends before
--- the first job that needs a free slot. No start is recorded.
-locked AS (                 -- other claims skip these rows, and find the next ones of the same lanes
-    SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only
-    FROM best AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT lane.jobs FOR UPDATE SKIP LOCKED) AS candidate
-), surplus AS (             -- poison suspects beyond the room of their level
+-- fragment: lock_best
+-- Lock the jobs that "best" counts per lane. Other claims skip these rows, and find the next ones of the same lanes.
+SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
+    lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only
+FROM best AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT lane.jobs FOR UPDATE SKIP LOCKED) AS candidate
+
+-- fragment: claim_locked
+-- Claim the first :free jobs that are locked, then a prefix of the others. The prefix ends before the first job that
+-- needs a free slot. No start is recorded.
+surplus AS (                -- poison suspects beyond the room of their level
     SELECT id FROM (
         SELECT id, losses, row_number() OVER (PARTITION BY losses ORDER BY priority DESC, due_at, id) AS place
         FROM locked WHERE losses > 1) AS suspect
@@ -78,38 +82,75 @@ SELECT id AS job_id, token, kind, queue,
     -- whose token has risen before can be affected.
     CASE WHEN token > 1 THEN holdfast.payload_of(id) ELSE request.payload END AS payload,
     attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
-    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint, kind_version, request.timeout
+    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint, kind_version, request.timeout, request.plan
 -- planner: LATERAL with LIMIT 1 forces a primary-key lookup, as in live_with_job.
 FROM claimed CROSS JOIN LATERAL (
-    SELECT CASE WHEN claimed.token = 1 THEN payload::text END AS payload, timeout
+    SELECT CASE WHEN claimed.token = 1 THEN payload::text END AS payload, timeout, plan::text AS plan
     FROM holdfast.job WHERE job.id = claimed.id LIMIT 1) AS request
 
+-- fragment: lanes
+-- The lanes of a worker. A lane is a queue and a kind that the worker serves, and a reader: all jobs but those that other
+-- builds refused, and those that only this build may claim. Queues with a limit are left out: claim_limited serves them.
+-- slot_only: jobs of this kind are never prefetched.
+SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader,
+    NOT (kinds.options->>'short')::boolean AS slot_only, {least_priority} AS least
+FROM unnest(:queues::text[]) AS queues (name) LEFT JOIN holdfast.queue ON queue.name = queues.name
+CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options) CROSS JOIN {readers} AS readers (name)
+WHERE {lane_of_worker} AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
+    AND queue.run_limit IS NULL AND queue.worker_limit IS NULL
+
+-- name: claim_lane
+-- Claim as "claim" does, for a worker of one queue and one kind: there is nothing to rank.
+WITH best AS (SELECT lane.*, :free::bigint + :ahead::bigint AS jobs FROM ({lanes}) AS lane
+), locked AS ({lock_best}   -- of two lanes if some jobs are for this build alone: then not all rows are claimed
+    ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free::bigint + :ahead::bigint
+), {claim_locked}
+
 -- name: claim
--- Claim the best ready jobs, in one order over all lanes. A lane is a queue and a kind that the worker serves, and a
--- reader: all jobs but those that other builds refused, and those that only this build may claim. Queues with a limit
--- are left out: claim_limited serves them.
-WITH lane AS (              -- slot_only: jobs of this kind are never prefetched
-    SELECT queues.name AS queue, kinds.name AS kind, readers.name AS reader,
-        NOT (kinds.options->>'short')::boolean AS slot_only, {least_priority} AS least
-    FROM unnest(:queues::text[]) AS queues (name) LEFT JOIN holdfast.queue ON queue.name = queues.name
-    CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options) CROSS JOIN {readers} AS readers (name)
-    WHERE {lane_of_worker} AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
-        AND queue.run_limit IS NULL AND queue.worker_limit IS NULL
+-- Claim the best ready jobs, in one order over all lanes.
+WITH lane AS ({lanes}
 ), filled AS (              -- the lanes that have jobs
     -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready; a join sorts all ready jobs.
     SELECT lane.* FROM lane CROSS JOIN LATERAL ({next_in_lane} LIMIT 1) AS candidate
-), best AS (                -- how many of the best jobs each lane has, read without locks: no other rows are locked then
-    SELECT queue, kind, reader, slot_only, least, :free::bigint + :ahead::bigint AS jobs
-    FROM filled WHERE (SELECT count(*) FROM filled) = 1
-    UNION ALL
-    SELECT queue, kind, reader, slot_only, least, count(*) AS jobs
+), size AS (                -- how many jobs to claim, and how many of each lane to read at first: few if lanes are many
+    SELECT lanes, jobs, least(jobs, 4 + 2 * jobs / greatest(1, lanes)) AS depth
+    FROM (SELECT count(*) AS lanes, :free::bigint + :ahead::bigint AS jobs FROM filled) AS counted
+), first AS (               -- the best of those; from_lane: how many of them are of the same lane
+    SELECT *, count(*) OVER (PARTITION BY queue, kind, reader) AS from_lane
     FROM (
-        SELECT lane.queue, lane.kind, lane.reader, lane.slot_only, lane.least
-        FROM filled AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT :free::bigint + :ahead::bigint) AS candidate
-        WHERE (SELECT count(*) FROM filled) > 1
-        ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free::bigint + :ahead::bigint) AS first
+        SELECT lane.*, candidate.id, candidate.priority, candidate.due_at
+        FROM filled AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT (SELECT depth FROM size)) AS candidate
+        WHERE (SELECT lanes FROM size) > 1
+        ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT (SELECT jobs FROM size)) AS candidate
+), best AS (                -- how many of the best jobs each lane has, read without locks: no other rows are locked then
+    SELECT queue, kind, reader, slot_only, least, jobs FROM filled CROSS JOIN size WHERE lanes = 1
+    UNION ALL               -- least: what another claim takes meanwhile is not replaced by a job of lower priority
+    SELECT queue, kind, reader, slot_only, greatest(least, min(min(priority)) OVER ()), count(*)
+    FROM (
+        SELECT queue, kind, reader, slot_only, least, id, priority, due_at FROM first
+        WHERE from_lane < (SELECT depth FROM size)
+        UNION ALL           -- a lane that was read to its depth may have more of the best jobs
+        SELECT lane.*, candidate.id, candidate.priority, candidate.due_at
+        FROM (
+            SELECT DISTINCT queue, kind, reader, slot_only, least FROM first
+            WHERE from_lane = (SELECT depth FROM size)) AS lane
+        CROSS JOIN LATERAL ({next_in_lane} LIMIT (SELECT jobs FROM size)) AS candidate
+        ORDER BY priority DESC, due_at, id LIMIT (SELECT jobs FROM size)) AS candidate
     GROUP BY queue, kind, reader, slot_only, least
-), {claim_best}
+), locked_best AS ({lock_best}
+), missed AS (              -- how many of the best jobs other claims have taken meanwhile
+    SELECT sum(jobs) - (SELECT count(*) FROM locked_best) AS jobs FROM best WHERE (SELECT lanes FROM size) > 1
+), locked AS (              -- the next ones of all lanes replace them
+    SELECT * FROM locked_best
+    UNION ALL
+    (SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
+        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0
+    FROM (SELECT filled.*, best.jobs FROM filled LEFT JOIN best USING (queue, kind, reader)) AS lane
+    CROSS JOIN LATERAL (    -- a lane begins with the jobs that are locked above
+        {next_in_lane} LIMIT (SELECT jobs FROM missed) + coalesce(lane.jobs, 0) FOR UPDATE SKIP LOCKED) AS candidate
+    WHERE (SELECT jobs FROM missed) > 0 AND NOT candidate.id = ANY(ARRAY(SELECT id FROM locked_best))
+    ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT (SELECT jobs FROM missed))
+), {claim_locked}
 
 -- name: claim_limited
 -- Claim from all queues, up to the free slots of limited ones. The caller holds their locks (lock_limited_queues).
@@ -130,7 +171,7 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
     FROM capacity AS queues CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options)
     CROSS JOIN {readers} AS readers (name)
     WHERE {lane_of_worker} AND queues.slots > 0
-), best AS (                -- as in claim, with at most as many jobs per queue as it has slots
+), best AS (                -- as in claim, but at most as many jobs per queue as it has slots
     SELECT queue, kind, reader, slot_only, least, count(*) AS jobs
     FROM (
         SELECT queue, kind, reader, slot_only, least
@@ -143,7 +184,8 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
         WHERE place <= slots
         ORDER BY priority DESC, due_at, id LIMIT :free::bigint + :ahead::bigint) AS first
     GROUP BY queue, kind, reader, slot_only, least
-), {claim_best}
+), locked AS ({lock_best}
+), {claim_locked}
 
 -- name: list_claimable
 -- List the best jobs that wait and that a worker could claim, if its shards made room. :shards counts its shards by
@@ -225,8 +267,8 @@ WITH deleted AS (
     SELECT id, 'done', queue, kind, priority, due_at, attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
         crashes, token, worker,
         coalesce((SELECT holdfast.now()) - (:leases::jsonb->id::text->>'ran')::interval, started_at, claimed_at),
-        (SELECT holdfast.now()), 'done', (:leases::jsonb->id::text->>'result')::json,
-        :leases::jsonb->id::text->>'error'
+        (SELECT holdfast.now()) - (:leases::jsonb->id::text->>'age')::interval, 'done',
+        (:leases::jsonb->id::text->>'result')::json, :leases::jsonb->id::text->>'error'
     FROM deleted
 )
 SELECT id, has_dependents FROM deleted
@@ -286,8 +328,8 @@ INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempt
     started_at, finished_at, reason, error)
 SELECT id, verdict->>'state', queue, kind, priority, due_at, (verdict->>'attempts')::integer,
     (verdict->>'crashes')::integer, token + (verdict->>'raised')::integer, worker,
-    coalesce((SELECT holdfast.now()) - (verdict->>'ran')::interval, started_at, claimed_at), (SELECT holdfast.now()),
-    verdict->>'reason', verdict->>'error'
+    coalesce((SELECT holdfast.now()) - (verdict->>'ran')::interval, started_at, claimed_at),
+    (SELECT holdfast.now()) - (verdict->>'age')::interval, verdict->>'reason', verdict->>'error'
 FROM deleted
 
 -- name: release_unstarted

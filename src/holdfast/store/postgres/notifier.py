@@ -33,6 +33,9 @@ RETEST_DELAYS_S = (5.0, 30.0, 300.0)
 NOTIFY = """SELECT pg_notify('holdfast.ready', %s)
 WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off'"""
 
+#: Runs a statement on a connection of the pool.
+Run = Callable[[str, tuple[str, ...]], None]
+
 
 class PostgresNotifier:
     """Sends notifications from a thread of its own, so that no enqueue waits for one.
@@ -41,8 +44,9 @@ class PostgresNotifier:
     notifies once for many jobs, and never in the transaction that writes them.
     """
 
-    def __init__(self, send: Callable[[str], Any]) -> None:
-        self._send = send
+    def __init__(self, channel: str, run: Run) -> None:
+        self._channel = channel
+        self._run = run
         self._pending: set[str] = set()
         self._requested = threading.Event()
         self._closed = threading.Event()
@@ -83,9 +87,13 @@ class PostgresNotifier:
             with self._lock:
                 changes, self._pending = self._pending, set()
             if changes:
-                with suppress(Exception):  # only a hint: workers poll as well; the thread goes on
-                    self._send(encode(frozenset(changes)))
+                with suppress(Exception):  # only a hint: workers poll as well; the thread continues
+                    self.send(encode(frozenset(changes)))
             self._closed.wait(COALESCE_WINDOW_S)
+
+    def send(self, text: str) -> None:
+        """Send a notification now. It may be lost with the server, so the commit does not wait for the disk."""
+        self._run("SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)", (self._channel, text))
 
 
 class PostgresListener:
@@ -96,7 +104,7 @@ class PostgresListener:
         connect: Callable[[], psycopg.Connection[Any]],
         channel: str,
         *,
-        send: Callable[[str], Any],
+        send: Callable[[str], None],
         wake: Callable[[Changes], None],
     ) -> None:
         self._connect = connect
@@ -142,7 +150,7 @@ class PostgresListener:
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         if not self._test(connection):
             if self._failed_tests == 0:
-                log.warning("NOTIFY does not reach this worker (is PgBouncer between?); new jobs are found by polling")
+                log.warning("NOTIFY does not reach this worker (behind PgBouncer?); it polls for new jobs")
             self._closed.wait(RETEST_DELAYS_S[min(self._failed_tests, len(RETEST_DELAYS_S) - 1)])
             self._failed_tests += 1
             return

@@ -1,9 +1,14 @@
 -- name: list_open_plans
--- List plans outside any line whose jobs were live at the last check, and the present state of those jobs.
-SELECT plan.schedule, plan.scope, plan.time, plan.job_id, live.state, coalesce(live.attempts, 0) AS attempts
-FROM holdfast.plan LEFT JOIN holdfast.live ON live.id = plan.job_id
-WHERE plan.open AND NOT plan.queued AND plan.schedule = ANY(:schedules::text[])
-ORDER BY plan.schedule, plan.scope, plan.time
+-- List plans of scopes, outside any line, whose jobs were live at the last check, and the present state of those jobs.
+-- planner: OFFSET 0 as in list_queued_plans.
+SELECT opened.schedule, opened.scope, opened.time, opened.job_id, live.state, coalesce(live.attempts, 0) AS attempts
+FROM jsonb_to_recordset(:scopes::jsonb) AS requested (schedule text, scope text)
+CROSS JOIN LATERAL (
+    SELECT plan.schedule, plan.scope, plan.time, plan.job_id FROM holdfast.plan
+    WHERE plan.open AND NOT plan.queued AND plan.schedule = requested.schedule AND plan.scope = requested.scope
+    OFFSET 0) AS opened
+LEFT JOIN holdfast.live ON live.id = opened.job_id
+ORDER BY opened.schedule, opened.scope, opened.time
 
 -- name: list_lines
 -- Measure the lines of scopes: the number of their plans, and the newest one.

@@ -16,7 +16,7 @@ from psycopg import errors
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.backend import PoolStats
-from holdfast.store.postgres.abandoned import Abandoned
+from holdfast.store.postgres.abandoned_connections import AbandonedConnections
 from holdfast.store.postgres.connections import Connection, opened_at
 
 #: One idle connection stays open; the others are closed after this time.
@@ -36,7 +36,13 @@ class Pool:
     """
 
     def __init__(
-        self, connect: Callable[[], Connection], *, size: int, patience: float, calls: Calls, abandoned: Abandoned
+        self,
+        connect: Callable[[], Connection],
+        *,
+        size: int,
+        patience: float,
+        calls: Calls,
+        abandoned: AbandonedConnections,
     ) -> None:
         self._connect = connect
         self._size = size
@@ -173,8 +179,8 @@ class Pool:
         if not self._abandoned_count:
             hint = "Run fewer slots in one process, or set connections=N in the URL."
             return StoreUnavailable(f"all {self._size} connections to the database are in use", hint=hint)
-        hint = "Does the server wait for a synchronous standby, or is the network broken? holdfast doctor tells."
-        text = f"{self._abandoned_count} of {self._size} connections got no answer, and the server still has them"
+        hint = "Does the server wait for a synchronous standby, or is the network broken? See holdfast doctor."
+        text = f"{self._abandoned_count} of {self._size} connections got no answer, and are still open on the server"
         return StoreUnavailable(text, hint=hint)
 
 
@@ -203,7 +209,7 @@ class Calls:
     """The running calls. A call past its limit is aborted, and with it those that have waited half as long."""
 
     def __init__(self) -> None:
-        #: Called when no call is running; each returns the seconds until it wants to be called again.
+        #: Called when no call is running; each returns the seconds until its next call.
         self.rests: list[Callable[[], float | None]] = []
         self._running: dict[int, Call] = {}
         self._lock = threading.Lock()

@@ -1,3 +1,12 @@
+-- name: by_labels
+-- Condition: one of these labels, or a label below one of them, as those of a sweep are: sw/year=2020 is below sw.
+-- planner: each part is a range of job_label; the two in one condition would read every job.
+listed.id = ANY(ARRAY(
+    SELECT job.id FROM holdfast.job AS job WHERE job.label = ANY(:labels::text[])
+    UNION ALL SELECT below.id FROM unnest(:labels::text[]) AS chosen (label) CROSS JOIN LATERAL (
+        SELECT id FROM holdfast.job WHERE label ~>=~ (chosen.label || '/') AND label ~<~ (chosen.label || '0')
+        ORDER BY label USING ~<~ OFFSET 0) AS below))
+
 -- name: like_labels
 -- Condition: a label like one of these patterns.
 listed.label LIKE ANY(:labels::text[])

@@ -23,15 +23,14 @@ WHERE job_id = ANY(:ids::bigint[]) AND ctid <> ALL(ARRAY(
     SELECT ctid FROM holdfast.key WHERE job_id = ANY(:ids::bigint[]) FOR UPDATE SKIP LOCKED))
 
 -- name: prune_keys
--- Delete keys whose period is over, except those of live jobs.
+-- Delete keys whose period has passed, except those of live jobs.
 -- planner: OFFSET 0 as in lock_expired_jobs.
 DELETE FROM holdfast.key
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.key WHERE expires_at <= (SELECT holdfast.now())
         AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.id = job_id OFFSET 0)
         AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.id = previous_id OFFSET 0)
-    ORDER BY expires_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
-RETURNING key
+    ORDER BY expires_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING key
 
 -- name: prune_plans
 -- Delete old plans, except those of live jobs.
@@ -63,5 +62,4 @@ RETURNING skipped_plan.count
 DELETE FROM holdfast.idempotency_key
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.idempotency_key WHERE at < (SELECT holdfast.now()) - :age::interval
-    ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
-RETURNING key
+    ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING key

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from psycopg import sql
 from psycopg.sql import Identifier
 
+from holdfast.errors import PrivilegeMissing
+from holdfast.store.engine.migrations import TABLES
 from holdfast.store.postgres.connections import Connection
 
 #: Tables that hold secrets: hashes of tokens and sessions, the key of forms, answers to requests.
@@ -34,11 +37,15 @@ class Grant(NamedTuple):
 
 
 _PRODUCER = (
-    Grant("SELECT", ("kind", "queue", "worker", "job", "live", "finished", "key", "dependency", "progress")),
+    Grant(
+        "SELECT",
+        ("kind", "queue", "worker", "job", "live", "finished", "key", "dependency", "progress", "command_switch"),
+    ),
     Grant("INSERT", ("kind", "job", "live", "finished", "key", "dependency", "event", "trace")),
     Grant("UPDATE", ("kind", "key")),
     # A new enqueue with the same key replaces the payload. A trigger refuses all other changes of payloads.
     Grant("UPDATE (payload, kind_version, label, tags)", ("job",)),
+    # A trigger refuses changes of running jobs, and deletes of jobs that are not waiting.
     Grant("UPDATE (state, priority, due_at, token, kind_version, reader, refusals, has_dependents, note)", ("live",)),
     # To lock a finished dependency, and no more.
     Grant("UPDATE (priority)", ("finished",)),
@@ -56,7 +63,7 @@ _WORKER = (
     Grant("SELECT (ctid, key, at), UPDATE (at), DELETE", ("idempotency_key",)),
 )
 _OPERATOR = (*_WORKER, Grant("INSERT", ("audit_entry",)))
-#: What each role may do, besides reading ``meta`` and the views. docs/guides/operating.md has the matrix.
+#: What each role may do, besides reading ``meta`` and the views. docs/reference/roles.md has the matrix.
 ROLES: dict[str, tuple[Grant, ...]] = {
     # Reads everything except secrets.
     "reader": (Grant("SELECT", all_but=PRIVATE),),
@@ -90,7 +97,7 @@ def role_statements(schema: str, tables: Sequence[str]) -> Iterator[sql.Composed
 
 
 def _grants(schema: str, tables: Sequence[str], roles: Iterable[str]) -> Iterator[sql.Composed]:
-    """The statements that give roles exactly their privileges, whatever they had before."""
+    """The statements that give roles exactly their privileges, and revoke all others."""
     for role in roles:
         words = {"schema": Identifier(schema), "role": Identifier(f"{schema}_{role}")}
         yield from (text.format(**words) for text in map(sql.SQL, _USAGE))
@@ -114,6 +121,44 @@ _USAGE = (
     "GRANT USAGE ON SCHEMA {schema} TO {role}",
     "GRANT SELECT ON {schema}.meta, {schema}.live_view, {schema}.finished_view TO {role}",
 )
+
+
+#: Contents of tables in the words of people. ``job_id`` is the sequence that every enqueue reads.
+_CONTENTS = {"audit_entry": "the audit log", "event": "the history of jobs", "credential": "tokens", "batch": "batches"}
+_CONTENTS |= {table: f"{table}s" for table in ("job", "queue", "worker", "schedule", "session", "unit")}
+_CONTENTS |= dict.fromkeys(("live", "finished", "job_id"), "jobs")
+_CHANGES = {"INSERT": "(INSERT INTO|COPY)", "UPDATE": "UPDATE", "DELETE": "DELETE FROM"}
+
+
+def denial(text: str, statement: str, *, user: str, schema: str) -> PrivilegeMissing:
+    """The error for a privilege that a user lacks, with the smallest role that has it.
+
+    *text* is PostgreSQL's own, in any language: it names the table. *statement* shows what it was to do there.
+    """
+    text = text.splitlines()[0]
+    table = next((word for word in re.findall(r"\w+", text) if word in (*TABLES, "job_id")), None)
+    if text.startswith("E_READ_ONLY: "):  # raised by a trigger
+        action, role = re.sub(r'^E_READ_ONLY: role "[^"]*" ', "", text), "command_producer"
+    elif table is None:
+        return PrivilegeMissing(f"database user {user} lacks a privilege: {text}")
+    else:
+        changes = {name for name, words in _CHANGES.items() if re.search(rf'\b{words} [\w."]*\b{table}\b', statement)}
+        use = "change" if changes or table == "job_id" else "read"
+        thing = table if table == "job_id" else f"table {table}"
+        action = f"may not {use} {_CONTENTS[table]} ({thing})" if table in _CONTENTS else f"may not {use} the {thing}"
+        role = "producer" if table == "job_id" else _smallest_role(table, changes or {"SELECT"})
+    also = f" (a worker {schema}_worker)" if role == "operator" and table != "audit_entry" else ""
+    hint = f"As the owner of the database: GRANT {schema}_{role} TO {user}. See also holdfast db roles."
+    return PrivilegeMissing(f"database user {user} {action}; it needs the role {schema}_{role}{also}", hint=hint)
+
+
+def _smallest_role(table: str, needed: set[str]) -> str:
+    """The first role with these privileges on all columns of a table."""
+    for role in ("reader", "producer", "operator", "dashboard"):
+        grants = [grant.privileges for grant in ROLES[role] if grant.on([table])]
+        if needed <= {name for each in grants for name in re.findall(r"[A-Z]+\b(?! \()", each)}:
+            return role
+    return "admin"
 
 
 def renew_grants(connection: Connection, schema: str) -> None:

@@ -9,9 +9,9 @@ import psycopg
 from psycopg import errors
 from psycopg.types.json import Json
 
-from holdfast.errors import NO_STORE, SchemaMissing, SchemaOutdated, SchemaTooNew, StoreUnavailable
+from holdfast.errors import NO_STORE, SchemaMissing, SchemaOutdated, StoreUnavailable
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
-from holdfast.store.engine.migrations import Migration, SchemaRecord, all_migrations
+from holdfast.store.engine.migrations import Migration, SchemaRecord, all_migrations, refuse_newer
 from holdfast.store.postgres.roles import renew_grants
 from holdfast.store.postgres.statements import Statements, quoted
 
@@ -74,12 +74,7 @@ def open_schema(
         meta = _read_meta(connection, statements)
     assert meta is not None
     version, oldest_code, installation = meta
-    if oldest_code > SCHEMA_VERSION:
-        raise SchemaTooNew(
-            f"the store has schema {version}, which needs code for schema {oldest_code}; this is {SCHEMA_VERSION}",
-            version=version,
-            code=SCHEMA_VERSION,
-        )
+    refuse_newer(version, oldest_code)
     return installation, applied
 
 
@@ -129,7 +124,7 @@ def _apply(connection: Connection, statements: Statements, migration: Migration)
 
 
 def _apply_concurrently(connection: Connection, statements: Statements, migration: Migration) -> bool:
-    """Build indexes while others write. It waits for transactions under way, and nobody waits for it."""
+    """Build indexes while others write. It waits for running transactions, and blocks none."""
     connection.execute("SELECT set_config('statement_timeout', '0', false)")
     connection.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
     try:
@@ -149,7 +144,7 @@ def _apply_concurrently(connection: Connection, statements: Statements, migratio
 
 
 def _drop_invalid_indexes(connection: Connection, statements: Statements) -> None:
-    """Drop what is left of an index whose creation broke off."""
+    """Drop an incomplete index, whose creation was interrupted."""
     query = (
         "SELECT relname FROM pg_index JOIN pg_class AS class ON class.oid = indexrelid"
         " JOIN pg_namespace AS namespace ON namespace.oid = relnamespace WHERE nspname = %s AND NOT indisvalid"

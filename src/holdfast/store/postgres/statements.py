@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from typing import Any
 
 import msgspec
 import psycopg
+from psycopg import errors
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.domain.jobs.selector import Glob
@@ -17,6 +19,7 @@ from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, State
 
 _encoder = msgspec.json.Encoder()
 
+AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 _UNSAFE = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -35,25 +38,45 @@ class Statements:
         return text if self.schema == "holdfast" else text.replace("holdfast.", f"{quoted(self.schema)}.")
 
     def perform(self, connection: psycopg.Connection[Any], step: Statement) -> list[Any]:
-        """Run one step of an operation.
+        """Run one step of an operation. A denied privilege is reported with the user and the role that has it."""
+        try:
+            return self._perform(connection, step)
+        except errors.InsufficientPrivilege as error:
+            raise self._denial(error, connection, step) from error
 
-        The class of the cursor and the binary format are named: a caller's connection may have other defaults, and the
-        texts of times depend on DateStyle and IntervalStyle.
+    def _perform(self, connection: psycopg.Connection[Any], step: Statement) -> list[Any]:
+        """The class of the cursor and the binary format are named: a caller's connection may have other defaults.
+
+        The texts of times depend on DateStyle and IntervalStyle.
         """
         if isinstance(step, BulkInsert):
             with reported_as_lost(connection), connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
                 for block in _blocks(step):
                     copy.write(block)
             return []
+        # Without a transaction, the statements of a pipeline are one: the server commits when it has run the last.
+        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        with connection.pipeline() if step.lock and idle else nullcontext():
+            if step.lock:
+                self._execute(connection, step.lock)
+            cursor = self._execute(connection, step)
+        return _rows(step, cursor, cursor.fetchall() if cursor.description else [])
+
+    def _execute(self, connection: psycopg.Connection[Any], step: Query) -> psycopg.Cursor[Any]:
+        cursor = self.cursor_class(connection, row_factory=tuple_row)
         try:
-            cursor = self.cursor_class(connection, row_factory=tuple_row)
-            cursor.execute(self.text(step), to_sql(step.parameters), binary=True)
+            return cursor.execute(self.text(step), to_sql(step.parameters), binary=True)
         except UnicodeEncodeError as error:
             raise unstorable(error) from None
-        return _rows(step, cursor, cursor.fetchall() if cursor.description else [])
 
     async def aperform(self, connection: psycopg.AsyncConnection[Any], step: Statement) -> list[Any]:
         """Run one step of an operation on an async connection."""
+        try:
+            return await self._aperform(connection, step)
+        except errors.InsufficientPrivilege as error:
+            raise self._denial(error, connection, step) from error
+
+    async def _aperform(self, connection: psycopg.AsyncConnection[Any], step: Statement) -> list[Any]:
         if isinstance(step, BulkInsert):
             with reported_as_lost(connection):
                 async with connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
@@ -63,6 +86,12 @@ class Statements:
         cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
         await cursor.execute(self.text(step), to_sql(step.parameters), binary=True)
         return _rows(step, cursor, await cursor.fetchall() if cursor.description else [])
+
+    def _denial(self, error: errors.InsufficientPrivilege, connection: AnyConnection, step: Statement) -> Exception:
+        from holdfast.store.postgres.roles import denial
+
+        text = self._copy(step) if isinstance(step, BulkInsert) else self.text(step)
+        return denial(str(error), text.decode(), user=connection.info.user, schema=self.schema)
 
     def text(self, query: Query) -> bytes:
         """Return the statement as psycopg wants it."""
@@ -78,7 +107,7 @@ class Statements:
 
 
 @contextmanager
-def reported_as_lost(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
+def reported_as_lost(connection: AnyConnection) -> Iterator[None]:
     """Report a connection that broke just before a COPY as lost; the driver reports a programming error."""
     try:
         yield

@@ -1,3 +1,3 @@
 -- name: lock_stop_switch
--- Wait for the claims under way. A claim that began before the switch was set has this table locked until its commit.
+-- Wait for running claims. A claim that began before the switch was set has this table locked until its commit.
 LOCK TABLE holdfast.stop_switch IN ACCESS EXCLUSIVE MODE

@@ -21,7 +21,10 @@ from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
 from holdfast.store.jobs.enqueue import check_requests, draw_ids, enqueue_operation, insert_jobs
 from holdfast.store.jobs.unique_keys import reserve_keys
-from holdfast.store.schedules.lines import OverlapRule, Scope, earlier_plans
+from holdfast.store.schedules.earlier_plans import OverlapRule, Scope, earlier_plans
+
+#: A user's transaction may keep a job or a key locked for minutes. Planners do not wait for it: others may be due.
+LIMITED_WAITS = query("limit_lock_waits", longest="1s")
 
 
 class PlanToFire(Struct, frozen=True):
@@ -35,7 +38,7 @@ class PlanToFire(Struct, frozen=True):
 class Advance(Struct, frozen=True):
     """A planner's decision about a schedule, based on its state under *token*.
 
-    Once *runs* plan times have fired, the schedule is over.
+    Once *runs* plan times have fired, the schedule is finished. *more*: other plans of the same time follow.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Advance(Struct, frozen=True):
     skip: Sequence[Skipped] = ()
     runs: int | None = None
     max_backlog: int = MAX_BACKLOG
+    more: bool = False
 
 
 class AdvanceResult(Struct, frozen=True):
@@ -81,6 +85,7 @@ class _PlacedPlan(Struct, frozen=True):
 
 def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation[AdvanceResult]:
     """Apply the decisions about those schedules that have not changed since. A stopped store applies none."""
+    yield LIMITED_WAITS
     rows = yield query("lock_schedules", names=[each.name for each in advances])
     tokens, fired_before = ({row[0]: row[column] for row in rows} for column in (1, 2))
     current = [each for each in advances if tokens.get(each.name) == each.token]
@@ -92,8 +97,11 @@ def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation
     skips = {each.name: [*each.skip, *overlapped.get(each.name, ())] for each in current}
     skipped = yield from write_skips(skips)
     times = Counter(name for name, _ in {(each.schedule, each.time) for each in fired})
-    totals = [fired_before[each.name] + times[each.name] for each in current]
-    over = [each.runs is not None and total >= each.runs for each, total in zip(current, totals, strict=True)]
+    totals = [fired_before[each.name] + (0 if each.more else times[each.name]) for each in current]
+    over = [
+        not each.more and each.runs is not None and total >= each.runs
+        for each, total in zip(current, totals, strict=True)
+    ]
     next_at = [None if is_over else each.next_at for each, is_over in zip(current, over, strict=True)]
     columns = Rows(**_columns(current, "name", "cursor"), next_at=next_at, fired=totals)
     yield query("advance_schedules", advance=columns)
@@ -117,6 +125,7 @@ def release(*, limit: int = 100) -> Operation[int]:
 
     They wait for the dependencies of that job instead.
     """
+    yield LIMITED_WAITS
     rows = yield query("list_stuck_plans", limit=limit)
     if rows:
         waiting, blocking = [row[0] for row in rows], [row[1] for row in rows]

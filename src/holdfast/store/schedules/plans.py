@@ -17,8 +17,8 @@ from holdfast.store.engine.changes import JOBS, SCHEDULES
 from holdfast.store.engine.operation import Noun, Operation, delegate, query
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules import fired_plans
+from holdfast.store.schedules.earlier_plans import OverlapRule
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, FiredPlan, PlanToFire
-from holdfast.store.schedules.lines import OverlapRule
 
 
 class SkippedPlans(Struct, frozen=True):
@@ -42,6 +42,9 @@ class Plans(Noun):
         - A schedule that changed since the decision, or that another planner has locked, is left out.
         - A plan that was fired before is not fired again.
         - The jobs exist if and only if the cursor has moved.
+
+        Raises:
+            JobLocked: Another transaction has locked a job or a key for some time; nothing was written.
         """
         drawn = self._backend.draw_ids(sum(len(each.fire) for each in advances))
         result = self._backend.write(fired_plans.advance, advances, drawn)

@@ -183,10 +183,6 @@ class ScheduleStore(Noun):
         values: dict[str, Any] = {"after": after, "limit": limit, "kind": chosen.kind, "text": chosen.text}
         return self._backend.fetch(Query("list_schedules", values, Schedule, chosen.where))
 
-    def now(self) -> datetime:
-        """Return the time of the store's clock, which decides when plans are due."""
-        return self._backend.read(read_now)
-
     # -- for planners ------------------------------------------------------------------------
 
     @read
@@ -212,10 +208,13 @@ class ScheduleStore(Noun):
         return DueSchedules(now, plain, in_turn, min(later, default=None))
 
     def record_failure(self, schedule: DueSchedule, error: str) -> bool:
-        """Record that a schedule could not be planned, and delay the next attempt. False: it changed meanwhile."""
+        """Record that a schedule could not be planned, and delay the next attempt.
+
+        False: it changed meanwhile, another planner has recorded this failure, or another transaction has locked it.
+        """
+        values = {"name": schedule.name, "token": schedule.token, "failures": schedule.failures}
         text, rest = clean_text(error, limit=MAX_ERROR), retry_delay(schedule.failures + 1)
-        statement = query("record_schedule_failure", name=schedule.name, token=schedule.token, error=text, rest=rest)
-        return bool(self._backend.run(statement))
+        return bool(self._backend.run(query("record_schedule_failure", error=text, rest=rest, **values)))
 
     def lag(self) -> timedelta:
         """Return how long the oldest due plan has waited for a planner."""

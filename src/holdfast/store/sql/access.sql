@@ -26,8 +26,7 @@ LIMIT :limit::bigint
 -- Create a token, unless its name or prefix is taken.
 INSERT INTO holdfast.credential (prefix, name, role, hash, actor, created_at)
 VALUES (:prefix, :name, :role, :hash, :actor, (SELECT holdfast.now()))
-ON CONFLICT DO NOTHING
-RETURNING prefix
+ON CONFLICT DO NOTHING RETURNING prefix
 
 -- name: list_credentials
 -- List tokens, revoked ones included.
@@ -37,8 +36,7 @@ ORDER BY created_at, prefix
 -- name: revoke_credential
 -- Revoke a token by name or prefix.
 UPDATE holdfast.credential SET revoked_at = (SELECT holdfast.now())
-WHERE (name = :name OR prefix = :name) AND revoked_at IS NULL
-RETURNING {credential_columns}
+WHERE (name = :name OR prefix = :name) AND revoked_at IS NULL RETURNING {credential_columns}
 
 -- name: touch_credential
 -- Record the use of a token, at most once a minute.
@@ -50,7 +48,7 @@ WHERE prefix = :prefix AND (last_used_at IS NULL OR last_used_at < (SELECT holdf
 SELECT prefix, name, role, hash FROM holdfast.credential WHERE prefix = :prefix AND revoked_at IS NULL
 
 -- name: has_valid_credential
--- Say whether anybody has a valid token.
+-- Whether a valid token exists.
 SELECT EXISTS (SELECT FROM holdfast.credential WHERE revoked_at IS NULL)
 
 -- name: get_credential_named
@@ -105,8 +103,7 @@ SELECT switched_off_at FROM holdfast.command_switch
 -- name: switch_commands_off
 -- Forbid commands. No row comes back if they are off already.
 INSERT INTO holdfast.command_switch (single_row, switched_off_at) VALUES (true, (SELECT holdfast.now()))
-ON CONFLICT (single_row) DO NOTHING
-RETURNING single_row
+ON CONFLICT (single_row) DO NOTHING RETURNING single_row
 
 -- name: switch_commands_on
 -- Allow commands. No row comes back if they are on already.
@@ -126,8 +123,7 @@ SELECT value FROM holdfast.secret WHERE name = :name
 INSERT INTO holdfast.saved_filter AS saved_filter (name, filter, actor, created_at) VALUES (:name, :filter, :actor,
     (SELECT holdfast.now()))
 ON CONFLICT (name) DO UPDATE SET filter = excluded.filter, actor = excluded.actor, created_at = excluded.created_at
-WHERE saved_filter.filter <> excluded.filter
-RETURNING name
+WHERE saved_filter.filter <> excluded.filter RETURNING name
 
 -- name: delete_filter
 -- Delete a saved filter.
@@ -141,8 +137,7 @@ SELECT name, filter, actor, created_at FROM holdfast.saved_filter ORDER BY name 
 -- Claim an idempotency key. The response follows in the same transaction.
 INSERT INTO holdfast.idempotency_key (credential, key, digest, at) VALUES (:credential, :key, :digest,
     (SELECT holdfast.now()))
-ON CONFLICT (credential, key) DO NOTHING
-RETURNING key
+ON CONFLICT (credential, key) DO NOTHING RETURNING key
 
 -- name: get_idempotency_key
 -- Read the recorded answer of an idempotency key.

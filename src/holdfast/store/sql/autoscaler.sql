@@ -7,10 +7,6 @@ name, samples, mean, variance, largest
 -- Read memory profiles by name.
 SELECT {memory_profile_columns} FROM holdfast.memory_profile WHERE name = ANY(:names::text[])
 
--- name: list_memory_profiles
--- List memory profiles.
-SELECT {memory_profile_columns} FROM holdfast.memory_profile ORDER BY name LIMIT :limit::bigint
-
 -- name: lock_memory_profiles
 -- Lock memory profiles in name order, so that two workers cannot deadlock.
 SELECT {memory_profile_columns} FROM holdfast.memory_profile

@@ -34,6 +34,18 @@ SELECT id FROM holdfast.batch WHERE id < :before ORDER BY id DESC LIMIT 1 OFFSET
 -- Condition: one of these states.
 state = ANY(:states::text[])
 
+-- fragment: batch_has_function
+-- Condition: a function like this pattern.
+kind LIKE :function
+
+-- fragment: batch_has_name
+-- Condition: a name, or without one a source, like this pattern.
+coalesce(name, source) LIKE :name
+
+-- fragment: batch_has_owner
+-- Condition: begun by a person like this pattern.
+actor LIKE :owner
+
 -- fragment: batch_has_since
 -- Condition: it began at this time or later.
 created_at >= :since
@@ -73,8 +85,7 @@ WHERE batch_id = :batch_id AND id < :before ORDER BY id DESC LIMIT :limit::bigin
 -- Create a generation of a batch.
 INSERT INTO holdfast.batch (identity, generation, kind, arguments, source, name, state, options, actor, created_at)
 VALUES (:identity, :generation, :kind, :arguments::json, :source, :name, 'ready', '{}', :actor, (SELECT holdfast.now()))
-ON CONFLICT (identity, generation) DO NOTHING
-RETURNING id
+ON CONFLICT (identity, generation) DO NOTHING RETURNING id
 
 -- name: start_batch_run
 -- Start a run of a batch.
@@ -82,15 +93,13 @@ UPDATE holdfast.batch SET state = 'running', run_number = run_number + 1, aborte
     finished_at = NULL,
     started_at = coalesce(started_at, (SELECT holdfast.now())), total = coalesce(:total::bigint, total),
     version = :version, inputs = :inputs::json, code = :code, options = '{}'
-WHERE id = :id
-RETURNING run_number
+WHERE id = :id RETURNING run_number
 
 -- name: finish_batch
 -- Finish a batch, unless it was cancelled.
 UPDATE holdfast.batch SET state = :state, aborted_by = :aborted_by, requested = NULL,
     total = coalesce(:total::bigint, total), finished_at = (SELECT holdfast.now())
-WHERE id = :id AND state <> 'cancelled'
-RETURNING id
+WHERE id = :id AND state <> 'cancelled' RETURNING id
 
 -- name: request_batch_control
 -- Request pause or cancel of an open batch. A cancel is never withdrawn.
@@ -129,7 +138,7 @@ WHERE {lock_wait} AND state = 'running' AND id > :after AND options::text <> '{}
 ORDER BY id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
 
 -- name: lock_cancelled_batch
--- Lock a batch whose cancel is not complete and that has no holder. A locked one has somebody who continues.
+-- Lock a batch whose cancel is not complete and that has no holder. If it is locked, another process continues it.
 SELECT id FROM holdfast.batch AS batch
 WHERE requested = 'cancel' AND state IN ('ready', 'running', 'paused', 'stopped')
     AND NOT EXISTS (SELECT FROM holdfast.in_flight AS in_flight WHERE in_flight.batch_id = batch.id)
@@ -152,7 +161,7 @@ SELECT value, (SELECT holdfast.now()) FROM unnest(:ids::bigint[]) AS ids (value)
 DELETE FROM holdfast.batch WHERE id = ANY(:ids::bigint[]) RETURNING id
 
 -- name: lock_deleted_batch
--- Lock a deleted batch that still has rows: this one, or any. A locked one has somebody who continues.
+-- Lock a deleted batch that still has rows: this one, or any. If it is locked, another process continues it.
 SELECT id FROM holdfast.deleted_batch WHERE :id::bigint IS NULL OR id = :id::bigint
 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
 
@@ -173,8 +182,7 @@ SELECT EXISTS (SELECT FROM holdfast.in_flight WHERE batch_id = :batch_id AND job
 UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker, attempts = attempts + 1,
     claimed_at = (SELECT holdfast.now()), started_at = (SELECT holdfast.now()),
     lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval
-WHERE id = :id AND state = 'ready'
-RETURNING token
+WHERE id = :id AND state = 'ready' RETURNING token
 
 -- name: list_batch_holders
 -- List the holders of a batch whose lease is valid, and the rest of their leases.
@@ -185,10 +193,12 @@ WHERE in_flight.batch_id = :batch_id AND live.state = 'running' AND live.token =
 
 -- name: list_batch_details
 -- Read counters and holders of several batches in one answer.
-SELECT batch_id, 'count' AS part, name, sum(count)::bigint AS count, NULL::timestamptz AS since
+SELECT batch_id, 'count' AS part, name, sum(count)::bigint AS count, NULL::timestamptz AS since,
+    false AS expired
 FROM holdfast.unit_count WHERE batch_id = ANY(:ids::bigint[]) GROUP BY batch_id, name
 UNION ALL
-SELECT in_flight.batch_id, 'holder', in_flight.owner::text, in_flight.job_id, live.claimed_at
+SELECT in_flight.batch_id, 'holder', in_flight.owner::text, in_flight.job_id, live.claimed_at,
+    live.lease_expires_at < (SELECT holdfast.now())
 FROM {in_flight_with_live}
 WHERE in_flight.batch_id = ANY(:ids::bigint[]) AND live.state = 'running' AND live.token = in_flight.token
 

@@ -18,8 +18,7 @@ RETURNING id
 -- name: withdraw_pause_request
 -- Withdraw a pause request that the holder has not read yet.
 UPDATE holdfast.live SET requested = NULL, note = NULL
-WHERE {lock_wait} AND id = ANY(:ids::bigint[]) AND state = 'running' AND requested = 'pause'
-RETURNING id
+WHERE {lock_wait} AND id = ANY(:ids::bigint[]) AND state = 'running' AND requested = 'pause' RETURNING id
 
 -- name: release_held_jobs
 -- Release held jobs. Those with dependencies wait first; those out of attempts get all of them again. Every build may
@@ -32,15 +31,13 @@ UPDATE holdfast.live AS live SET note = NULL, reader = '', refusals = NULL,
     state = CASE
     WHEN EXISTS (SELECT FROM holdfast.dependency AS dependency WHERE dependency.job_id = live.id) THEN 'waiting'
     WHEN due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
-WHERE {lock_wait} AND id = ANY(:ids::bigint[]) AND state = 'held'
-RETURNING id, state
+WHERE {lock_wait} AND id = ANY(:ids::bigint[]) AND state = 'held' RETURNING id, state
 
 -- name: run_retries_now
 -- Make jobs ready that wait for a retry.
 -- planner: state || '' hides the state, so that PostgreSQL uses the primary key and not the index of scheduled jobs.
 UPDATE holdfast.live SET state = 'ready', due_at = (SELECT holdfast.now())
-WHERE {lock_wait} AND id = ANY(:ids::bigint[]) AND state || '' = 'scheduled' AND attempts > 0
-RETURNING id
+WHERE {lock_wait} AND id = ANY(:ids::bigint[]) AND state || '' = 'scheduled' AND attempts > 0 RETURNING id
 
 -- name: set_priority
 -- Change the priority of live jobs.
@@ -51,16 +48,14 @@ UPDATE holdfast.live SET priority = :priority WHERE {lock_wait} AND id = ANY(:id
 -- queue, so that a ready job that was refused is offered to all of them.
 UPDATE holdfast.live SET queue = :queue, reader = CASE WHEN state = 'held' THEN reader ELSE '' END,
     refusals = CASE WHEN state = 'held' THEN refusals END
-WHERE {lock_wait} AND id = ANY(:ids::bigint[]) AND state <> 'running'
-RETURNING id
+WHERE {lock_wait} AND id = ANY(:ids::bigint[]) AND state <> 'running' RETURNING id
 
 -- name: set_due_time
 -- Change the due time of jobs that are not running.
 UPDATE holdfast.live SET due_at = :due_at, state = CASE
     WHEN state IN ('held', 'waiting') THEN state
     WHEN :due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
-WHERE {lock_wait} AND id = ANY(:ids::bigint[]) AND state <> 'running'
-RETURNING id
+WHERE {lock_wait} AND id = ANY(:ids::bigint[]) AND state <> 'running' RETURNING id
 
 -- name: lock_idle_jobs
 -- Lock jobs that are not running, in id order.

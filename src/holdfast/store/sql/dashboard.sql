@@ -36,37 +36,49 @@ UNION ALL SELECT state, queue, slot, count(*) FROM (
 GROUP BY state, queue, slot
 
 -- name: list_problems
--- List the newest problems of each sort, each found by an index.
+-- List the newest problems of each sort, each found by an index. The definition of a schedule serves to mask its text.
 -- planner: conditions that follow from others name the condition of a partial index: SQLite does not infer it.
 SELECT * FROM (SELECT 'expired' AS category, CAST(id AS text) AS name, kind AS detail, lease_expires_at AS at,
-        CAST(1 AS bigint) AS count
+        CAST(1 AS bigint) AS count, CAST(NULL AS text) AS definition
     FROM holdfast.live WHERE lease_expires_at IS NOT NULL AND lease_expires_at < (SELECT holdfast.now())
     ORDER BY queue, lease_expires_at LIMIT :limit::bigint) AS expired
 UNION ALL
-SELECT * FROM (SELECT 'dead', CAST(id AS text), kind || ', ' || coalesce(reason, ''), finished_at, 1
+SELECT * FROM (SELECT 'dead', CAST(id AS text), kind || ', ' || coalesce(reason, ''), finished_at, 1, NULL
     FROM holdfast.finished AS finished WHERE state = 'dead' AND state <> 'done'
     ORDER BY finished.id DESC LIMIT :limit::bigint) AS dead
 UNION ALL
-SELECT * FROM (SELECT 'failing', name, substr(error, 1, 300), next_at, failures
+SELECT * FROM (SELECT 'failing', name, substr(error, 1, 300), next_at, failures, definition::text
     FROM holdfast.schedule WHERE failures > 0 ORDER BY next_at LIMIT :limit::bigint) AS failing
 UNION ALL
-SELECT * FROM (SELECT 'late', name, NULL, next_at, 1
+SELECT * FROM (SELECT 'late', name, NULL, next_at, 1, NULL
     FROM holdfast.schedule
     WHERE check_at IS NOT NULL AND check_at < (SELECT holdfast.now()) - :late::interval AND failures = 0
     ORDER BY check_at, name LIMIT :limit::bigint) AS late
 UNION ALL
-SELECT * FROM (SELECT 'paused_schedule', name, note, changed_at, 1
+SELECT * FROM (SELECT 'paused_schedule', name, note, changed_at, 1, definition::text
     FROM holdfast.schedule WHERE paused ORDER BY name LIMIT :limit::bigint) AS paused
 UNION ALL
-SELECT * FROM (SELECT 'missed', schedule, reason, decided_at, count FROM holdfast.skipped_plan
+SELECT * FROM (SELECT 'missed', schedule, reason, decided_at, count, NULL FROM holdfast.skipped_plan
     WHERE decided_at > (SELECT holdfast.now()) - :span::interval AND reason IN ('late', 'window', 'catch_up', 'backlog')
     ORDER BY decided_at DESC LIMIT :limit::bigint) AS missed
 UNION ALL
 SELECT * FROM (SELECT state || '_batch', CAST(id AS text), coalesce(aborted_by, kind),
-        coalesce(finished_at, started_at), run_number
+        coalesce(finished_at, started_at), run_number, NULL
     FROM holdfast.batch AS batch
     WHERE state IN ('ready', 'running', 'paused', 'stopped') AND state IN ('paused', 'stopped')
     ORDER BY batch.id DESC LIMIT :limit::bigint) AS stopped
+UNION ALL
+-- The first running jobs only: their kinds and requests are read one by one.
+SELECT * FROM (SELECT 'overdue', CAST(id AS text), worker, {run_deadline} AS deadline, 1, NULL
+    FROM (SELECT id, kind, worker, started_at FROM holdfast.live AS live WHERE lease_expires_at IS NOT NULL
+        ORDER BY queue, lease_expires_at LIMIT 500) AS run) AS overdue
+WHERE deadline < (SELECT holdfast.now()) - :overdue::interval
+UNION ALL
+-- planner: state || '' as in offer_jobs: PostgreSQL uses live_refused and does not walk all held jobs.
+SELECT * FROM (SELECT 'unreadable', kind, CAST(max(kind_version) AS text), NULL::timestamptz, count(*), NULL
+    FROM (SELECT kind, kind_version FROM holdfast.live
+        WHERE refusals IS NOT NULL AND state || '' = 'held' AND reader = '' LIMIT :cap::bigint) AS refused
+    GROUP BY kind ORDER BY kind LIMIT :limit::bigint) AS unreadable
 
 -- name: list_dead_job_errors
 -- List errors of the newest dead jobs. The payload serves to mask its secrets; a large one replaces the error by the

@@ -8,10 +8,6 @@ NOT EXISTS (
         WHERE newer.key = job.key AND newer.id > job.id AND newer.kind = job.kind AND newer.label = job.label
         LIMIT 1 OFFSET 0)
 
--- name: find_jobs_by_label
--- Find jobs by label; of those with one unique key, the newest.
-SELECT id FROM holdfast.job AS job WHERE label = :label AND {not_superseded} ORDER BY id
-
 -- name: find_job_by_key
 -- Find the job that has a unique key.
 SELECT job_id FROM holdfast.key WHERE kind = :kind AND key = :key

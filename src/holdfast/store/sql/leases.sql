@@ -4,7 +4,7 @@
 -- fragment: lease_columns
 live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
     live.losses, live.no_prefetch, job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS started,
-    live.requested, live.has_dependents, live.worker, live.claimed_at, live.started_at, live.refusals::text
+    live.requested, live.has_dependents, live.worker, live.claimed_at, live.started_at, live.refusals::text, job.plan::text
 
 -- fragment: least_priority
 -- The least priority that starts in a queue. A paused one starts only the highest: callbacks, which report a failure.
@@ -51,10 +51,10 @@ FOR UPDATE OF live SKIP LOCKED
 -- name: insert_attempts
 -- Record runs that did not simply succeed.
 INSERT INTO holdfast.attempt (job_id, token, number, worker, started_at, finished_at, reason, exit_code, error)
-SELECT job_id, token, number, worker, coalesce((SELECT holdfast.now()) - ran, started_at), (SELECT holdfast.now()),
-    reason, exit_code, error
+SELECT job_id, token, number, worker, coalesce((SELECT holdfast.now()) - ran, started_at),
+    (SELECT holdfast.now()) - age, reason, exit_code, error
 FROM jsonb_to_recordset(:run::jsonb) AS run (job_id bigint, token bigint, number integer, worker text,
-    started_at timestamptz, ran interval, reason text, exit_code integer, error text)
+    started_at timestamptz, ran interval, age interval, reason text, exit_code integer, error text)
 
 -- name: not_due
 -- Condition: a job that is due later.
@@ -65,5 +65,4 @@ due_at > (SELECT holdfast.now())
 UPDATE holdfast.live SET state = 'ready'
 WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.live WHERE state = 'scheduled' AND due_at <= (SELECT holdfast.now())
-    ORDER BY due_at, id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
-RETURNING id
+    ORDER BY due_at, id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING id

@@ -22,6 +22,13 @@ UPDATE holdfast.plan AS plan SET open = false, queued = false
 FROM jsonb_to_recordset(:plan::jsonb) AS finished (schedule text, time timestamptz, scope text)
 WHERE plan.schedule = finished.schedule AND plan.time = finished.time AND plan.scope = finished.scope
 
+-- name: reopen_plans
+-- Reopen the plans of jobs that run again: the next plan of their scope takes them into account. A job that existed
+-- before its plan, by its unique key, blocks no plan.
+UPDATE holdfast.plan AS plan SET open = true
+WHERE job_id = ANY(:ids::bigint[]) AND NOT open AND origin <> 'backfill'
+    AND decided_at = (SELECT created_at FROM holdfast.job AS job WHERE job.id = plan.job_id)
+
 -- name: insert_skipped_plans
 -- Record plans that were not fired.
 INSERT INTO holdfast.skipped_plan (schedule, last, first, scope, reason, count, decided_at)

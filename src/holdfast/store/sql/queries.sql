@@ -9,17 +9,18 @@ SELECT * FROM (SELECT listed.* FROM holdfast.live_view AS listed WHERE {where}
     ORDER BY id DESC LIMIT :limit::bigint
 
 -- fragment: jobs_ahead
+-- One more than MAX_AHEAD: a larger number is not counted.
 -- planner: two ranges of live_ready, each in its order; one condition with OR reads the whole lane.
 SELECT count(*) FROM (
         SELECT * FROM (SELECT 1 FROM holdfast.live AS live
         WHERE state = 'ready' AND live.queue = :queue AND kind = :kind AND reader = :reader AND priority > :priority
-        ORDER BY priority DESC, due_at, id LIMIT 1000) AS higher
+        ORDER BY priority DESC, due_at, id LIMIT 1001) AS higher
         UNION ALL
         SELECT * FROM (SELECT 1 FROM holdfast.live AS live
         WHERE state = 'ready' AND live.queue = :queue AND kind = :kind AND reader = :reader AND priority = :priority
             AND (due_at, id) < (:due_at::timestamptz, :id::bigint)
-        ORDER BY due_at, id LIMIT 1000) AS earlier
-        LIMIT 1000) AS capped
+        ORDER BY due_at, id LIMIT 1001) AS earlier
+        LIMIT 1001) AS capped
 
 -- name: list_jobs
 -- List jobs, newest first, with all columns.
@@ -115,7 +116,9 @@ SELECT (SELECT holdfast.now()) AS now, queue.name, queue.run_limit AS "limit", q
     (SELECT count(*) FROM holdfast.live AS live
         WHERE live.queue = :queue AND live.lease_expires_at IS NOT NULL) AS running,
     ({jobs_ahead}) AS ahead,
-    stop_switch.mode, stop_switch.actor AS stopped_by, stop_switch.note AS stop_note, stop_switch.at AS stopped_at
+    stop_switch.mode, stop_switch.actor AS stopped_by, stop_switch.note AS stop_note, stop_switch.at AS stopped_at,
+    (SELECT seen_at FROM holdfast.worker WHERE id = :worker::text) AS seen_at,
+    (SELECT options::text FROM holdfast.kind AS kind WHERE kind.name = :kind) AS options
 FROM (SELECT 1) AS single_row LEFT JOIN holdfast.queue AS queue ON queue.name = :queue
 LEFT JOIN holdfast.stop_switch AS stop_switch ON true
 
@@ -154,9 +157,12 @@ listed.id = ANY(:ids::bigint[])
 -- Condition: one of these unique keys.
 listed.id = ANY(ARRAY(SELECT job.id FROM holdfast.job AS job WHERE job.key = ANY(:keys::text[])))
 
--- name: by_labels
--- Condition: one of these labels.
-listed.id = ANY(ARRAY(SELECT job.id FROM holdfast.job AS job WHERE job.label = ANY(:labels::text[])))
+-- name: newest_of_key
+-- Condition: no later job has its kind and unique key.
+-- planner: OFFSET keeps this a lookup per job, as in not_superseded.
+NOT EXISTS (
+    SELECT 1 FROM holdfast.job AS newer
+    WHERE newer.key = listed.key AND newer.id > listed.id AND newer.kind = listed.kind LIMIT 1 OFFSET 0)
 
 -- name: by_states
 -- Condition: one of these states.

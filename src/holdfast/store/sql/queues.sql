@@ -28,8 +28,7 @@ RETURNING name
 -- Pause a queue. No row comes back if it is paused already, with the same note.
 INSERT INTO holdfast.queue AS existing (name, paused, note) VALUES (:name, true, :note)
 ON CONFLICT (name) DO UPDATE SET paused = true, note = excluded.note
-WHERE NOT existing.paused OR existing.note IS DISTINCT FROM excluded.note
-RETURNING name
+WHERE NOT existing.paused OR existing.note IS DISTINCT FROM excluded.note RETURNING name
 
 -- name: resume_queue
 -- Resume a queue. No row comes back if it is not paused.
@@ -41,8 +40,7 @@ DELETE FROM holdfast.queue WHERE name = :name
     AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live WHERE live.queue = :name AND state = 'ready')
     AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live WHERE live.queue = :name AND lease_expires_at IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live
-        WHERE live.queue = :name AND substr(state, 1, 1) <> 'r')
-RETURNING name
+        WHERE live.queue = :name AND substr(state, 1, 1) <> 'r') RETURNING name
 
 -- name: list_paused_queues
 -- List which of these queues are paused.
@@ -120,6 +118,6 @@ SELECT {kind_columns} FROM holdfast.kind WHERE name = :name
 -- List kinds.
 SELECT {kind_columns} FROM holdfast.kind ORDER BY name LIMIT :limit::bigint
 
--- name: list_kind_names
--- List the names of all kinds.
-SELECT name FROM holdfast.kind ORDER BY name
+-- name: list_kind_options
+-- List the names and the options of all kinds.
+SELECT name, options::text FROM holdfast.kind ORDER BY name

@@ -20,34 +20,29 @@ RETURNING id
 -- Delete workers that were last seen before the given age.
 DELETE FROM holdfast.worker WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.worker WHERE seen_at < (SELECT holdfast.now()) - :age::interval
-    ORDER BY seen_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
-RETURNING id
+    ORDER BY seen_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING id
 
 -- name: prune_decisions
 -- Delete old decisions of autoscalers.
 DELETE FROM holdfast.autoscaler_decision WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.autoscaler_decision WHERE at < (SELECT holdfast.now()) - :age::interval
-    ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
-RETURNING id
+    ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING id
 
 -- name: prune_memory_profiles
 -- Delete memory profiles that were not updated for the given age.
 DELETE FROM holdfast.memory_profile WHERE name = ANY(ARRAY(
     SELECT name FROM holdfast.memory_profile WHERE updated_at < (SELECT holdfast.now()) - :age::interval
-    ORDER BY updated_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
-RETURNING name
+    ORDER BY updated_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING name
 
 -- name: prune_events
 -- Delete old events. Their ids grow with time, so that only the oldest are read.
--- planner: the condition on the id keeps the walk on the primary key, whatever the statistics say.
+-- planner: the condition on the id keeps the walk on the primary key with any statistics.
 DELETE FROM holdfast.event WHERE id = ANY(ARRAY(
     SELECT id FROM (SELECT id, at FROM holdfast.event WHERE id > 0 ORDER BY id LIMIT :limit::bigint) AS oldest
-    WHERE at < (SELECT holdfast.now()) - :age::interval))
-RETURNING id
+    WHERE at < (SELECT holdfast.now()) - :age::interval)) RETURNING id
 
 -- name: prune_audit_entries
 -- Delete old audit entries.
 DELETE FROM holdfast.audit_entry WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.audit_entry WHERE at < (SELECT holdfast.now()) - :age::interval
-    ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
-RETURNING id
+    ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING id

@@ -10,8 +10,7 @@ INSERT INTO holdfast.schedule (name, definition, declared, version, provider, cu
     created_at, changed_at)
 VALUES (:name, :definition::json, :declared::json, :version, :provider, :cursor, :next_at, :next_at, :token, :actor, :at,
     :at)
-ON CONFLICT (name) DO NOTHING
-RETURNING name
+ON CONFLICT (name) DO NOTHING RETURNING name
 
 -- name: get_schedule
 -- Read a schedule.
@@ -56,7 +55,7 @@ UPDATE holdfast.schedule SET definition = :definition::json, declared = :declare
 WHERE name = :name
 
 -- name: set_schedule_cursor
--- Set the cursor after an operator's change. The token rises, so that decisions under way are void.
+-- Set the cursor after an operator's change. The token rises, so that unfinished decisions are void.
 UPDATE holdfast.schedule SET cursor = :cursor, next_at = :next_at, check_at = :next_at, paused = :paused, note = :note,
     failures = 0, error = NULL, token = token + 1, actor = :actor, changed_at = (SELECT holdfast.now())
 WHERE name = :name
@@ -91,10 +90,13 @@ SELECT requested.value, (
 FROM unnest(:providers::text[]) AS requested (value) WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch)
 
 -- name: record_schedule_failure
--- Record a failure to plan and delay the next check.
-UPDATE holdfast.schedule SET failures = failures + 1, error = :error, check_at = (SELECT holdfast.now()) + :rest,
-    token = token + 1
-WHERE name = :name AND token = :token RETURNING name
+-- Record a failure to plan and delay the next check. Of planners that fail at the same time, one records it. The token
+-- stays: a planner that can plan the schedule may do so. A schedule that another transaction has locked is left alone.
+UPDATE holdfast.schedule SET failures = failures + 1, error = :error, check_at = (SELECT holdfast.now()) + :rest
+WHERE name = ANY(ARRAY(
+    SELECT name FROM holdfast.schedule WHERE name = :name AND token = :token AND failures = :failures
+    FOR UPDATE SKIP LOCKED))
+RETURNING name
 
 -- name: read_schedule_lag
 -- Read how long the oldest plan has waited for a planner, failing schedules included.

@@ -69,8 +69,7 @@ ON CONFLICT (batch_id, key) DO UPDATE SET last_run = excluded.last_run
 -- name: amend_unit
 -- Change what is noted about a unit whose own transaction has finished it.
 UPDATE holdfast.unit SET label = :label, warning = :warning, data = :data::json
-WHERE batch_id = :batch_id AND key = :key AND (state = 'done' OR state = 'running')
-RETURNING key
+WHERE batch_id = :batch_id AND key = :key AND (state = 'done' OR state = 'running') RETURNING key
 
 -- name: keep_unit_errors
 -- Keep the errors of earlier attempts.
@@ -122,8 +121,7 @@ RETURNING {unit_columns}
 -- name: skip_missing_units
 -- Skip pending units that are no longer in the input.
 UPDATE holdfast.unit SET state = 'skipped', label = 'gone'
-WHERE batch_id = :batch_id AND state = 'pending' AND run_number < :run_number
-RETURNING key
+WHERE batch_id = :batch_id AND state = 'pending' AND run_number < :run_number RETURNING key
 
 -- name: skip_outdated_units
 -- Skip pending units that no run since an earlier one has met.
@@ -155,16 +153,16 @@ WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = 'pending' AN
 RETURNING key
 
 -- name: reopen_units
--- Make units pending again with all attempts.
-UPDATE holdfast.unit SET state = 'pending', crashes = 0, poison_suspect = false
-WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = :state
-RETURNING key
+-- Make units pending again with all attempts. A failed one that was in flight in a lost run still runs alone, after the
+-- verifier; about one in doubt a person has decided.
+UPDATE holdfast.unit SET state = 'pending', crashes = 0, poison_suspect = poison_suspect AND state = 'failed'
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = :state RETURNING key
 
 -- name: change_failed_units
--- Retry or skip chosen units that failed.
-UPDATE holdfast.unit SET state = :state, crashes = 0, poison_suspect = false, label = coalesce(:label::text, label)
-WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = :before
-RETURNING key
+-- Retry or skip chosen units that failed, as in reopen_units.
+UPDATE holdfast.unit SET state = :state, crashes = 0, poison_suspect = poison_suspect AND state = 'failed',
+    label = coalesce(:label::text, label)
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = :before RETURNING key
 
 -- name: add_unit_counts
 -- Add to the counters of one holder.

@@ -17,8 +17,7 @@ UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETU
 -- name: request_worker_control
 -- Request quiet or stop of a live worker. It reads the request with its next heartbeat.
 UPDATE holdfast.worker SET requested = :requested
-WHERE id = :id AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
-RETURNING id
+WHERE id = :id AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval RETURNING id
 
 -- name: report_autoscaler
 -- Publish the state of a worker's autoscaler. NULL: it has none.
@@ -43,7 +42,8 @@ ORDER BY started_at DESC, id
 
 -- name: list_serving_workers
 -- List the live workers that serve a kind on a queue, with the number of jobs that each of them holds.
-SELECT host, slots, coalesce(running.jobs, 0) AS busy, requested, autoscaler::text AS autoscaler
+SELECT id, host, slots, coalesce(running.jobs, 0) AS busy, requested, autoscaler::text AS autoscaler,
+    (SELECT holdfast.now()) - seen_at AS silent_for
 FROM holdfast.worker AS worker
 LEFT JOIN (SELECT live.worker AS holder, count(*) AS jobs FROM holdfast.live AS live
     WHERE live.lease_expires_at IS NOT NULL GROUP BY live.worker) AS running ON running.holder = worker.id

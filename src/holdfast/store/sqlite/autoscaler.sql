@@ -16,4 +16,4 @@ WHERE id = :id AND state = 'ready' AND queue = :queue
         (SELECT {least_priority} FROM holdfast_queue AS queue WHERE queue.name = :queue), -2147483648)
     AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
 RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
-    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint, kind_version, {job_timeout}
+    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint, kind_version, {last_claimed_columns}

@@ -18,7 +18,7 @@ from holdfast.store.engine.backend import PoolStats
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
-from holdfast.store.sqlite.callers import autocommits, keep_transaction, lock_for_caller, plain_texts
+from holdfast.store.sqlite.caller_connections import autocommits, keep_transaction, lock_for_caller, plain_texts
 from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited, switch_to_wal
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
@@ -124,7 +124,7 @@ class SqliteBackend(ForkSafe):
     def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:  # noqa: ARG002 - see Backend
         if not isinstance(connection, sqlite3.Connection):
             raise OtherDatabase(
-                f"this store is a SQLite file, and {type(connection).__name__} is no sqlite3 connection"
+                f"this store is a SQLite file, and {type(connection).__name__} is not a sqlite3 connection"
             )
         if not connection.in_transaction:
             self._check_installation(connection)
@@ -288,7 +288,7 @@ class SqliteBackend(ForkSafe):
         if inode != self._inode:
             raise StoreUnavailable(
                 f"{self.path} was deleted or replaced while it was open",
-                hint="Start this program again: it has the old file open.",
+                hint="Restart this process: it has the old file open.",
             )
 
     def _check_installation(self, connection: sqlite3.Connection) -> None:

@@ -18,17 +18,4 @@ RETURNING 1 AS one
 -- name: delete_batch_results
 -- Delete some results of a deleted batch.
 DELETE FROM holdfast_inbox
-WHERE id IN (SELECT id FROM holdfast_inbox WHERE batch_id = :batch_id LIMIT :limit)
-RETURNING 1 AS one
-
--- fragment: batch_has_function
--- Condition: a function like this pattern.
-kind GLOB :function
-
--- fragment: batch_has_name
--- Condition: a name, or without one a source, like this pattern.
-coalesce(name, source) GLOB :name
-
--- fragment: batch_has_owner
--- Condition: begun by a person like this pattern.
-actor GLOB :owner
+WHERE id IN (SELECT id FROM holdfast_inbox WHERE batch_id = :batch_id LIMIT :limit) RETURNING 1 AS one

@@ -57,7 +57,7 @@ def _refuse_inherited_locks(connection: sqlite3.Connection, file: str) -> None:
 
 
 def _has_locked(file: str) -> bool:
-    """Whether this process holds a lock on an open file; true where the system does not tell."""
+    """Whether this process holds a lock on an open file; true where the system does not report it."""
     try:
         target, names = os.stat(file), os.listdir("/proc/self/fd")  # noqa: PTH116, PTH208 - not paths
     except OSError:

@@ -7,7 +7,7 @@ holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
 id IN (SELECT value FROM json_each(:ids)) AND +state = 'done'
 
 -- fragment: insert_live_again
--- Insert finished jobs as live. The token goes on from its old value.
+-- Insert finished jobs as live. The token continues from its old value.
 INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, no_prefetch, kind_version, has_dependents)
 SELECT finished.id, CASE
         WHEN EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.job_id = finished.id)
@@ -25,7 +25,7 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND kind = 'command'
 RETURNING id
 
 -- name: set_payloads
--- Change payloads. The token rises, so that a claim under way reads the new payload. Every build may try it again.
+-- Change payloads. The token rises, so that a running claim reads the new payload. Every build may try it again.
 UPDATE holdfast_live SET token = token + 1, reader = '', refusals = NULL,
     state = CASE WHEN {unreadable} THEN {state_when_due} ELSE state END
 WHERE id IN (SELECT CAST(key AS INTEGER) FROM json_each(:changed)) AND state <> 'running';
@@ -54,6 +54,5 @@ SELECT id, finished_at, 'done', 'holdfast:worker' FROM holdfast_finished WHERE {
 DELETE FROM holdfast_progress WHERE job_id IN (SELECT id FROM holdfast_finished WHERE {these_done_jobs});
 DELETE FROM holdfast_step WHERE job_id IN (SELECT id FROM holdfast_finished WHERE {these_done_jobs});
 {insert_live_again}
-WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND +finished.state = 'done'
-RETURNING id, state;
+WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND +finished.state = 'done' RETURNING id, state;
 DELETE FROM holdfast_finished WHERE {these_done_jobs}

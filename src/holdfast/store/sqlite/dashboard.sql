@@ -2,6 +2,11 @@
 -- The number of whole slots between a finish and now.
 (:now - finished_at) / :slot
 
+-- fragment: run_deadline
+-- When a run should have finished; NULL without a limit.
+run.started_at + CAST(1000000 * nullif(coalesce((SELECT timeout FROM holdfast_job AS job WHERE job.id = run.id),
+        (SELECT options ->> 'timeout_seconds' FROM holdfast_kind AS kind WHERE name = run.kind)), 0) AS INTEGER)
+
 -- name: list_ready_lanes
 -- Count ready jobs per lane: one index step per lane and per priority.
 WITH RECURSIVE lane (queue, kind, step) AS (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,7 +18,7 @@ from holdfast.store.sqlite.schema import read_objects, read_record
 if TYPE_CHECKING:
     from holdfast.store.sqlite.backend import SqliteBackend
 
-#: Tables that a closed store still changes: they hold who may look at it, and who did.
+#: Tables that a closed store still changes: tokens, sessions and the audit log.
 _OPEN_TABLES = ("audit_entry", "credential", "session", "secret", "saved_filter", "idempotency_key")
 #: Triggers that refuse every other change while a store is closed.
 _TRIGGERS = {
@@ -65,6 +64,8 @@ class SqliteDatabase:
 
     def health(self) -> Iterator[HealthCheck]:
         """Checks of the file, its disk and its log."""
+        import shutil
+
         path = self._backend.path
         mode = path.stat().st_mode & 0o777
         if mode & 0o077:
@@ -78,7 +79,7 @@ class SqliteDatabase:
             yield ok("disk", f"{free / 1e9:,.0f} GB are free")
         log = Path(f"{path}-wal")
         if log.exists() and log.stat().st_size > LARGE_LOG_BYTES:
-            text = f"its log has {log.stat().st_size / 1e6:,.0f} MB: somebody keeps a transaction open"
+            text = f"its log has {log.stat().st_size / 1e6:,.0f} MB: a transaction stays open"
             yield warn("log", text, "End programs that read the file, then run holdfast db vacuum.")
         if self._is_locked():
             text = f"another program has kept the file locked for {LOCK_CHECK_S:.0f} s: no job can start or finish"
@@ -91,7 +92,7 @@ class SqliteDatabase:
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                return is_busy(error)  # another error, of a read-only file for example, is no lock
+                return is_busy(error)  # another error, of a read-only file for example, does not mean a lock
             connection.execute("ROLLBACK")
             return False
 

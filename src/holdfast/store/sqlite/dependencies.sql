@@ -1,3 +1,10 @@
+-- name: find_jobs_by_label
+-- Find jobs by label, with those below it (sw/year=2020 is below sw); of those with one unique key, the newest.
+SELECT id FROM (
+    SELECT id, kind, key, label FROM holdfast_job WHERE label = :label
+    UNION ALL SELECT id, kind, key, label FROM holdfast_job WHERE label >= :label || '/' AND label < :label || '0') AS job
+WHERE {not_superseded} ORDER BY id
+
 -- name: find_jobs_by_label_pattern
 -- Find jobs by a pattern of labels; of those with one unique key, the newest.
 SELECT id FROM holdfast_job AS job WHERE label IS NOT NULL AND label GLOB :label AND {not_superseded} ORDER BY id

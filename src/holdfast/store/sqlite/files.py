@@ -105,7 +105,7 @@ def _translate(error: sqlite3.Error) -> Exception:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreLocked(f"another program keeps the store locked: {error}")
         case sqlite3.SQLITE_INTERRUPT:
-            return StatementTimeout("a statement took too long and was given up")
+            return StatementTimeout("a statement took too long and was cancelled")
         case sqlite3.SQLITE_CANTOPEN:
             return StoreUnavailable(f"the store cannot be opened: {error}")
         case sqlite3.SQLITE_CONSTRAINT if str(error).startswith("E_STORE_MOVED: "):

@@ -24,8 +24,7 @@ VALUES (:id, :kind, :kind_version, :payload, :label, :tags, :parent_id, :actor, 
 INSERT INTO holdfast_live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
 SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE 'ready' END,
     :queue, :kind, :kind_version, :priority, due.at, :no_prefetch
-FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due
-RETURNING id
+FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due RETURNING id
 
 -- name: replace_job
 -- Replace the payload and options of a job that is not running, and delete its progress and steps. A job that no worker
@@ -40,5 +39,4 @@ UPDATE holdfast_live SET priority = :priority, due_at = coalesce(:run_at, :now +
     kind_version = :kind_version, reader = '', refusals = NULL, state = CASE
     WHEN state IN ('held', 'waiting') AND NOT {unreadable} THEN state
     WHEN coalesce(:run_at, :now + :delay, :now) > :now THEN 'scheduled' ELSE 'ready' END
-WHERE id = :id AND state <> 'running'
-RETURNING id
+WHERE id = :id AND state <> 'running' RETURNING id

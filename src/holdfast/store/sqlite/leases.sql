@@ -19,9 +19,10 @@ true
 id AS job_id, token, kind, queue,
     (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload
 
--- fragment: job_timeout
--- The last column of a lease.
-(SELECT timeout FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS timeout
+-- fragment: last_claimed_columns
+-- The last columns of a lease.
+(SELECT timeout FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS timeout,
+    (SELECT plan FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS plan
 
 -- fragment: leases_with_live
 -- The live rows of :leases, a JSON object {"17": {"token": 3, ...}}.
@@ -38,11 +39,15 @@ json_each(:leases) AS lease CROSS JOIN holdfast_live AS live ON live.id = CAST(l
 -- The condition on a queue and a kind to be a lane of this worker: the autoscaler admits the commands of its queues.
 NOT (kinds.key = 'command' AND queues.value IN (SELECT value FROM json_each(:autoscaled)))
 
--- fragment: may_begin
--- The condition on a ready job to begin now; in a paused queue only one of the highest priority may. A poison suspect of level 2 or 3 waits while its level has no room, and a
--- job whose lost run goes on in this worker waits for its end. They hold up no other job.
-priority >= lane.least AND (losses < 2 OR (losses = 2 AND :few > 0) OR (losses = 3 AND :alone > 0))
+-- fragment: next_in_lane
+-- The ready jobs of a lane that may begin now, the best first; in a paused queue only those of the highest priority. A
+-- poison suspect of level 2 or 3 waits while its level has no room, and a job whose lost run goes on in this worker waits
+-- for its end. They hold up no other job.
+SELECT id FROM holdfast_live
+WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader AND priority >= lane.least
+    AND (losses < 2 OR (losses = 2 AND :few > 0) OR (losses = 3 AND :alone > 0))
     AND id NOT IN (SELECT value FROM json_each(:unfinished))
+ORDER BY priority DESC, due_at, id
 
 -- fragment: claim_best
 -- Claim of the jobs in "best": the first :free ones, then a prefix of the others. The prefix ends before the first job
@@ -70,28 +75,51 @@ WHERE id IN (
         OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE slot_only AND place > :free)))
 RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress
-        WHERE job_id = holdfast_live.id) END AS checkpoint, kind_version, {job_timeout}
+        WHERE job_id = holdfast_live.id) END AS checkpoint, kind_version, {last_claimed_columns}
 
--- name: claim
--- Claim the best ready jobs, in one order over all lanes. A lane is a queue and a kind that the worker serves, and a
--- reader: all jobs but those that other builds refused, and those that only this build may claim. Queues with a limit
--- are left out: claim_limited serves them.
-WITH lane AS MATERIALIZED (     -- slot_only: jobs of this kind are never prefetched
-    SELECT queues.value AS queue, kinds.key AS kind, readers.name AS reader,
-        NOT (kinds.value->>'short') AS slot_only, {least_priority} AS least
-    FROM json_each(:queues) AS queues LEFT JOIN holdfast_queue AS queue ON queue.name = queues.value
-    CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
-    WHERE {lane_of_worker} AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
-        AND queue.run_limit IS NULL AND queue.worker_limit IS NULL
-), best AS MATERIALIZED (       -- the first ready jobs over all lanes
+-- fragment: lanes
+-- The lanes of a worker. A lane is a queue and a kind that the worker serves, and a reader: all jobs but those that other
+-- builds refused, and those that only this build may claim. Queues with a limit are left out: claim_limited serves them.
+-- slot_only: jobs of this kind are never prefetched.
+SELECT queues.value AS queue, kinds.key AS kind, readers.name AS reader,
+    NOT (kinds.value->>'short') AS slot_only, {least_priority} AS least
+FROM json_each(:queues) AS queues LEFT JOIN holdfast_queue AS queue ON queue.name = queues.value
+CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
+WHERE {lane_of_worker} AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
+    AND queue.run_limit IS NULL AND queue.worker_limit IS NULL
+
+-- name: claim_lane
+-- Claim as "claim" does, for a worker of one queue and one kind: there is nothing to rank.
+WITH lane AS MATERIALIZED ({lanes}
+), best AS MATERIALIZED (       -- of two lanes if some jobs are for this build alone
     SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
         lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only
-    FROM lane CROSS JOIN holdfast_live AS candidate
-    WHERE candidate.id IN (
-        SELECT id FROM holdfast_live
-        WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader AND {may_begin}
-        ORDER BY priority DESC, due_at, id LIMIT :free + :ahead)
+    FROM lane CROSS JOIN holdfast_live AS candidate WHERE candidate.id IN ({next_in_lane} LIMIT :free + :ahead)
     ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free + :ahead
+), {claim_best}
+
+-- name: claim
+-- Claim the best ready jobs, in one order over all lanes.
+WITH lane AS MATERIALIZED ({lanes}
+), size AS MATERIALIZED (       -- how many jobs to claim, and how many of each lane to read at first: few if lanes are many
+    SELECT :free + :ahead AS jobs, min(:free + :ahead, 4 + 2 * (:free + :ahead) / max(1, count(*))) AS depth FROM lane
+), first AS MATERIALIZED (      -- the best of those
+    SELECT lane.*, candidate.id, candidate.priority, candidate.due_at, candidate.losses, candidate.no_prefetch
+    FROM lane CROSS JOIN holdfast_live AS candidate
+    WHERE candidate.id IN ({next_in_lane} LIMIT (SELECT depth FROM size))
+    ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free + :ahead
+), deep AS MATERIALIZED (       -- lanes that were read to their depth: they may have more of the best jobs
+    SELECT queue, kind, reader, slot_only, least FROM first WHERE (SELECT depth < jobs FROM size)
+    GROUP BY queue, kind, reader HAVING count(*) = (SELECT depth FROM size)
+), best AS MATERIALIZED (
+    SELECT id, priority, due_at, losses, slot_only OR no_prefetch OR losses > 0 AS slot_only
+    FROM first WHERE NOT EXISTS (SELECT 1 FROM deep WHERE (queue, kind, reader) = (first.queue, first.kind, first.reader))
+    UNION ALL
+    SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
+        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0
+    FROM deep AS lane CROSS JOIN holdfast_live AS candidate
+    WHERE candidate.id IN ({next_in_lane} LIMIT :free + :ahead)
+    ORDER BY 2 DESC, 3, 1 LIMIT :free + :ahead
 ), {claim_best}
 
 -- name: claim_limited
@@ -121,10 +149,7 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
         row_number() OVER (
             PARTITION BY lane.queue ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS place
     FROM lane CROSS JOIN holdfast_live AS candidate
-    WHERE candidate.id IN (
-        SELECT id FROM holdfast_live
-        WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader AND {may_begin}
-        ORDER BY priority DESC, due_at, id LIMIT :free + :ahead)
+    WHERE candidate.id IN ({next_in_lane} LIMIT :free + :ahead)
 ), best AS MATERIALIZED (           -- as in claim, with at most as many jobs per queue as it has slots
     SELECT id, priority, due_at, losses, slot_only FROM ranked_in_queue
     WHERE place <= slots
@@ -154,10 +179,7 @@ WITH capacity AS MATERIALIZED (     -- free places of the queue (NULL without a 
     SELECT first.id, lane.queue, first.priority, first.due_at, lane.room, lane.jobs, row_number() OVER (
         PARTITION BY lane.queue ORDER BY first.priority DESC, first.due_at, first.id) AS place
     FROM lane CROSS JOIN holdfast_live AS first
-    WHERE first.id IN (
-        SELECT id FROM holdfast_live
-        WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader AND {may_begin}
-        ORDER BY priority DESC, due_at, id LIMIT :limit)
+    WHERE first.id IN ({next_in_lane} LIMIT :limit)
 )
 SELECT queue, priority, (SELECT label FROM holdfast_job AS job WHERE job.id = ranked_in_queue.id) AS label, room
 FROM ranked_in_queue WHERE place <= jobs ORDER BY priority DESC, due_at, id LIMIT :limit
@@ -190,15 +212,14 @@ INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempt
     started_at, finished_at, reason, result, error)
 SELECT live.id, 'done', live.queue, live.kind, live.priority, live.due_at,
     live.attempts + CASE WHEN live.started_at IS NULL THEN 1 ELSE 0 END, live.crashes, live.token, live.worker,
-    coalesce(:now - (lease.value->>'ran'), live.started_at, live.claimed_at), :now, 'done', lease.value->>'result',
-    lease.value->>'error'
+    coalesce(:now - (lease.value->>'ran'), live.started_at, live.claimed_at), :now - (lease.value->>'age'), 'done',
+    lease.value->>'result', lease.value->>'error'
 FROM {leases_with_live}
 WHERE live.token = lease.value->>'token' AND live.state = 'running';
 DELETE FROM holdfast_live
 WHERE id IN (
     SELECT live.id FROM {leases_with_live}
-    WHERE live.token = lease.value->>'token' AND live.state = 'running')
-RETURNING id, has_dependents
+    WHERE live.token = lease.value->>'token' AND live.state = 'running') RETURNING id, has_dependents
 
 -- name: list_unsettled
 -- Find out why settlements changed no row: recorded before, so that a repeated settle is a success, or locked by
@@ -240,7 +261,7 @@ INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempt
     started_at, finished_at, reason, error)
 SELECT live.id, verdict.value->>'state', live.queue, live.kind, live.priority, live.due_at, verdict.value->>'attempts',
     verdict.value->>'crashes', live.token + (verdict.value->>'raised'), live.worker,
-    coalesce(:now - (verdict.value->>'ran'), live.started_at, live.claimed_at), :now,
+    coalesce(:now - (verdict.value->>'ran'), live.started_at, live.claimed_at), :now - (verdict.value->>'age'),
     verdict.value->>'reason', verdict.value->>'error'
 FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = CAST(verdict.key AS INTEGER)
 WHERE live.token = verdict.value->>'token' AND live.state = 'running';

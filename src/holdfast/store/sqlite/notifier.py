@@ -21,7 +21,7 @@ class SqliteNotifier:
     """The directory of sockets. A process that has changed something sends the changes to each."""
 
     def __init__(self, database: Path) -> None:
-        self.directory = Path(f"{database}-bells")
+        self.directory = Path(f"{database}-notify")
         self._sender: socket.socket | None = None
         self._lock = threading.Lock()
 
@@ -88,7 +88,7 @@ class SqliteListener:
             import logging
 
             log = logging.getLogger("holdfast")
-            log.warning("no doorbell beside the SQLite file (%s); new jobs are found by polling", error)
+            log.warning("no notifier beside the SQLite file (%s); the worker polls for new jobs", error)
             return False
         return True
 

@@ -1,3 +1,10 @@
+-- name: by_labels
+-- Condition: one of these labels, or a label below one of them, as those of a sweep are: sw/year=2020 is below sw.
+listed.id IN (
+    SELECT job.id FROM json_each(:labels) AS chosen CROSS JOIN holdfast_job AS job WHERE job.label = chosen.value
+    UNION ALL SELECT job.id FROM json_each(:labels) AS chosen CROSS JOIN holdfast_job AS job
+    WHERE job.label >= chosen.value || '/' AND job.label < chosen.value || '0')
+
 -- name: like_labels
 -- Condition: a label like one of these patterns.
 EXISTS (SELECT 1 FROM json_each(:labels) AS requested WHERE listed.label GLOB requested.value)

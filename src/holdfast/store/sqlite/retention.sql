@@ -18,29 +18,26 @@ WHERE dependency.dependency_id IN (SELECT value FROM json_each(:ids))
 SELECT job_id FROM holdfast_key WHERE job_id IN (SELECT value FROM json_each(:ids)) AND false
 
 -- name: prune_keys
--- Delete keys whose period is over, except those of live jobs.
+-- Delete keys whose period has passed, except those of live jobs.
 DELETE FROM holdfast_key
 WHERE (kind, key) IN (
     SELECT kind, key FROM holdfast_key
     WHERE expires_at <= :now AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id)
         AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = previous_id)
-    ORDER BY expires_at LIMIT :limit)
-RETURNING key
+    ORDER BY expires_at LIMIT :limit) RETURNING key
 
 -- name: prune_plans
 -- Delete old plans, except those of live jobs.
 DELETE FROM holdfast_plan WHERE (schedule, time, scope) IN (
     SELECT schedule, time, scope FROM holdfast_plan
     WHERE decided_at < :now - :age AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id)
-    ORDER BY decided_at LIMIT :limit)
-RETURNING job_id
+    ORDER BY decided_at LIMIT :limit) RETURNING job_id
 
 -- name: prune_skipped_plans
 -- Delete old records of skipped plans.
 DELETE FROM holdfast_skipped_plan WHERE (schedule, last, first, scope, reason) IN (
     SELECT schedule, last, first, scope, reason FROM holdfast_skipped_plan
-    WHERE decided_at < :now - :age ORDER BY decided_at LIMIT :limit)
-RETURNING count
+    WHERE decided_at < :now - :age ORDER BY decided_at LIMIT :limit) RETURNING count
 
 -- name: prune_idempotency_keys
 -- Delete old idempotency keys.

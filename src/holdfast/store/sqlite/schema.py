@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from holdfast.errors import SchemaOutdated, SchemaTooNew
+from holdfast.errors import SchemaOutdated
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
-from holdfast.store.engine.migrations import SchemaRecord, all_migrations
+from holdfast.store.engine.migrations import SchemaRecord, all_migrations, refuse_newer
 from holdfast.store.sqlite.files import translated
 
 
@@ -34,12 +34,7 @@ def open_schema(connection: sqlite3.Connection, *, may_migrate: bool = False) ->
             meta = _read_meta(connection)
         assert meta is not None
         version, oldest_code, installation = meta
-    if oldest_code > SCHEMA_VERSION:
-        raise SchemaTooNew(
-            f"the store has schema {version}, which needs code for schema {oldest_code}; this is {SCHEMA_VERSION}",
-            version=version,
-            code=SCHEMA_VERSION,
-        )
+    refuse_newer(version, oldest_code)
     return installation, applied
 
 

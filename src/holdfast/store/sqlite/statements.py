@@ -43,7 +43,7 @@ def _execute(connection: sqlite3.Connection, step: Query, parameters: dict[str, 
 
 
 def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
-    """Return a cursor that yields tuples, whatever row factory the caller has set on the connection."""
+    """Return a cursor that yields tuples, independent of the row factory of the connection."""
     cursor = connection.cursor()
     cursor.row_factory = None
     return cursor
@@ -82,10 +82,11 @@ def _by_id(table: ById) -> dict[int, dict[str, Any]]:
 
 
 def _column(cells: Sequence[Any]) -> Sequence[Any]:
-    """Convert instants and durations to microseconds; a column holds one type."""
+    """Convert instants and durations to microseconds; a column holds one type, and often one value."""
     first = next((cell for cell in cells if cell is not None), None)
     if isinstance(first, (datetime, timedelta)):
-        return [None if cell is None else to_micros(cell) for cell in cells]
+        micros = to_micros(first)
+        return [micros if cell is first else None if cell is None else to_micros(cell) for cell in cells]
     return cells
 
 

@@ -1,3 +1,3 @@
 -- name: lock_stop_switch
--- Nothing to wait for: SQLite has one writer at a time, so no claim is under way.
+-- Nothing to wait for: SQLite has one writer at a time, so no claim is running.
 SELECT 1

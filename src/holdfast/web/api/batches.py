@@ -11,18 +11,8 @@ from holdfast.admin.actions.batches import UnitCluster
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.table import Target, find_action
 from holdfast.admin.views import batches as views
-from holdfast.admin.views.batches import (
-    BatchEventView,
-    BatchList,
-    BatchView,
-    batch_history,
-    batch_secrets,
-    batch_views,
-    unit_clusters,
-    unit_view,
-)
-from holdfast.client.batches.report import UnitLine
-from holdfast.domain.access.roles import ERROR_SEARCH, Role
+from holdfast.admin.views.batches import BatchEventView, BatchList, BatchReader, BatchView, UnitsPage
+from holdfast.domain.access.roles import TEXT_SEARCH, Role
 from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.batches.batch_filter import BatchFilter, batch_filter
 from holdfast.domain.batches.unit import UnitState
@@ -32,7 +22,7 @@ from holdfast.web.request import Request
 
 
 class BatchConditions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Conditions on batches, all of which must hold. ``*`` in a name stands for anything; *state* may list several."""
+    """Conditions on batches, all of which must hold. ``*`` in a name matches any text; *state* may list several."""
 
     state: Name = ""
     function: Name = ""
@@ -55,27 +45,20 @@ class BatchesQuery(BatchConditions, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class BatchAnswer(Struct, frozen=True):
-    """A batch, and its failed units by how they failed."""
+    """A batch, and its failed units by error."""
 
     batch: BatchView
     clusters: list[Cluster]
 
 
 class UnitsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Units by key; *text* is looked for in keys, errors and warnings."""
+    """Units by key; *text* selects those with this text in key, error or warning."""
 
     state: UnitState | None = None
     label: Name | None = None
     text: Name | None = None
-    after: Annotated[str, Meta(max_length=1000)] = ""
+    after: Annotated[str, Meta(max_length=2000)] = ""
     limit: Limit = 50
-
-
-class UnitsPage(Struct, frozen=True):
-    """Some units; a page with a filter may be short, or empty, and yet have a next."""
-
-    units: list[UnitLine]
-    next: str | None
 
 
 class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,33 +107,31 @@ class UnitActionBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 @get("/batches")
 def list_batches(request: Request, query: BatchesQuery) -> BatchList:
-    """Batches that match, the newest first."""
-    return views.list_batches(request.store, query.chosen(), before=query.before, limit=query.limit)
+    """List batches, newest first."""
+    if (chosen := query.chosen()).searches_text:
+        request.require(Role.OPERATOR, TEXT_SEARCH)
+    return views.list_batches(request.store, chosen, before=query.before, limit=query.limit)
 
 
 @get("/batches/{id:int}")
 def read_batch(request: Request, batch_id: BatchId) -> BatchAnswer:
     """One batch."""
-    batch = request.store.batches.get(batch_id)
-    (view,) = batch_views(request.store, [batch])
-    return BatchAnswer(view, unit_clusters(batch, request.store.ledger.errors(batch_id)))
+    batch = BatchReader(request.store, batch_id)
+    return BatchAnswer(batch.view, batch.clusters())
 
 
 @get("/batches/{id:int}/units")
 def list_units(request: Request, batch_id: BatchId, query: UnitsQuery) -> UnitsPage:
     """Units of a batch."""
-    batch = request.store.batches.get(batch_id)
     if query.text is not None:
-        request.require(Role.OPERATOR, ERROR_SEARCH)
-    page = request.store.ledger.page(batch_id, **structs.asdict(query))
-    return UnitsPage([unit_view(unit, batch_secrets(batch)) for unit in page.units], page.next)
+        request.require(Role.OPERATOR, TEXT_SEARCH)
+    return BatchReader(request.store, batch_id).units(**structs.asdict(query))
 
 
 @get("/batches/{id:int}/history")
 def read_batch_history(request: Request, batch_id: BatchId, query: HistoryQuery) -> BatchHistory:
     """The history of a batch: its runs, requests of people, why it stopped."""
-    batch = request.store.batches.get(batch_id)
-    events = batch_history(request.store, batch, before=query.before, limit=query.limit)
+    events = BatchReader(request.store, batch_id).history(before=query.before, limit=query.limit)
     return BatchHistory(events, events[-1].id if len(events) == query.limit else None)
 
 

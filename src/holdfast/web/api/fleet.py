@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import NoteOptions, QueueActionOptions
 from holdfast.admin.actions.table import Target, find_action, options_of
 from holdfast.admin.views.access import audit_views, filter_views
-from holdfast.admin.views.fleet import QueueView, WorkerView, queue_views, stop_view, worker_views
-from holdfast.admin.views.masking import schema_of
-from holdfast.domain.access.roles import AuditEntry, Role
+from holdfast.admin.views.fleet import (
+    KindView,
+    QueueView,
+    WorkerView,
+    kind_views,
+    queue_views,
+    running_jobs,
+    stop_view,
+    worker_views,
+)
+from holdfast.domain.access.audit import AuditEntry
+from holdfast.domain.access.roles import Role
 from holdfast.domain.fleet.stop_switch import StopSwitch
-from holdfast.domain.jobs.kind_options import is_unit_function
-from holdfast.store.access.saved_filters import SavedFilter
-from holdfast.store.fleet.dashboard import RunningJob
+from holdfast.domain.jobs.job import RunningJob
+from holdfast.domain.jobs.selector import SavedFilter
 from holdfast.web.api.openapi import Limit, Name, Number, Text, get, post
 from holdfast.web.request import Request
 
@@ -24,7 +32,7 @@ RequiredName = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class QueueList(Struct, frozen=True):
-    """The queues that have settings or jobs, and how fast they go."""
+    """The queues that have settings or jobs, and their rates."""
 
     queues: list[QueueView]
 
@@ -38,7 +46,7 @@ class QueueActionBody(QueueActionOptions, frozen=True, kw_only=True, forbid_unkn
 
 
 class WorkerList(Struct, frozen=True):
-    """The workers that have not stopped, lost ones for a day, and what they run."""
+    """The workers that have not stopped, lost ones for a day, and their running jobs."""
 
     workers: list[WorkerView]
     running: list[RunningJob]
@@ -65,14 +73,6 @@ class StopSwitchBody(NoteOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     dry_run: bool = False
 
 
-class KindView(Struct, frozen=True):
-    """A kind that an application has registered; *payload_schema* is the JSON Schema of its parameters, as a text."""
-
-    name: str
-    payload_schema: str
-    version: int
-
-
 class KindList(Struct, frozen=True):
     """Kinds that can be enqueued."""
 
@@ -80,7 +80,7 @@ class KindList(Struct, frozen=True):
 
 
 class AuditLogQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """What people did, the newest first: all, or by one person, or to a target that holds a text."""
+    """A page of audit entries, newest first: all, those of one person, or those on targets that contain a text."""
 
     before: Number | None = None
     limit: Limit = 50
@@ -111,7 +111,7 @@ class FilterActionBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Me(Struct, frozen=True):
-    """Who asks, and what they may do."""
+    """The caller and their role."""
 
     name: str
     role: Role
@@ -119,13 +119,13 @@ class Me(Struct, frozen=True):
 
 @get("/me")
 def read_me(request: Request) -> Me:
-    """Who asks."""
+    """The caller."""
     return Me(request.caller.name, request.caller.role)
 
 
 @get("/queues")
 def list_queues(request: Request) -> QueueList:
-    """Queues and how fast they go."""
+    """List queues and their rates."""
     return QueueList(queue_views(request.store))
 
 
@@ -155,8 +155,8 @@ def change_stop_switch(request: Request, body: StopSwitchBody) -> Changed:
 
 @get("/workers")
 def list_workers(request: Request) -> WorkerList:
-    """Workers and what they run."""
-    return WorkerList(worker_views(request.store), request.store.dashboard.running())
+    """List workers and their running jobs."""
+    return WorkerList(worker_views(request.store), running_jobs(request.store))
 
 
 @post("/workers/action")
@@ -169,15 +169,13 @@ def change_worker(request: Request, body: WorkerActionBody) -> Changed:
 @get("/kinds")
 def list_kinds(request: Request) -> KindList:
     """Kinds that can be enqueued."""
-    rows = [row for row in request.store.kinds.all() if not is_unit_function(row.options)]
-    return KindList([KindView(row.name, schema_of(row, request.masks.of(row.name)), row.version) for row in rows])
+    return KindList(kind_views(request.store))
 
 
 @get("/audit-log")
 def read_audit_log(request: Request, query: AuditLogQuery) -> AuditLogPage:
-    """What people did."""
-    cursor = {} if query.before is None else {"before": query.before}
-    entries = audit_views(request.store, request.masks, limit=query.limit, actor=query.actor, text=query.text, **cursor)
+    """List the actions of people."""
+    entries = audit_views(request.store, **structs.asdict(query))
     return AuditLogPage(entries, entries[-1].id if len(entries) == query.limit else None)
 
 
@@ -189,7 +187,7 @@ def list_filters(request: Request) -> FilterList:
 
 @post("/filters/action")
 def change_filter(request: Request, body: FilterActionBody) -> FilterList:
-    """Save a filter, or remove it."""
+    """Save a filter, or delete it."""
     with request.actions.on_trial(body.dry_run) as actions:
         if body.action == "save":
             actions.jobs.save_filter(body.name, body.filter)

@@ -6,11 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.inboxes import MAX_RESULTS, SettledResults, TakenResult
+from holdfast.admin.actions.changed import Changed
+from holdfast.admin.actions.inboxes import MAX_RESULTS, TakenResult
+from holdfast.admin.actions.options import NoteOptions
+from holdfast.admin.actions.table import Target, find_action, options_of
 from holdfast.admin.views.inboxes import InboxResultView, list_inboxes, list_results
+from holdfast.domain.batches.unit import InboxDepth
 from holdfast.domain.quantities import as_duration
-from holdfast.store.batches.inbox import InboxDepth
-from holdfast.web.api.openapi import Limit, Name, Text, get, post
+from holdfast.web.api.openapi import Limit, Name, get, post
 from holdfast.web.request import Request
 
 Receipts = Annotated[list[Name], Meta(min_length=1, max_length=MAX_RESULTS)]
@@ -44,22 +47,17 @@ class TakeBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TakenResults(Struct, frozen=True):
-    """Results that the caller has now, as the units handed them over."""
+    """Results that the caller has taken, with their values unmasked."""
 
     results: list[TakenResult]
 
 
-class AcceptBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Receipts of results that the caller has taken."""
+class ResultActionBody(NoteOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An action on results that the caller has taken, or that are free. The *note* of a refusal is the unit's error."""
 
     receipts: Receipts
-
-
-class RefuseBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Receipts of results that the caller has taken, and why it refuses them."""
-
-    receipts: Receipts
-    error: Text
+    action: Name
+    dry_run: bool = False
 
 
 @get("/inboxes")
@@ -70,7 +68,7 @@ def list_all_inboxes(request: Request) -> InboxList:
 
 @get("/inboxes/results")
 def list_inbox_results(request: Request, query: ResultsQuery) -> ResultList:
-    """Results in an inbox. Looking takes none of them."""
+    """List results in an inbox, without taking them."""
     return ResultList(list_results(request.store, query.inbox, limit=query.limit))
 
 
@@ -81,13 +79,10 @@ def take_results(request: Request, body: TakeBody) -> TakenResults:
     return TakenResults(taken)
 
 
-@post("/inboxes/accept")
-def accept_results(request: Request, body: AcceptBody) -> SettledResults:
-    """Accept results: their units are done."""
-    return request.actions.inboxes.accept(body.receipts)
-
-
-@post("/inboxes/refuse")
-def refuse_results(request: Request, body: RefuseBody) -> SettledResults:
-    """Refuse results: their units fail, and run again with the next run."""
-    return request.actions.inboxes.refuse(body.receipts, body.error)
+@post("/inboxes/action")
+def change_results(request: Request, body: ResultActionBody) -> Changed:
+    """Accept results: their units are done. Refuse them: their units fail, and run again with the next run."""
+    action = find_action(Target.RESULT, body.action)
+    request.require(action.role)
+    options = options_of(action, body, "action", "receipts", "dry_run")
+    return request.actions.inboxes.perform(action.name, body.receipts, dry_run=body.dry_run, **options)

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from holdfast.admin.actions.actions import EnqueuedJob
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import JobActionOptions
 from holdfast.admin.actions.table import Target, find_action, options_of
-from holdfast.admin.views.jobs import (
-    JobView,
-    LogPart,
-    edge_views,
-    find_log,
-    job_detail,
-    list_views,
-    read_log,
-    search_log,
-)
-from holdfast.admin.views.overview import Overview, error_clusters, overview
-from holdfast.domain.access.roles import ERROR_SEARCH, Role
+from holdfast.admin.views.jobs import JobDetail, JobView, decoded_job, job_detail, job_page, job_record
+from holdfast.admin.views.jobs import count_jobs as count
+from holdfast.admin.views.logs import JobLogs, LogPart
+from holdfast.admin.views.overview import ErrorClusters, Overview, error_clusters, overview
+from holdfast.domain.access.roles import TEXT_SEARCH, Role
 from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.jobs.dependencies import DependencyEdge
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions
-from holdfast.domain.jobs.error_clusters import Cluster
-from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.selector import Selector, parse_filter
-from holdfast.domain.jobs.why import WhyReason
+from holdfast.domain.jobs.selector import Count, Selector, parse_filter
 from holdfast.errors import NotFound
-from holdfast.store.fleet.dashboard import DependencyEdge
-from holdfast.store.jobs.queries import Count
 from holdfast.web.api.openapi import ClusterKey, Limit, Name, Number, Text, get, post
 from holdfast.web.request import Request
 
@@ -40,7 +29,7 @@ MAX_CLUSTERED_JOBS = 2000
 
 
 class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs: a filter as of the command line, and a page of them, the newest first."""
+    """A filter of jobs, as on the command line, and a page of them, newest first."""
 
     filter: Text = ""
     before: Number | None = None
@@ -55,23 +44,19 @@ class JobsPage(Struct, frozen=True):
 
 
 class CountQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs to count."""
+    """A filter of the jobs to count."""
 
     filter: Text = ""
 
 
-class JobAnswer(Struct, frozen=True):
-    """One job: where it stands and why, its attempts, its history, what it needs and what needs it."""
+class JobAnswer(JobDetail, frozen=True):
+    """One job: its state and why, its attempts, its history, its dependencies and its dependents."""
 
-    job: JobView  # type: ignore[valid-type]
-    attempts: list[Attempt]
-    events: list[Event]
-    why: list[WhyReason]
     edges: list[DependencyEdge]
 
 
 class LogQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which part of a log: of an attempt by its number (the last), from a byte on (its end), or lines with a text."""
+    """A part of a log: attempt number [the last], first byte [the end of the log], or lines that contain a text."""
 
     attempt: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     begin: Number | None = None
@@ -96,7 +81,7 @@ class LogSearch(Struct, frozen=True):
 
 
 class EnqueueBody(EnqueueOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to be made, with the options of an enqueue. *dry_run*: only check it."""
+    """A job to create, with the options of an enqueue. *dry_run*: only check it."""
 
     kind: Name
     payload: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies the default
@@ -111,13 +96,6 @@ class JobActionBody(JobActionOptions, frozen=True, kw_only=True, forbid_unknown_
     dry_run: bool = False
 
 
-class ErrorClusters(Struct, frozen=True):
-    """Dead jobs whose errors look alike; *looked_at* of the newest were looked at."""
-
-    clusters: list[Cluster]
-    looked_at: int
-
-
 class ClusterActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """``retry`` or ``rm`` the dead jobs of a cluster."""
 
@@ -128,69 +106,65 @@ class ClusterActionBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 @get("/overview")
 def read_overview(request: Request) -> Overview:
-    """Everything at one look."""
-    return overview(request.store, request.masks)
+    """Overview of the store."""
+    return overview(request.store)
 
 
 @get("/jobs")
 def list_jobs(request: Request, query: JobsQuery) -> JobsPage:
-    """Jobs that match."""
-    before = None if query.before is None else JobId(query.before)
-    page = request.store.views.page(_selector(request, query.filter), before=before, limit=query.limit, brief=True)
-    return JobsPage(list_views(page.jobs, request.masks, request.store), page.next)
+    """List jobs."""
+    page = job_page(request.store, _selector(request, query.filter), before=query.before, limit=query.limit)
+    return JobsPage([decoded_job(job, brief=True) for job in page.jobs], page.next)
 
 
 @get("/jobs/count")
 def count_jobs(request: Request, query: CountQuery) -> Count:
-    """How many match, up to 10,000."""
-    return request.store.views.count(_selector(request, query.filter))
+    """Count jobs, up to 10,000."""
+    return count(request.store, _selector(request, query.filter))
 
 
 def _selector(request: Request, text: str) -> Selector:
     selector = parse_filter(text)
-    if selector.error is not None:
-        request.require(Role.OPERATOR, ERROR_SEARCH)
+    if selector.searches_text:
+        request.require(Role.OPERATOR, TEXT_SEARCH)
     return selector
 
 
 @get("/jobs/{id:int}")
 def read_job(request: Request, job_id: JobId) -> JobAnswer:
     """One job with its history."""
-    record = request.store.dashboard.job_record(job_id)
-    detail = job_detail(record, request.masks)
-    edges = edge_views(record.edges, request.masks, request.store)
-    return JobAnswer(detail.job, detail.attempts, detail.events, detail.why, edges)
+    record = job_record(request.store, job_id)
+    return JobAnswer(**structs.asdict(job_detail(record)), edges=record.edges)
 
 
 @get("/jobs/{id:int}/log")
 def read_job_log(request: Request, job_id: JobId, query: LogQuery) -> LogSearch:
-    """What a program has written, if it ran on the server's host."""
-    record = request.store.dashboard.job_record(job_id)
-    number = len(record.attempts) if query.attempt is None else query.attempt
-    if not 1 <= number <= len(record.attempts):
-        raise NotFound(f"job {job_id} has run {len(record.attempts)} times")
-    attempt = record.attempts[number - 1]
-    path, secrets = find_log(request.site.logs, record.job, attempt.token), request.masks.values(record.job)
-    if query.search is not None:
-        with request.site.searches.slot(request.caller.name):
-            matches = search_log(path, secrets, query.search)
-        return LogSearch(job_id, number, None, [LogLine(*line) for line in matches.lines], matches.complete)
-    part = read_log(path, secrets, begin=query.begin, finished=attempt.finished_at is not None)
-    return LogSearch(job_id, number, part, [])
+    """The output of a command, if it ran on the server's host."""
+    logs = JobLogs(request.store, request.site.logs, job_id)
+    attempts = logs.attempts()
+    number = len(attempts) if query.attempt is None else query.attempt
+    if not 1 <= number <= len(attempts):
+        raise NotFound(f"job {job_id} has run {len(attempts)} times")
+    token = attempts[number - 1].token
+    if query.search is None:
+        return LogSearch(job_id, number, logs.read(token, begin=query.begin), [])
+    with request.site.searches.slot(request.caller.name):
+        matches = logs.search(token, query.search)
+    return LogSearch(job_id, number, None, [LogLine(*line) for line in matches.lines], matches.complete)
 
 
 @post("/jobs", status=201)
 def enqueue_job(request: Request, body: EnqueueBody) -> EnqueuedJob:
-    """Enqueue a job; programs need the role admin."""
+    """Enqueue a job; commands need the role admin."""
     if body.kind == COMMAND:
-        request.require(Role.ADMIN, "to add programs")
+        request.require(Role.ADMIN, "adding commands")
     options = {name: getattr(body, name) for name in EnqueueOptions.__struct_fields__}
     return request.actions.jobs.enqueue(body.kind, body.payload, dry_run=body.dry_run, **options)
 
 
 @post("/jobs/action")
 def change_jobs(request: Request, body: JobActionBody) -> Changed:
-    """Perform an action on the jobs that match. If nothing could be changed, the answer says why."""
+    """Perform an action on the jobs that match. If nothing could be changed, the answer gives the reason."""
     action = find_action(Target.JOB, body.action)
     request.require(action.role, f"{action.name} on jobs")
     options = options_of(action, body, "action", "filter", "dry_run")
@@ -199,9 +173,8 @@ def change_jobs(request: Request, body: JobActionBody) -> Changed:
 
 @get("/errors")
 def list_errors(request: Request) -> ErrorClusters:
-    """Dead jobs whose errors look alike."""
-    jobs = request.store.dashboard.errors(limit=MAX_CLUSTERED_JOBS)
-    return ErrorClusters(error_clusters(jobs, request.masks), len(jobs))
+    """Dead jobs with similar errors."""
+    return error_clusters(request.store, limit=MAX_CLUSTERED_JOBS)
 
 
 @post("/errors/action")

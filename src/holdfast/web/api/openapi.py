@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta, Struct
@@ -18,12 +19,12 @@ from holdfast.web.api.descriptions import description_of
 
 BASE = "/api/v1"
 _TEXT = (
-    "Every answer is an envelope: status, data, error, meta. Lists come in pages; next of a page asks for the one "
-    "after it. POST takes an Idempotency-Key: the same request under the same key is carried out once within 24 hours."
+    "Every answer is an envelope: status, data, error, meta. Lists come in pages; use next of a page to request the "
+    "following one. POST takes an Idempotency-Key: a request with the same key is carried out once within 24 hours."
 )
 _EVENTS = (
-    "Server-sent events that say which parts of the store have changed: jobs, batches, schedules, workers, queues, "
-    "audit. It ends when its token is revoked."
+    "Server-sent events that name the parts of the store that have changed: jobs, batches, schedules, workers, queues, "
+    "audit. The stream ends when its token is revoked."
 )
 JSON = "application/json"
 _ENVELOPE = {"$ref": "#/components/schemas/Envelope"}
@@ -38,7 +39,9 @@ _KEY = {
 }
 
 
-def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+@functools.cache
+def build_document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
+    """Build the document once, when it is first read: it takes longer than the rest of the start."""
     types = [type_ for each in endpoints for type_ in (each.answer, each.query, each.body) if type_ is not None]
     types += [Envelope, Failure]
     schemas, components = schema_components(types, ref_template="#/components/schemas/{name}")
@@ -48,7 +51,7 @@ def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     for each in endpoints:
         path = BASE + re.sub(r":int\}", "}", each.path)
         paths.setdefault(path, {})[each.method.lower()] = _operation(each, known, components)
-    paths[f"{BASE}/events"] = _untyped("events", "What changes, as it changes.", _EVENTS, "text/event-stream", "string")
+    paths[f"{BASE}/events"] = _untyped("events", "Stream of changes.", _EVENTS, "text/event-stream", "string")
     paths[f"{BASE}/openapi.json"] = _untyped("openapi", "This description.", "OpenAPI 3.1.", JSON, "object")
     return {
         "openapi": "3.1.0",
@@ -130,7 +133,7 @@ ClusterKey = Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing is asked beyond the address."""
+    """The endpoint takes no parameters."""
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):

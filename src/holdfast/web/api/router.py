@@ -16,10 +16,11 @@ from starlette.routing import BaseRoute, Route
 from holdfast.domain.names import checked_text
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.errors.http import HttpError, WrongType
-from holdfast.output.envelope import Envelope, Failure, Meta
+from holdfast.output.envelope import Envelope, Meta
 from holdfast.web.api import batches, fleet, inboxes, jobs, schedules
 from holdfast.web.api.openapi import BASE, Endpoint, build_document
-from holdfast.web.request import Request, Threads, error_answer
+from holdfast.web.errors import error_answer, error_envelope
+from holdfast.web.request import Request, Threads
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -37,12 +38,10 @@ IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    document = build_document(ENDPOINTS)
-
-    async def describe(request: HttpRequest) -> Response:
+    def describe(request: HttpRequest) -> Response:
         # Mounted in another application, the paths of the document begin below its own.
-        root = str(request.scope.get("root_path", "")).rstrip("/")
-        return json_response(msgspec.json.encode({**document, "servers": [{"url": root or "/"}]}))
+        servers = [{"url": str(request.scope.get("root_path", "")).rstrip("/") or "/"}]
+        return json_response(msgspec.json.encode({**build_document(ENDPOINTS), "servers": servers}))
 
     threads = Threads()
     return [
@@ -120,11 +119,11 @@ def _parse_query(endpoint: Endpoint, request: Request) -> Any:
     unknown = sorted(set(values) - set(endpoint.query.__struct_fields__))
     if unknown:
         known = ", ".join(endpoint.query.__struct_fields__) or "nothing"
-        raise InvalidInput(f"nobody knows {unknown[0][:40]!r} here", hint=f"One may ask: {known}.")
+        raise InvalidInput(f"unknown parameter {unknown[0][:40]!r}", hint=f"Parameters: {known}.")
     try:
         return msgspec.convert(values, endpoint.query, strict=False)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"the address does not fit: {error}") from None
+        raise InvalidInput(f"the parameters are invalid: {error}") from None
 
 
 def _parse_body(endpoint: Endpoint, request: Request, body: bytes) -> Any:
@@ -132,15 +131,11 @@ def _parse_body(endpoint: Endpoint, request: Request, body: bytes) -> Any:
         return None
     content_type = request.http.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
-        raise WrongType("the body is read as JSON")
+        raise WrongType("the body must be JSON")
     try:
         return msgspec.json.decode(body, type=endpoint.body)
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidInput(f"the body does not fit: {error}") from None
-
-
-def error_envelope(failure: Failure) -> Any:
-    return msgspec.to_builtins(Envelope(status="error", error=failure, meta=Meta(0)))
+        raise InvalidInput(f"the body is invalid: {error}") from None
 
 
 def json_response(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:

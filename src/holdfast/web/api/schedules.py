@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import ScheduleActionOptions
 from holdfast.admin.actions.table import Target, find_action, options_of
-from holdfast.admin.views.schedules import PlanView, ScheduleView, plan_view, schedule_view
+from holdfast.admin.views.schedules import (
+    PlanView,
+    SchedulesPage,
+    ScheduleView,
+    plan_views,
+    schedule_page,
+    schedule_view,
+)
 from holdfast.domain.schedules.definition import Condition
 from holdfast.errors import InvalidInput
-from holdfast.store.schedules.schedule_filter import ScheduleFilter
 from holdfast.web.api.openapi import Limit, Name, get, post
 from holdfast.web.request import Request
 
@@ -25,22 +31,15 @@ class SchedulesQuery(Struct, frozen=True, forbid_unknown_fields=True):
     name: Name | None = None
 
 
-class SchedulesPage(Struct, frozen=True):
-    """Some schedules, and where the next page begins."""
-
-    schedules: list[ScheduleView]
-    next: str | None
-
-
 class ScheduleQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """A schedule by its name; *limit* of its plans are told."""
+    """A schedule by its name; the answer has at most *limit* of its plans."""
 
     name: Name
     limit: Limit = 50
 
 
 class ScheduleAnswer(Struct, frozen=True):
-    """A schedule, and what became of its plans, the newest first."""
+    """A schedule, and the decisions on its plans, newest first."""
 
     schedule: ScheduleView
     history: list[PlanView]
@@ -57,19 +56,14 @@ class ScheduleActionBody(ScheduleActionOptions, frozen=True, kw_only=True, forbi
 @get("/schedules")
 def list_schedules(request: Request, query: SchedulesQuery) -> SchedulesPage:
     """Schedules by name."""
-    chosen = ScheduleFilter(query.state, query.kind, query.name)
-    rows = request.store.schedules.page(chosen, after=query.after, limit=query.limit)
-    now = request.store.schedules.now()
-    views = [schedule_view(row, now, secrets=request.masks.of_schedule(row)) for row in rows]
-    return SchedulesPage(views, rows[-1].name if len(rows) == query.limit else None)
+    return schedule_page(request.store, **structs.asdict(query))
 
 
 @get("/schedule")
 def read_schedule(request: Request, query: ScheduleQuery) -> ScheduleAnswer:
     """One schedule and its history."""
-    view = _view(request, query.name)
-    plans = request.actions.schedules.api.history(view.name, limit=query.limit)
-    return ScheduleAnswer(view, [plan_view(plan) for plan in plans])
+    view = schedule_view(request.store, query.name, plans=5)
+    return ScheduleAnswer(view, plan_views(request.store, query.name, limit=query.limit))
 
 
 @post("/schedules/action")
@@ -82,8 +76,3 @@ def change_schedule(request: Request, body: ScheduleActionBody) -> Changed:
         if timestamp is not None and timestamp.tzinfo is None:
             raise InvalidInput(f"{timestamp.isoformat()} has no time zone", hint="Write it with Z for UTC.")
     return request.actions.schedules.perform(action.name, body.name, dry_run=body.dry_run, **options)
-
-
-def _view(request: Request, name: str) -> ScheduleView:
-    row = request.store.schedules.get(name)
-    return schedule_view(row, request.store.schedules.now(), plans=5, secrets=request.masks.of_schedule(row))

@@ -32,7 +32,7 @@ class ActionForm:
 
     @property
     def lacks_confirmation(self) -> bool:
-        return self.action.confirm is Confirm.ALWAYS and not self._request.field("sure")
+        return self.action.confirm in (Confirm.ALWAYS, Confirm.ON_PAGE) and not self._request.field("sure")
 
     def confirm(self, screen: str, *, hidden: dict[str, Any], back: str, title: str = "", **values: Any) -> Response:
         """Render the page that asks for confirmation; it has the answer of a dry run."""

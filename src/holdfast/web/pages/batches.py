@@ -10,18 +10,10 @@ from starlette.responses import Response
 
 from holdfast.admin.actions.batches import UnitCluster
 from holdfast.admin.actions.table import Target
-from holdfast.admin.views.batches import (
-    BatchView,
-    batch_history,
-    batch_secrets,
-    batch_view,
-    list_batches,
-    unit_clusters,
-    unit_view,
-)
-from holdfast.domain.access.masking import MASK, mask_json
-from holdfast.domain.access.roles import ERROR_SEARCH, Role
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, sharding_of
+from holdfast.admin.views.batches import BatchReader, BatchView, list_batches
+from holdfast.domain.access.masking import MASK
+from holdfast.domain.access.roles import TEXT_SEARCH, Role
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState
 from holdfast.domain.batches.batch_filter import batch_filter
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import ControlRequest
@@ -36,15 +28,15 @@ PAGE_SIZE, UNIT_PAGE_SIZE, HISTORY_SIZE, MAX_CLUSTERED_UNITS = 30, 50, 20, 1000
 #: The reasons for which a run stopped.
 STOP_REASONS = {
     AbortedBy.SIGNAL: "Stopped by a signal.",
-    AbortedBy.MAX_FAILURES: "Stopped: too many units failed in a row. Mend the cause first.",
-    AbortedBy.MAX_TOTAL_FAILURES: "Stopped: too many units failed. Mend the cause first.",
-    AbortedBy.MAX_FAILURE_RATE: "Stopped: too large a share of the units failed. Mend the cause first.",
-    AbortedBy.DEADLINE: "Stopped: its time was up.",
+    AbortedBy.MAX_FAILURES: "Stopped: too many units failed in a row. Fix the cause first.",
+    AbortedBy.MAX_TOTAL_FAILURES: "Stopped: too many units failed. Fix the cause first.",
+    AbortedBy.MAX_FAILURE_RATE: "Stopped: too large a share of the units failed. Fix the cause first.",
+    AbortedBy.DEADLINE: "Stopped: the deadline passed.",
     AbortedBy.PAUSE: "Paused by a person.",
     AbortedBy.CANCEL: "Cancelled by a person.",
-    AbortedBy.FATAL: "Stopped by an error that ends everything. Mend the cause first.",
-    AbortedBy.LIMIT: "Stopped: as many units as it was to take are over.",
-    AbortedBy.LEASE_LOST: "Stopped: another run took it over.",
+    AbortedBy.FATAL: "Stopped by an error that ends the whole run. Fix the cause first.",
+    AbortedBy.LIMIT: "Stopped: it reached its limit of units.",
+    AbortedBy.LEASE_LOST: "Stopped: another run took over.",
     AbortedBy.STOP_SWITCH: "Stopped: the whole store was stopped.",
 }
 
@@ -80,9 +72,9 @@ def bar_parts(view: BatchView) -> list[tuple[str, int]]:
 def shown_state(view: BatchView) -> tuple[str, str]:
     """The state and its text. A requested state is shown before the last units have finished."""
     if view.state == BatchState.RUNNING and view.requested == ControlRequest.PAUSE:
-        return "pausing", "pausing: what runs ends first"
+        return "pausing", "pausing: running units finish first"
     if view.requested == ControlRequest.CANCEL and view.state != BatchState.CANCELLED:
-        return "cancelling", "cancelling: what runs ends first"
+        return "cancelling", "cancelling: running units finish first"
     return view.state, view.state
 
 
@@ -91,6 +83,8 @@ def show_batches(request: Request) -> Response:
     query = {name: request.query(name) for name in ("state", "function", "name", "owner", "since", "until")}
     conditions = {name: text for name, text in query.items() if name != "state"}
     chosen = batch_filter(states=[query["state"]] if query["state"] else [], **conditions)
+    if chosen.searches_text:
+        request.require(Role.OPERATOR, TEXT_SEARCH)
     page, now = list_batches(request.store, chosen, before=before, limit=PAGE_SIZE), request.now
     options = " ".join(f"--{name} {shlex.quote(text)}" for name, text in query.items() if text)
     return request.page(
@@ -106,18 +100,15 @@ def show_batches(request: Request) -> Response:
 
 
 def show_batch(request: Request) -> Response:
-    batch_id, ledger = BatchId(request.id), request.store.ledger
-    batch = request.store.batches.get(batch_id)
-    status = ledger.statuses([batch_id])[batch_id]
-    view = batch_view(batch, status)
+    batch = BatchReader(request.store, request.id)
+    view = batch.view
     failures = view.summary.failed + view.summary.in_doubt
-    errors = ledger.errors(batch_id, limit=MAX_CLUSTERED_UNITS) if failures else []
+    clusters = batch.clusters(limit=MAX_CLUSTERED_UNITS) if failures else []
     state = UnitState(name) if (name := request.query("state")) in UnitState._value2member_map_ else None
     label, text = request.query("label") or None, request.query("text") or None
     if text is not None:
-        request.require(Role.OPERATOR, ERROR_SEARCH)
-    after = request.query("after")
-    page = ledger.page(batch_id, state=state, label=label, text=text, after=after, limit=UNIT_PAGE_SIZE)
+        request.require(Role.OPERATOR, TEXT_SEARCH)
+    page = batch.units(state=state, label=label, text=text, after=request.query("after"), limit=UNIT_PAGE_SIZE)
     return request.page(
         "batch.html",
         "batches",
@@ -126,19 +117,19 @@ def show_batch(request: Request) -> Response:
         progress=batch_progress(view, request.now),
         bar_parts=bar_parts(view),
         holders=[describe_owner(holder) for holder in view.holders],
-        resume=(command := resume_command(batch)),
+        resume=(command := resume_command(view, is_sharded=batch.is_sharded)),
         has_secrets=MASK in command,
-        why=STOP_REASONS[batch.aborted_by] if batch.aborted_by else "Paused by a person.",
-        clusters=unit_clusters(batch, errors),
-        sampled=len(errors) < failures,
+        why=STOP_REASONS[AbortedBy(view.aborted_by)] if view.aborted_by else "Paused by a person.",
+        clusters=clusters,
+        sampled=sum(cluster.count for cluster in clusters) < failures,
         failures=failures,
-        history=batch_history(request.store, batch, limit=HISTORY_SIZE),
-        units=[unit_view(unit, batch_secrets(batch)) for unit in page.units],
+        history=batch.history(limit=HISTORY_SIZE),
+        units=page.units,
         next=page.next,
         query={"state": state, "label": label, "text": text},
         states=list(UnitState),
         actions=offered(request, Target.BATCH, view.state, without=_useless(view)),
-        cli=f"holdfast batch show {batch_id}" if state is None else f"holdfast batch units {batch_id} --state {state}",
+        cli=f"holdfast batch show {view.id}" if state is None else f"holdfast batch units {view.id} --state {state}",
     )
 
 
@@ -150,16 +141,15 @@ def _useless(view: BatchView) -> list[str]:
     return [name for name, is_useless in {**useless, "retry-failed": not failures}.items() if is_useless]
 
 
-def resume_command(batch: Batch) -> str:
+def resume_command(view: BatchView, *, is_sharded: bool) -> str:
     """The command that resumes a batch; empty if only its own program can resume it."""
-    if sharding_of(batch) is not None:
-        return f"holdfast batch resume {batch.id}"
-    if ":" not in batch.kind or not batch.source.startswith("range "):
+    if is_sharded:
+        return f"holdfast batch resume {view.id}"
+    if ":" not in view.kind or not view.source.startswith("range "):
         return ""
-    arguments = mask_json(batch.arguments, (), batch_secrets(batch)).items()
-    options = [f"--set {shlex.quote(f'{name}={as_value(value)}')}" for name, value in arguments]
-    keys = batch.source.removeprefix("range ")
-    return " ".join(["holdfast batch run", shlex.quote(batch.kind), "--range", keys, *options])
+    options = [f"--set {shlex.quote(f'{name}={as_value(value)}')}" for name, value in view.arguments.items()]
+    keys = view.source.removeprefix("range ")
+    return " ".join(["holdfast batch run", shlex.quote(view.kind), "--range", keys, *options])
 
 
 def change_batch(request: Request) -> Response:

@@ -12,9 +12,9 @@ from itertools import takewhile
 from markupsafe import Markup, escape
 from msgspec import Struct, structs
 
+from holdfast.domain.jobs.dependencies import DependencyEdge
 from holdfast.domain.jobs.history import Attempt, Event, EventName
 from holdfast.domain.jobs.job import EndReason, Job, JobId, State
-from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.web.pages.format import STATES, tone, visible
 
 #: Number of periods in a timeline; older ones are left out.
@@ -38,10 +38,10 @@ class Stretch(Struct, frozen=True):
 _AFTER = {
     EventName.HELD: ("held", "held by a person"),
     EventName.RESUMED: ("ready", "waited"),
-    EventName.RETRIED: ("ready", "waited, after somebody had it retried"),
+    EventName.RETRIED: ("ready", "waited, after a person retried it"),
     EventName.DUE: ("ready", "waited for a worker"),
-    EventName.WOKEN: ("ready", "waited for a worker, its needs were met"),
-    EventName.RELEASED: ("ready", "waited, after it was given back"),
+    EventName.WOKEN: ("ready", "waited for a worker, its dependencies finished"),
+    EventName.RELEASED: ("ready", "waited, after a release"),
     EventName.UNREADABLE: ("held", "waited for a worker that can read it"),
     EventName.OFFERED: ("ready", "waited for a worker that can read it"),
     EventName.FAILED: ("scheduled", "waited for its retry"),
@@ -165,7 +165,7 @@ def graph(placed: Sequence[Node], edges: Iterable[DependencyEdge], base: str) ->
     lines = {(edge.dependency_id, edge.job_id) for edge in edges}
     drawn = [_line(corners[a], corners[b]) for a, b in sorted(lines) if a in corners and b in corners]
     drawn += [_box(node, corners[node.id], base) for node in placed]
-    head = '<svg width="{}" height="{}" viewBox="0 0 {} {}" role="group" aria-label="What needs what">'
+    head = '<svg width="{}" height="{}" viewBox="0 0 {} {}" role="group" aria-label="Graph of dependencies">'
     return Markup(head).format(width, height, width, height) + Markup("").join(drawn) + Markup("</svg>")  # noqa: S704
 
 

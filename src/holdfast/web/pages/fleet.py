@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.admin.views.fleet import decision_views, queue_views, worker_views
+from holdfast.admin.views.fleet import decision_views, queue_views, running_jobs, worker_views
 from holdfast.domain.names import quote_argument
 from holdfast.web.pages.action import ActionForm, notice
 from holdfast.web.request import Request
@@ -27,7 +27,11 @@ def show_queues(request: Request) -> Response:
 
 
 def change_queue(request: Request) -> Response:
-    form = ActionForm(request, request.actions.queues, request.field("action"), request.query("name"))
+    queue = request.query("name")
+    form = ActionForm(request, request.actions.queues, request.field("action"), queue)
+    if form.lacks_confirmation:
+        hidden, cli = {"action": form.action.name}, f"holdfast queue {form.action.name} {quote_argument(queue)}"
+        return form.confirm("queues", title=f"of {queue}", hidden=hidden, back=request.url("queues"), cli=cli)
     options: dict[str, Any] = {}
     if form.action.name == "set":
         # An empty field removes the limit.
@@ -37,7 +41,7 @@ def change_queue(request: Request) -> Response:
 
 def show_workers(request: Request) -> Response:
     workers = worker_views(request.store)
-    running = request.store.dashboard.running()
+    running = running_jobs(request.store)
     by_worker = {worker.id: [job for job in running if job.worker == worker.id] for worker in workers}
     return request.page(
         "workers.html",

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from markupsafe import Markup, escape
 
+from holdfast.domain.jobs.selector import Count
 from holdfast.domain.quantities import format_duration
-from holdfast.store.jobs.queries import Count
 
 #: Characters of a JSON value on a page.
 MAX_JSON = 40_000

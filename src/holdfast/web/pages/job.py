@@ -9,18 +9,10 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.admin.actions.table import Action, Target
-from holdfast.admin.views.jobs import (
-    decoded_job,
-    edge_views,
-    find_log,
-    job_detail,
-    job_view,
-    masked_job,
-    read_log,
-    search_log,
-)
+from holdfast.admin.views.jobs import decoded_job, job_edges, job_page, job_record
+from holdfast.admin.views.logs import JobLogs
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.jobs.job import FINISHED, ControlRequest, Job, JobId, State
+from holdfast.domain.jobs.job import ControlRequest, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError
 from holdfast.web.pages import charts
@@ -42,7 +34,7 @@ class JobProgress(Struct, frozen=True):
     left: timedelta | None
 
 
-def job_progress(job: Job, now: datetime, message: str | None) -> JobProgress | None:
+def job_progress(job: Job, now: datetime) -> JobProgress | None:
     """The progress of a job; None if it reports none. The rate covers the current attempt."""
     if job.progress_done is None:
         return None
@@ -50,23 +42,23 @@ def job_progress(job: Job, now: datetime, message: str | None) -> JobProgress | 
     left = None
     if rate and job.progress_total is not None:
         left = timedelta(seconds=max(0, job.progress_total - job.progress_done) / rate)
-    return JobProgress(job.progress_done, job.progress_total, message, rate, left)
+    return JobProgress(job.progress_done, job.progress_total, job.progress_message, rate, left)
 
 
 def show_job(request: Request) -> Response:
-    record = request.store.dashboard.job_record(JobId(request.id))
-    job, detail = record.job, job_detail(record, request.masks)
-    stretches = charts.timeline(job, detail.attempts, detail.events, record.now)
+    record = job_record(request.store, request.id)
+    job = record.job
+    stretches = charts.timeline(job, record.attempts, record.events, record.now)
     return request.page(
         "job.html",
         "jobs",
-        job=detail.job,
+        job=decoded_job(job),
         row=job,
-        why=detail.why,
-        attempts=list(reversed(detail.attempts)),
-        events=list(reversed(detail.events)),
-        edges=edge_views(record.edges, request.masks, request.store),
-        progress=job_progress(job, record.now, masked_job(job, request.masks).progress_message),
+        why=record.why,
+        attempts=list(reversed(record.attempts)),
+        events=list(reversed(record.events)),
+        edges=record.edges,
+        progress=job_progress(job, record.now),
         stretches=stretches,
         first=stretches[0].begin if stretches else job.created_at,
         last=job.finished_at or record.now,
@@ -97,27 +89,25 @@ def change_job(request: Request) -> Response:
 
 def show_log(request: Request) -> Response:
     """The log of one attempt: its end, which follows a running command, or the lines that contain a text."""
-    record = request.store.dashboard.job_record(JobId(request.id), events=1)
-    job, secrets = record.job, request.masks.values(record.job)
+    logs = JobLogs(request.store, request.site.logs, request.id)
+    job, attempts = logs.job, logs.attempts()
     token = request.query_number("token")
     if token is None:
-        token = record.attempts[-1].token if record.attempts else job.token
+        token = attempts[-1].token if attempts else job.token
     search, part, matches, error = request.query("find"), None, None, None
     try:
-        path = find_log(request.site.logs, job, token)
         if search:
             with request.site.searches.slot(request.caller.name):
-                matches = search_log(path, secrets, search)
+                matches = logs.search(token, search)
         else:
-            finished = job.state in FINISHED or token != job.token
-            part = read_log(path, secrets, begin=request.query_number("from"), finished=finished)
+            part = logs.read(token, begin=request.query_number("from"))
     except HoldfastError as refusal:
         error = refusal
     return request.page(
         "log.html",
         "jobs",
-        job=job_view(job, request.masks),
-        attempts=record.attempts,
+        job=decoded_job(job),
+        attempts=attempts,
         token=token,
         part=part,
         matches=matches,
@@ -126,7 +116,6 @@ def show_log(request: Request) -> Response:
         plain=plain,
         running=job.state is State.RUNNING and token == job.token,
         cli=f"holdfast log {job.id}" + (" --follow" if job.state is State.RUNNING else ""),
-        now=record.now,
     )
 
 
@@ -134,12 +123,10 @@ def show_dependencies(request: Request) -> Response:
     """The dependencies and dependents of a job; without one, the jobs that wait for others."""
     text, number = request.query("job"), request.query_number("job")
     if number is None:
-        jobs = request.store.views.page(Selector(states=(State.WAITING,)), limit=MAX_WAITING_JOBS, brief=True).jobs
-        waiting = job_rows(request, jobs)
+        waiting = job_rows(job_page(request.store, Selector(states=(State.WAITING,)), limit=MAX_WAITING_JOBS).jobs)
         cli = "holdfast ls --state waiting"
         return request.page("dependencies.html", job=None, waiting=waiting, number=text, cli=cli)
-    job = masked_job(request.store.views.get(JobId(number)), request.masks)
-    edges = edge_views(request.store.dashboard.edges(job.id), request.masks, request.store)
+    job, edges = job_edges(request.store, number)
     return request.page(
         "dependencies.html",
         job=decoded_job(job),

@@ -11,9 +11,10 @@ from starlette.responses import Response
 from holdfast.admin.actions.changed import count_objects
 from holdfast.admin.actions.table import Target, find_action
 from holdfast.admin.views.access import filter_views
-from holdfast.admin.views.jobs import list_views
-from holdfast.admin.views.overview import counts_of, error_clusters
-from holdfast.domain.access.roles import ERROR_SEARCH, Role
+from holdfast.admin.views.fleet import kind_names
+from holdfast.admin.views.jobs import decoded_job, job_page
+from holdfast.admin.views.overview import error_clusters, job_counts
+from holdfast.domain.access.roles import TEXT_SEARCH, Role
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import LISTS, SINGLE, Selector, format_filter, format_values, parse_filter
 from holdfast.errors import HoldfastError, InvalidInput
@@ -35,12 +36,11 @@ def show_jobs(request: Request) -> Response:
             selector = selector.only(State(state))
     except (HoldfastError, ValueError) as refusal:
         selector, error = Selector(ids=()), refusal
-    if selector.error is not None:
-        request.require(Role.OPERATOR, ERROR_SEARCH)
+    if selector.searches_text:
+        request.require(Role.OPERATOR, TEXT_SEARCH)
     before = request.query_number("before")
-    cursor = None if before is None else JobId(before)
-    page = request.store.views.page(selector, before=cursor, limit=PAGE_SIZE, brief=True)
-    tallies, matching = request.store.dashboard.tallies(), format_filter(selector)
+    page = job_page(request.store, selector, before=before, limit=PAGE_SIZE)
+    (counts, queues), matching = job_counts(request.store), format_filter(selector)
     cli = f"holdfast ls --filter {shlex.quote(matching)}" if matching and error is None else "holdfast ls"
     return request.page(
         "jobs.html",
@@ -48,12 +48,12 @@ def show_jobs(request: Request) -> Response:
         filter=text,
         state=request.query("state"),
         error=error,
-        jobs=job_rows(request, page.jobs),
+        jobs=job_rows(page.jobs),
         next=page.next,
         before=before,
-        counts=counts_of(tallies),
+        counts=counts,
         saved=filter_views(request.store),
-        suggestions=_suggestions(request, sorted({tally.queue for tally in tallies if tally.queue})),
+        suggestions=_suggestions(request, queues),
         states=list(State),
         everything=not matching or error is not None,
         matching=matching,
@@ -62,30 +62,30 @@ def show_jobs(request: Request) -> Response:
     )
 
 
-def job_rows(request: Request, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+def job_rows(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """The rows of a table of jobs. *at* is when a job finished, else when it started, else when it was enqueued."""
-    views = list_views(jobs, request.masks, request.store)
     times = (job.finished_at or job.started_at or job.claimed_at or job.created_at for job in jobs)
-    return [{**view, "at": at, "due": job.due_at} for view, job, at in zip(views, jobs, times, strict=True)]
+    return [{**decoded_job(job, brief=True), "at": at, "due": job.due_at} for job, at in zip(jobs, times, strict=True)]
 
 
 def _suggestions(request: Request, queues: list[str]) -> list[str]:
     """Terms for the filter field. Only operators may search in errors."""
     terms = [f"state={state}" for state in State]
-    terms += [f"kind={format_values(kind)}" for kind in request.masks.kinds()[:MAX_SUGGESTIONS]]
+    terms += [f"kind={format_values(kind)}" for kind in kind_names(request.store)[:MAX_SUGGESTIONS]]
     terms += [f"queue={format_values(queue)}" for queue in queues[:MAX_SUGGESTIONS]]
     left_out = ("state", "kind", "queue") if request.may(Role.OPERATOR) else ("state", "kind", "queue", "error")
     return [*terms, *(f"{name}=" for name in (*LISTS, *SINGLE) if name not in left_out), "since=1h"]
 
 
 def find(request: Request) -> Response:
-    """The search field of every page: an id, a filter, or the beginning of a label."""
+    """The search field of every page: an id, a filter, or the beginning of a label; for viewers a whole label."""
     text = request.query("q").strip()
     if text.isdecimal() and len(text) < 19:
         return request.redirect(f"jobs/{int(text)}")
     if not text:
         return request.redirect("jobs")
-    return request.redirect("jobs", filter=text if "=" in text else f"label={format_values(text + '*')}")
+    label = text + "*" * request.may(Role.OPERATOR)
+    return request.redirect("jobs", filter=text if "=" in text else f"label={format_values(label)}")
 
 
 def change_jobs(request: Request) -> Response:
@@ -102,7 +102,7 @@ def _selection(request: Request, *, everything: bool) -> Selector:
     if everything:
         text = request.field("filter")
         if not text:
-            raise InvalidInput("an action does not take all jobs", hint="Narrow the list with a filter first.")
+            raise InvalidInput("an action needs a filter or selected jobs", hint="Narrow the list with a filter first.")
         return parse_filter(text)
     ids = [value for value in request.fields("id") if value.isascii() and value.isdecimal() and len(value) < 19]
     if not ids:
@@ -128,7 +128,7 @@ def _confirm(request: Request, form: ActionForm, matched: int) -> Response:
 def save_filter(request: Request) -> Response:
     name, text = request.field("name"), request.field("filter")
     if not text:
-        raise InvalidInput("an empty filter needs no name", hint="Write one, for example state=dead.")
+        raise InvalidInput("an empty filter cannot be saved", hint="Write one, for example state=dead.")
     request.actions.jobs.save_filter(name, text)
     return request.done(f"Saved as {name}.", "jobs", filter=text)
 
@@ -136,18 +136,17 @@ def save_filter(request: Request) -> Response:
 def delete_filter(request: Request) -> Response:
     name = request.query("name")
     request.actions.jobs.delete_filter(name)
-    return request.done(f"{name} is forgotten.", "jobs")
+    return request.done(f"{name} is deleted.", "jobs")
 
 
 def show_errors(request: Request) -> Response:
-    jobs = request.store.dashboard.errors(limit=MAX_CLUSTERED_JOBS)
-    clusters = error_clusters(jobs, request.masks)
+    errors = error_clusters(request.store, limit=MAX_CLUSTERED_JOBS)
     return request.page(
         "errors.html",
-        clusters=clusters[:MAX_CLUSTERS],
-        left_out=max(0, len(clusters) - MAX_CLUSTERS),
-        looked=len(jobs),
-        capped=len(jobs) == MAX_CLUSTERED_JOBS,
+        clusters=errors.clusters[:MAX_CLUSTERS],
+        left_out=max(0, len(errors.clusters) - MAX_CLUSTERS),
+        looked=errors.looked_at,
+        capped=errors.looked_at == MAX_CLUSTERED_JOBS,
         cli="holdfast ls --state dead",
     )
 

@@ -19,10 +19,12 @@ from holdfast.web.request import Request
 PROBLEMS = {
     "stopped": ("stopped", "bad"),
     "expired": ("lost worker", "bad"),
+    "overdue": ("overdue", "bad"),
     "dead": ("dead", "bad"),
     "failing": ("failing", "bad"),
     "late": ("late", "bad"),
     "no_worker": ("no worker", "bad"),
+    "unreadable": ("other code", "bad"),
     "lost_worker": ("lost", "bad"),
     "late_worker": ("late", "warn"),
     "breaker": ("breaker", "bad"),
@@ -54,7 +56,7 @@ class AttentionLine(Struct, frozen=True):
 
 
 def show_overview(request: Request) -> Response:
-    view = overview(request.store, request.masks, running=0)
+    view = overview(request.store, running=0)
     return request.page(
         "overview.html",
         view=view,
@@ -92,14 +94,16 @@ def _dead_line(dead: list[Attention], request: Request) -> AttentionLine:
     label, tone = PROBLEMS["dead"]
     many = "1 job is dead" if len(dead) == 1 else f"{len(dead)}{'+' if len(dead) >= MAX_REPORTED else ''} jobs are dead"
     last = max((each.at for each in dead if each.at is not None), default=None)
-    return AttentionLine(label, tone, f"{many}: see what they failed of", request.url("errors"), last)
+    return AttentionLine(label, tone, f"{many}: see their errors", request.url("errors"), last)
 
 
 def _link(request: Request, category: str, name: str | None = None) -> str:
     """The page of one problem; without a name, the list of all problems of this category."""
     match category:
-        case "expired":
+        case "expired" | "overdue":
             return request.url(f"jobs/{name}") if name else request.url("jobs", state="running")
+        case "unreadable":
+            return request.url("jobs", state="held", kind=name)
         case "failing" | "late" | "paused_schedule" | "missed":
             return request.url("schedule", name=name) if name else request.url("schedules")
         case "paused_batch" | "stopped_batch":
@@ -135,8 +139,7 @@ def show_doctor(request: Request) -> Response:
 def show_audit_log(request: Request) -> Response:
     actor, text = request.query("actor") or None, request.query("text") or None
     before = request.query_number("before")
-    cursor = {} if before is None else {"before": before}
-    entries = audit_views(request.store, request.masks, limit=PAGE_SIZE, actor=actor, text=text, **cursor)
+    entries = audit_views(request.store, before=before, limit=PAGE_SIZE, actor=actor, text=text)
     cli = "holdfast audit-log" + (f" --actor {shlex.quote(actor)}" if actor else "")
     cli += f" --about {shlex.quote(text)}" if text else ""
     older = entries[-1].id if len(entries) == PAGE_SIZE else None

@@ -48,6 +48,7 @@ ACTIONS: dict[str, Handler] = {
     "/filters/drop": jobs.delete_filter,
     "/batches/{id:int}/action": batches.change_batch,
     "/batches/{id:int}/units": batches.change_units,
+    "/inboxes/action": inboxes.change_result,
     "/queues/action": fleet.change_queue,
     "/workers/action": fleet.change_worker,
     "/stop-switch/action": fleet.change_stop_switch,

@@ -7,12 +7,11 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.admin.views.schedules import PlanView, plan_view, schedule_view
+from holdfast.admin.views.schedules import PlanView, plan_views, schedule_page, schedule_view, store_time
 from holdfast.client.schedules.api import REASONS
 from holdfast.domain.jobs.selector import parse_timestamp
 from holdfast.domain.names import quote_argument
-from holdfast.domain.schedules.definition import Condition, checked_condition
-from holdfast.store.schedules.schedule_filter import ScheduleFilter
+from holdfast.domain.schedules.definition import Condition
 from holdfast.web.pages.action import ActionForm, notice
 from holdfast.web.pages.charts import PlanMark
 from holdfast.web.request import Request
@@ -24,17 +23,13 @@ MISSED = frozenset({"late", "window", "catch_up", "backlog"})
 
 
 def show_schedules(request: Request) -> Response:
-    after, schedules = request.query("after"), request.store.schedules
+    after, now = request.query("after"), store_time(request.store)
     chosen = {name: value for name in ("state", "kind", "name") if (value := request.query(name))}
-    condition = checked_condition(chosen["state"]) if "state" in chosen else None
-    rows = schedules.page(
-        ScheduleFilter(condition, chosen.get("kind"), chosen.get("name")), after=after, limit=PAGE_SIZE
-    )
-    now = schedules.now()
+    page = schedule_page(request.store, **chosen, after=after, limit=PAGE_SIZE, plans=1, now=now)
     return request.page(
         "schedules.html",
-        schedules=[schedule_view(row, now, plans=1, secrets=request.masks.of_schedule(row)) for row in rows],
-        next=rows[-1].name if len(rows) == PAGE_SIZE else None,
+        schedules=page.schedules,
+        next=page.next,
         after=after,
         chosen=chosen,
         conditions=list(Condition),
@@ -45,15 +40,13 @@ def show_schedules(request: Request) -> Response:
 
 def show_schedule(request: Request, preview: str = "", fields: dict[str, str] | None = None) -> Response:
     """One schedule. *preview* is the result of a dry run of a backfill, *fields* its form."""
-    name, store = request.query("name"), request.store
-    row, now = store.schedules.get(name), store.schedules.now()
-    plans = [plan_view(plan) for plan in store.plans.history(name, limit=PAST_PLANS)]
-    plans += [plan_view(skip) for skip in store.plans.skips(name, limit=PAST_PLANS)]
-    plans = sorted(plans, key=lambda plan: plan.last, reverse=True)[:PAST_PLANS]
+    name, now = request.query("name"), store_time(request.store)
+    schedule = schedule_view(request.store, name, plans=NEXT_PLANS, now=now)
+    plans = plan_views(request.store, name, limit=PAST_PLANS)
     return request.page(
         "schedule.html",
         "schedules",
-        schedule=schedule_view(row, now, plans=NEXT_PLANS, secrets=request.masks.of_schedule(row)),
+        schedule=schedule,
         plans=plans,
         marks=[PlanMark(plan_state(plan), _describe_plan(plan)) for plan in reversed(plans)],
         reasons={str(reason): text for reason, text in REASONS.items()},
@@ -101,7 +94,7 @@ def _scopes(request: Request) -> list[str] | None:
 def _backfill(request: Request, form: ActionForm, name: str) -> Response:
     """Show the plans that a backfill would fire; fire them once the person has confirmed."""
     fields = {field: request.field(field) for field in ("first", "last", "scopes")}
-    now = request.store.schedules.now()
+    now = store_time(request.store)
     span = {"first": _parse_time(fields["first"], now), "last": _parse_time(fields["last"] or "0s", now)}
     dry_run = request.field("sure") != "1"
     text = notice(form.perform(dry_run=dry_run, scopes=_scopes(request), **span))

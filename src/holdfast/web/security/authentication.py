@@ -1,4 +1,4 @@
-"""Authentication: the caller of a request, by token, session or trusted proxy. Nobody acts without one of them."""
+"""Authentication: the caller of a request, by token, session or trusted proxy. Every action needs one of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CONFIRMED_S = 2.0
 CACHE_SIZE = 10_000
 #: The header of every 401 answer.
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
-#: Paths that answer everybody, under every host name and without limits, so that a probe tells the truth.
+#: Paths that answer every caller, under every host name and without limits, so that a probe is always correct.
 HEALTH_PATHS = ("/healthz", "/readyz")
 #: Paths without authentication, and the folder of files that are the same for all callers.
 PUBLIC_PATHS = (*HEALTH_PATHS, "/login", LINK_PATH, "/metrics")
@@ -123,7 +123,6 @@ class Authenticator:
     def __init__(self, options: WebOptions) -> None:
         self._options = options
         self._uses = TokenUses()
-        self._forms = csrf.FormTokens()
         self._confirmed: dict[str, Caller] = {}
         self._confirmed_at = float("-inf")
         self.failed_tries = FailedTries()
@@ -170,7 +169,7 @@ class Authenticator:
         return hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode())
 
     def form_token(self, store: Store, caller: Caller) -> str:
-        return self._forms.token(store, caller.session or caller.prefix or caller.name)
+        return csrf.form_token(store, caller.session or caller.prefix or caller.name)
 
     def confirm(self, store: Store, callers: Collection[Caller]) -> set[Caller]:
         """Those of the viewers of open pages who still have access; one statement for all."""
@@ -209,7 +208,7 @@ class Authenticator:
         try:
             person = checked_actor(name)
         except HoldfastError as error:
-            raise Unauthenticated(f"the proxy names nobody: {error.message}") from None
+            raise Unauthenticated(f"the proxy sent no valid name: {error.message}") from None
         if not roles:
             raise Forbidden(f"{person} is in no group that may use this site")
         return Caller(person, max(roles, key=list(Role).index))
@@ -223,7 +222,7 @@ class Authenticator:
 
 
 def _single_header(headers: Headers, name: str) -> str:
-    """The value of a proxy's header. Of two, one was sent by the client, and nobody knows which."""
+    """The value of a proxy's header. Of two, the client sent one, and it is unknown which."""
     values = headers.getlist(name)
     if len(values) > 1:
         raise Unauthenticated(f"the header {name} came more than once", hint="Let the proxy replace it, not add to it.")
@@ -236,7 +235,7 @@ def _for_strangers() -> Iterator[None]:
     try:
         yield
     except HoldfastError as error:
-        log.warning("a caller cannot be identified: %s", error)
+        log.warning("authentication failed because the store does not answer: %s", error)
         raise Unavailable("the store does not answer", headers={"Retry-After": "2"}) from error
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import secrets
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
@@ -34,17 +33,10 @@ def _host_of(origin: str) -> str | None:
         return None
 
 
-class FormTokens:
-    """Makes the tokens of forms. The signing secret is in the store, so that all its servers share it."""
-
-    def __init__(self) -> None:
-        self._secret: str | None = None
-
-    def token(self, store: Store, owner: str) -> str:
-        """The token for the forms of one session, token or person; other sites cannot know it."""
-        if self._secret is None:  # it never changes, so one read is enough
-            self._secret = store.credentials.form_secret(secrets.token_hex(32))
-        return hmac.new(self._secret.encode(), f"form:{owner}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+def form_token(store: Store, owner: str) -> str:
+    """The token for the forms of one session, token or person; other sites cannot know it."""
+    secret = store.credentials.server_secret()
+    return hmac.new(secret.encode(), f"form:{owner}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
 def check_form_token(expected: str, content_type: str, body: bytes) -> None:
@@ -57,7 +49,7 @@ def check_form_token(expected: str, content_type: str, body: bytes) -> None:
         raise Forbidden("the form cannot be read", hint="Load the page again.") from None
     token = next((value for name, value in pairs if name == "form_token"), "")
     if not hmac.compare_digest(expected.encode(), token.encode("utf-8", "replace")):
-        raise Forbidden("this form was not sent from a page of ours", hint="Load the page again.")
+        raise Forbidden("this form was not sent from a page of the dashboard", hint="Load the page again.")
 
 
 async def read_body(receive: Receive) -> bytes:

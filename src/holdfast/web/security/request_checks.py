@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors.http import NoSuchPage, TooLarge, TooSlow, WrongHost, WrongMethod
+from holdfast.web.errors import error_answer, error_response
 from holdfast.web.options import LOOPBACK, WebOptions
-from holdfast.web.request import error_answer, path_of
+from holdfast.web.request import path_of
 from holdfast.web.security import csrf
 from holdfast.web.security.authentication import HEALTH_PATHS
 
@@ -40,15 +41,12 @@ BODY_TIMEOUT_S = 30.0
 
 
 class RequestChecks:
-    """The outermost layer of the site. *answer_error* builds the answer to a request that was refused or failed."""
+    """The outermost layer of the site. It also answers requests that were refused or failed."""
 
-    def __init__(
-        self, inner: ASGIApp, options: WebOptions, *, answer_error: Callable[[Scope, Exception], ASGIApp]
-    ) -> None:
+    def __init__(self, inner: ASGIApp, options: WebOptions) -> None:
         self._inner = inner
         self._options = options
         self._hosts = {*LOOPBACK, *options.hosts}
-        self._answer_error = answer_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,7 +62,7 @@ class RequestChecks:
                 log.exception("a request failed")
             if answer.started:
                 raise
-            await self._answer_error(scope, error)(scope, receive, answer)
+            await error_response(scope, error)(scope, receive, answer)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
@@ -77,7 +75,7 @@ class RequestChecks:
             raise TooLarge("the address is too long")
         _check_ids(scope["path"])
         if scope["method"] not in METHODS:
-            raise WrongMethod("this server is asked by GET and POST", headers={"Allow": ", ".join(METHODS)})
+            raise WrongMethod("the server accepts only GET and POST", headers={"Allow": ", ".join(METHODS)})
         if scope["method"] == "POST":
             csrf.check_origin(headers, host)
         size = headers.get("content-length", "0")

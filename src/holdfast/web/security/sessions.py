@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
@@ -13,10 +13,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from holdfast.admin.actions.actions import Actions
-from holdfast.domain.access.roles import Via
+from holdfast.domain.access.audit import Via
 from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.errors.http import Forbidden, HttpError
-from holdfast.web.request import address_of, caller_of, error_answer, render
+from holdfast.web.errors import error_answer
+from holdfast.web.request import address_of, caller_of, render
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site
@@ -38,12 +39,6 @@ def cookie_name(connection: HTTPConnection, *, secure: bool) -> str:
     place = f"{port if port.isascii() and port.isdigit() else ''}{connection.scope.get('root_path', '')}"
     suffix = re.sub(r"[^A-Za-z0-9]+", "-", place).strip("-")
     return ("__Host-" if secure else "") + COOKIE + (f"-{suffix}" if suffix else "")
-
-
-def login_url(root: str, path: str, query: bytes) -> str:
-    """The address of the login page, which leads back to *path*."""
-    target = path + (f"?{query.decode('latin-1')}" if query else "")
-    return f"{root}/login?{urlencode({'next': target}, quote_via=quote)}"
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -111,7 +106,7 @@ def _check_loopback(request: Request) -> None:
         local = False
     if not local or any(name in request.headers for name in FORWARDED_HEADERS):
         hint = "Sign in with a token: holdfast token add NAME --role admin."
-        raise Forbidden("a sign-in link works on the server's own machine alone", hint=hint)
+        raise Forbidden("a sign-in link works only on the server's own machine", hint=hint)
 
 
 def _signed_in(site: Site, request: Request, cookie: str, target: str) -> Response:

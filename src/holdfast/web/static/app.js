@@ -31,7 +31,7 @@ async function copy(button) {
   }
 }
 
-/** Tell a screen reader. */
+/** Announce a text to screen readers. */
 function announce(text) {
   const status = $("#said");
   if (status) status.textContent = text;

@@ -179,7 +179,7 @@ class Autoscaler:
         """Continue all frozen commands and write the new peaks; for the end of autoscaling here."""
         for command in list(self._commands.values()):
             if command.frozen_at is not None:
-                self._apply(ReliefAction.THAW, command, "nothing is scaled here any more")
+                self._apply(ReliefAction.THAW, command, "no queue is autoscaled here any more")
         self._history.flush()
 
     def _watch(self) -> None:
@@ -207,7 +207,7 @@ class Autoscaler:
         loads = [command.load(now) for command in list(self._commands.values()) if command.run.stop_reason is None]
         relief = relieve(self._host.strain, loads, since_eviction=now - self._evicted_at)
         if relief is not None and (command := self._commands.get(relief.job_id)) is not None:
-            why = f"memory is {self._host.strain.name.lower()}, and it takes {format_size(command.run.resident)}"
+            why = f"memory is {self._host.strain.name.lower()}, and it uses {format_size(command.run.resident)}"
             self._apply(relief.action, command, why)
 
     def _apply(self, action: ReliefAction, command: AdmittedCommand, why: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from holdfast.domain.fleet.admission import MemoryRoom, RunningCommand, forecast, host_limit, host_limit_text, room
+from holdfast.domain.fleet.admission import MemoryRoom, RunningCommand, forecast, host_limit_text, room
 from holdfast.domain.fleet.autoscaler import (
     AutoscalerStatus,
     HostLoad,
@@ -23,6 +23,7 @@ from holdfast.domain.fleet.autoscaler import (
     strain,
 )
 from holdfast.domain.jobs.job import JobId, WorkerId
+from holdfast.domain.quantities import host_limit
 from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.commands import kernel

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import structs
+
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import Cancelled
-from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.unit import Perform, Unit, UnitResult
+from holdfast.worker.batches.unit_runner import UnitRunner
 from holdfast.worker.handler import describe_error, refuse_unrun
 
 #: The label of units that a verifier confirmed after a lost run.
@@ -147,6 +149,7 @@ class _ThreadAttempt:
             if not verify(key):
                 return None
         except Exception as error:  # noqa: BLE001 - the user's own code
-            return UnitResult(row, unit.outcome(UnitState.FAILED, describe_error(error), 0.0))
+            failed = unit.outcome(UnitState.FAILED, describe_error(error), 0.0)
+            return UnitResult(row, structs.replace(failed, poison_suspect=True))
         unit.done(VERIFIED)
         return unit.result(0.0)

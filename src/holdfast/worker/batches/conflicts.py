@@ -54,7 +54,7 @@ def _pid_file(name: str, _: Store) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the pid file {name} cannot be read: {error}") from None
     if not text.isdecimal():
-        raise ConfigurationError(f"the pid file {name} holds no number", hint="Remove it if the service is gone.")
+        raise ConfigurationError(f"the pid file {name} contains no pid", hint="Remove it if the service is gone.")
     return _process(int(text))
 
 
@@ -124,7 +124,7 @@ def _process(pid: int) -> str | None:
         return f"pid {pid}"
 
 
-class Owner(Struct, frozen=True):
+class Owner(Struct, frozen=True, omit_defaults=True):
     """A process, identified so that other processes can check whether it is alive."""
 
     host: str
@@ -134,6 +134,8 @@ class Owner(Struct, frozen=True):
     boot: str
     namespace: str
     command: str
+    #: Set by views: why the process does not work any more.
+    problem: str | None = None
 
     @property
     def here(self) -> bool:
@@ -166,7 +168,10 @@ def describe_owner(owner_or_json: str | Mapping[str, Any]) -> str:
     """A description of the owner for people."""
     encoded = owner_or_json if isinstance(owner_or_json, str) else msgspec.json.encode(owner_or_json).decode()
     owner = _decode(encoded)
-    return "another run" if owner is None else f"pid {owner.pid} on {owner.host} ({mask_text(owner.command)})"
+    if owner is None:
+        return "another run"
+    problem = f"; {owner.problem}" if owner.problem else ""
+    return f"pid {owner.pid} on {owner.host} ({mask_text(owner.command)}){problem}"
 
 
 def command_of(encoded: str) -> str | None:

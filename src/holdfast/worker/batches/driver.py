@@ -1,25 +1,27 @@
-"""The driver of a run: takes units, hands them to threads, and writes the ledger."""
+"""The driver of a run: its threads run units and write the ledger, and it waits for deadlines."""
 
 from __future__ import annotations
 
 import math
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
-from holdfast.domain.batches.batch import AbortedBy
-from holdfast.domain.batches.unit import UnitOutcome
+from holdfast.domain.batches.batch import AbortedBy, RunPlan
+from holdfast.domain.batches.unit import UnitRow
 from holdfast.errors import LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
-from holdfast.worker.batches.plan import RunPlan
-from holdfast.worker.batches.runner import UnitRunner
-from holdfast.worker.batches.source import Source
-from holdfast.worker.batches.threads import UnitThreads
+from holdfast.worker.batches.unit import UnitResult
+from holdfast.worker.batches.unit_runner import Throttle, UnitRunner
 from holdfast.worker.batches.writer import LedgerWriter
 from holdfast.worker.service import TickResult
 
+#: A thread gets several units at a time while such a group takes less than QUICK_S.
+MAX_UNITS_PER_THREAD, QUICK_S = 25, 0.005
 HEARTBEAT_INTERVAL_S = 10.0
 HEARTBEAT_RETRY_S = 1.0
 
@@ -27,26 +29,31 @@ HEARTBEAT_RETRY_S = 1.0
 class Driver:
     """Runs units of one batch in this process until the source is exhausted, or until the run stops.
 
-    *on_written* is called with finished units once they are in the ledger.
+    Units run side by side on threads, never on the main thread, which handles signals. The thread that completes a
+    group of units writes the ledger, or the main thread when a write is due.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        opened: BatchRun,
-        runner: UnitRunner,
-        plan: RunPlan,
-        source: Source,
-        *,
-        on_written: Callable[[Sequence[UnitOutcome]], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, writer: LedgerWriter, runner: UnitRunner, plan: RunPlan) -> None:
         self._runner = runner
-        self._writer = LedgerWriter(store, opened, runner, plan, source, on_written=on_written)
-        self._pool = UnitThreads(runner, self._writer, plan, write=self._write_from_pool)
-        if runner.timeouts is not None:
-            runner.timeouts.wake = self._pool.wake.set
+        self._writer = writer
         self._writing = threading.Lock()
-        self._error: BaseException | None = None
+        #: Wakes the main thread: outcomes wait, or nothing is left to do.
+        self._wake = threading.Event()
+        if runner.timeouts is not None:
+            runner.timeouts.wake = self._wake.set
+        #: The errors that broke a write and a thread; failures of units are not errors here.
+        self._write_error: BaseException | None = None
+        self._thread_error: BaseException | None = None
+        self._max_unwritten = plan.checkpoint.units
+        self._waiting: deque[UnitRow] = deque()
+        self._throttle = None if plan.rate is None else Throttle(plan.rate)
+        self._work = threading.Condition()
+        self._busy = 0
+        #: Units that a thread has taken behind the one that it runs.
+        self._ahead = 0
+        self._closed = False
+        self._pid = os.getpid()
+        self._threads = [threading.Thread(target=self._serve, name=f"unit-{n}", daemon=True) for n in range(plan.jobs)]
 
     @property
     def stopped_taking(self) -> bool:
@@ -59,37 +66,45 @@ class Driver:
         None means that the batch continues elsewhere.
         """
         self._writer.stop(reason)
-        self._pool.wake.set()
+        self._wake.set()
 
     def stop_taking(self) -> None:
         """Take no more units; those that were taken run undisturbed."""
         self._writer.stopped_taking = True
-        self._pool.wake.set()
+        self._wake.set()
 
     def run(self) -> AbortedBy | None:
         """Drive the batch until no unit of it runs here. Returns the reason of a stop, if there was one."""
-        self._pool.start()
+        for thread in self._threads:
+            thread.start()
         try:
             while not self._is_finished():
-                self._pool.wake.wait(self._until_due())
-                self._pool.wake.clear()
+                self._wake.wait(self._until_due())
+                self._wake.clear()
             with self._writing:
                 self._writer.finish()
         except LeaseLost:
             self.stop()
             return AbortedBy.LEASE_LOST
         finally:
-            self._pool.close()
-            self._runner.close()
+            self._close()
         if self._writer.input_error is not None:
             raise self._writer.input_error
         return self._writer.aborted_by
 
+    def _close(self) -> None:
+        """Begin no more units; those that no thread has taken stay pending in the ledger."""
+        with self._work:
+            self._closed = True
+            self._waiting.clear()
+            self._work.notify_all()
+        self._runner.close()
+
     def _is_finished(self) -> bool:
-        """Write while it is due. Returns whether no unit runs here and none will."""
+        """Write while it is due. Returns whether no unit runs here and none will; raises the errors of threads."""
         while True:
             with self._writing:
-                error = self._error or self._pool.error
+                error = self._write_error or self._thread_error
                 if error is not None:
                     raise error
                 if self._runs_nothing():
@@ -98,7 +113,10 @@ class Driver:
                     return False
 
     def _runs_nothing(self) -> bool:
-        return self._pool.idle if self._runner.stopping.is_set() else self._writer.is_finished
+        if not self._runner.stopping.is_set():
+            return self._writer.is_finished
+        with self._work:
+            return not self._busy
 
     def _until_due(self) -> float:
         """Seconds until the next deadline: that of a flush, of the run, or of a unit. Stops units that are late."""
@@ -108,21 +126,75 @@ class Driver:
     def _write_if_due(self) -> bool:
         self._writer.collect()
         self._writer.stop_if_due()
-        if due := self._writer.is_due(waiting=self._pool.waiting):
-            self._writer.flush(on_taken=self._pool.add)
+        if due := self._writer.is_due(waiting=len(self._waiting)):
+            self._writer.flush(on_taken=self._add)
         return due
 
-    def _write_from_pool(self) -> bool:
-        """Write in the thread of a finished unit. Its errors are raised in the thread of the driver."""
+    def _add(self, rows: list[UnitRow]) -> None:
+        with self._work:
+            self._waiting.extend(rows)
+            self._work.notify_all()
+
+    # -- in the threads of units -------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        try:
+            self._run_units()
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            self._thread_error = error
+            self._runner.stop()
+            self._wake.set()
+
+    def _run_units(self) -> None:
+        size, is_stopping, add_result = 1, self._runner.stopping.is_set, self._writer.add
+        perform, close = self._runner.performer()
+        while rows := self._next(size):
+            began = clock.now()
+            for row in rows:
+                if self._throttle is not None:
+                    self._throttle.wait(self._runner.stopping)
+                add_result(UnitResult(row, None) if is_stopping() else perform(row))
+                if os.getpid() != self._pid:
+                    os._exit(0)  # a fork that a unit left behind must not write results
+            self._count_finished(len(rows))
+            size = min(size * 2, MAX_UNITS_PER_THREAD) if clock.now() - began < QUICK_S else 1
+        close()
+
+    def _next(self, size: int) -> list[UnitRow]:
+        """The next units for one thread; empty when the run has finished."""
+        with self._work:
+            while not self._closed:
+                fair_share = -(-len(self._waiting) // len(self._threads))
+                room = min(size, self._max_unwritten - self._writer.unwritten - self._ahead, fair_share)
+                if room > 0 and not self._runner.stopping.is_set():
+                    self._busy += room
+                    self._ahead += room - 1
+                    return [self._waiting.popleft() for _ in range(room)]
+                self._work.wait()
+        return []
+
+    def _count_finished(self, count: int) -> None:
+        with self._work:
+            self._busy -= count
+            self._ahead -= count - 1
+            is_full = self._writer.unwritten >= self._max_unwritten
+            is_due = is_full or not self._waiting or self._runner.stopping.is_set()
+            self._work.notify_all()
+        # Writing a group takes less time than handing it to another thread.
+        if is_due and not self._write():
+            self._wake.set()
+
+    def _write(self) -> bool:
+        """Write in the thread of a finished unit; false when another thread is writing."""
         if not self._writing.acquire(blocking=False):
             return False
         try:
-            if self._error is None:
+            if self._write_error is None:
                 self._write_if_due()
             if self._runs_nothing():
-                self._pool.wake.set()
-        except BaseException as error:  # noqa: BLE001 - see above
-            self._error = error
+                self._wake.set()
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            self._write_error = error
             self.stop(AbortedBy.LEASE_LOST)
         finally:
             self._writing.release()

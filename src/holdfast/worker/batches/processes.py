@@ -16,8 +16,8 @@ from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.batches.outages import RETRY_S
-from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
 from holdfast.worker.batches.unit import Perform, UnitResult
+from holdfast.worker.batches.unit_runner import UnitRunner, UnitTimeouts
 from holdfast.worker.executors.children import ChildOptions, SupervisorClient
 from holdfast.worker.executors.processes import ProcessSlot, child_setup
 from holdfast.worker.shortage import WorkerShortage
@@ -87,7 +87,7 @@ class ChildAttempts:
         self._supervised.close()
 
     def _started(self, runner: UnitRunner, child: ProcessSlot, row: UnitRow) -> UnitResult:
-        """Make an attempt. A child that cannot start is no failure of the unit, and does not end the run at once."""
+        """Make an attempt. A child that cannot start is not a failure of the unit, and does not end the run at once."""
         until = clock.now() + MAX_SHORTAGE_S
         while True:
             try:
@@ -145,10 +145,11 @@ def _failed(row: UnitRow, error: str, took_s: float, *, crashed: bool) -> UnitOu
         state=UnitState.FAILED,
         attempts=row.attempts + 1,
         crashes=row.crashes + crashed,
+        poison_suspect=crashed,
         error=error,
         duration_ms=round(took_s * 1000),
     )
 
 
 def _refuse(_: object) -> None:
-    raise InvalidInput("a unit has no job of its own to speak for")
+    raise InvalidInput("a unit has no job of its own")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count, islice
 from typing import Any, Protocol
 
+from holdfast.domain.batches.batch import RunPlan
 from holdfast.domain.batches.unit import UnitKey, unit_key
 from holdfast.store.batches.ledger import Flushed
 from holdfast.store.batches.state import FIRST_PLACE, Place, UnitInFlight
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
-from holdfast.worker.batches.plan import RunPlan
 
 FULL_BYTE = 0xFF
 #: Whether a run begins at a key.
@@ -54,7 +54,7 @@ class Source(Protocol):
 
     #: Whether every key comes once, and none has a row in the ledger yet.
     fresh: bool
-    #: Whether the last request got nothing, though more may come when the units in hand are finished.
+    #: Whether the last request got nothing, although more may come when the units in flight are finished.
     dry: bool
 
     @property
@@ -63,7 +63,7 @@ class Source(Protocol):
         ...
 
     def window(self, plan: RunPlan) -> int:
-        """The number of units that may be in hand at a time."""
+        """The number of units that may be in flight at a time."""
         ...
 
     def request(self, room: int) -> NextUnits:
@@ -183,7 +183,7 @@ class PendingUnits:
         return NextUnits(limit=room)
 
     def advance(self, flushed: Flushed, *, in_hand: int) -> None:
-        # A poison suspect may wait until nothing is in hand: only then is the ledger known to have no more units.
+        # A poison suspect may wait until no unit is in flight: only then is the ledger known to have no more units.
         self.dry = not flushed.taken
         self.exhausted = not flushed.taken and not in_hand
         if flushed.taken:

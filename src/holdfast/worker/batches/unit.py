@@ -21,7 +21,7 @@ from holdfast.worker.batches.outages import OUTAGE
 from holdfast.worker.handler import describe_error, done
 
 if TYPE_CHECKING:
-    from holdfast.worker.batches.runner import UnitRunner
+    from holdfast.worker.batches.unit_runner import UnitRunner
     from holdfast.worker.commands.run import Completed
 
 log = logging.getLogger("holdfast.batch")
@@ -46,7 +46,7 @@ class UnitResult(NamedTuple):
     fatal: bool = False
     #: The unit began, and stopped on request.
     interrupted: bool = False
-    #: The store did not answer: that is no failure of the unit.
+    #: The store did not answer: that is not a failure of the unit.
     outage: bool = False
 
 
@@ -190,12 +190,12 @@ class Unit:
         Your code must not commit or roll back; savepoints are fine.
 
         Raises:
-            InvalidInput: The unit has had its transaction, or is in it.
+            InvalidInput: The unit has already used its transaction, or is in it.
             NoTransaction: Your code has ended the transaction.
         """
         if self.settled is not None:
             hint = "A unit is done when its transaction has committed: write everything in one block."
-            raise InvalidInput("the unit has had its transaction", hint=hint)
+            raise InvalidInput("the unit has already used its transaction", hint=hint)
         if self._in_transaction:
             hint = "Use the connection of the outer block, with a savepoint for a part that may fail."
             raise InvalidInput("the transaction of the unit is open already", hint=hint)
@@ -240,7 +240,7 @@ class Unit:
         return UnitResult(row, failed, retry=not fatal, fatal=fatal, outage=isinstance(error, OUTAGE))
 
     def _result_after_commit(self, settled: UnitOutcome, returned: Any, error: BaseException | None) -> UnitResult:
-        """The unit is done, whatever came after its transaction; an error is logged and becomes a warning."""
+        """The unit is done once its transaction has committed; a later error is logged and becomes a warning."""
         if error is not None and not isinstance(error, Cancelled):
             text = describe_error(error).partition("\n")[0]
             self.log.warning("unit %s raised after its transaction had committed: %s", self.row.key, text)

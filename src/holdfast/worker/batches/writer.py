@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import structs
 
-from holdfast.domain.batches.batch import BREAKERS, AbortedBy
-from holdfast.domain.batches.failures import Breaker, group_failures
+from holdfast.domain.batches.batch import BREAKERS, AbortedBy, RunPlan
+from holdfast.domain.batches.breaker import Breaker, group_failures
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.store import Store
 from holdfast.store.batches.ledger import Flushed
@@ -18,10 +18,9 @@ from holdfast.store.batches.state import BatchRun, UnitInFlight
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
 from holdfast.worker.batches.outages import outlast
-from holdfast.worker.batches.plan import RunPlan
-from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.source import Source
 from holdfast.worker.batches.unit import UnitResult
+from holdfast.worker.batches.unit_runner import UnitRunner
 
 #: The latest failures of a run, which explain why it stopped.
 MAX_RECENT_FAILURES = 50
@@ -47,17 +46,18 @@ class LedgerWriter:
         self.source = source
         #: The first reason to stop.
         self.aborted_by: AbortedBy | None = None
-        #: Set to take no more units; those in hand run undisturbed.
+        #: Set to take no more units; those in flight finish.
         self.stopped_taking = False
         self.input_error: Exception | None = None
+        #: Units that were taken and did not begin. Without a row in the ledger only their input has them.
+        self.unbegun: list[UnitInFlight] = []
         self._store = store
         self._opened = opened
         self._runner = runner
         self._plan = plan
         self._on_written = on_written
         self._in_hand: dict[UnitKey, UnitRow] = {}
-        self._suspect_in_hand = False
-        self._taken = 0
+        self._suspect_in_hand, self._taken = False, 0
         self._began_at = self._flushed_at = clock.now()
         # Results in their order, and the failures in a row; both change under the lock.
         self._order = threading.Lock()
@@ -85,7 +85,7 @@ class LedgerWriter:
         self._runner.stop()
 
     def add(self, result: UnitResult | UnitOutcome) -> None:
-        """Add the result of a unit in hand. The breaker stops the run at once, before anything is written."""
+        """Add the result of a unit in flight. The breaker stops the run at once, before anything is written."""
         if self._breaker.ignores_success and type(result) is UnitOutcome:
             self._results.append(result)
             return
@@ -141,13 +141,8 @@ class LedgerWriter:
     # -- writing: one thread at a time -------------------------------------------------------------
 
     @property
-    def idle(self) -> bool:
-        """Whether no unit is in hand."""
-        return not self._in_hand
-
-    @property
     def is_finished(self) -> bool:
-        """Whether no more units come, and none is in hand."""
+        """Whether no more units come, and none is in flight."""
         return (self.source.exhausted or self.stopped_taking) and not self._in_hand
 
     def until_due(self) -> float:
@@ -158,12 +153,12 @@ class LedgerWriter:
         return max(0.0, due - clock.now())
 
     def is_due(self, *, waiting: int) -> bool:
-        """Whether to write now; *waiting* is the number of units in hand that have not begun."""
+        """Whether to write now; *waiting* is the number of units in flight that have not started."""
         checkpoint = self._plan.checkpoint
         if clock.now() - self._flushed_at >= checkpoint.seconds or len(self._unwritten) >= checkpoint.units:
             return True
         wants_more = not waiting and not self._runner.stopping.is_set() and self._room() > 0
-        # A source that had nothing to give is queried again when nothing is in hand, or after the interval.
+        # An empty source is queried again when no unit is in flight, or after the interval.
         return wants_more and not (self.source.dry and self._in_hand)
 
     def stop_if_due(self) -> None:
@@ -175,7 +170,7 @@ class LedgerWriter:
             self.stop(AbortedBy.LIMIT)
 
     def leave_out(self, key: UnitKey) -> None:
-        """Leave a unit in hand that did not begin pending."""
+        """Leave a unit in flight that did not start pending."""
         del self._in_hand[key]
 
     def collect(self) -> None:
@@ -200,6 +195,8 @@ class LedgerWriter:
         outcome = result.outcome
         if result.interrupted:
             self._interrupted.append((result.row.key, result.row.position))
+        elif outcome is None:
+            self.unbegun.append((result.row.key, result.row.position))
         if outcome is None:
             return
         if not result.written:
@@ -250,8 +247,9 @@ class LedgerWriter:
             self.stop(flushed.stop)
 
     def finish(self) -> None:
-        """Write the rest of a run; units in hand that did not begin are left pending."""
+        """Write the rest of a run; units in flight that did not start are left pending."""
         self.collect()
+        self.unbegun += [(row.key, row.position) for row in self._in_hand.values()]
         self._in_hand.clear()
         self.flush()
 

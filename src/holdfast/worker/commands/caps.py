@@ -22,7 +22,7 @@ from holdfast.worker.commands.identity import ChildId, ProcessId, pid_namespace
 #: Where the kernel shows its control groups.
 ROOT = kernel.CGROUPS
 CGROUP1, CGROUP2, WATCH = "cgroup1", "cgroup2", "watch"
-NOT_ENFORCED = "nothing on this host can enforce its caps, and --require-cap was given"
+NOT_ENFORCED = "this host cannot enforce its limits, and --require-cap is set"
 #: The period of processor quotas.
 PERIOD_US = 100_000
 #: A shell moves itself into the groups and then becomes the command, so no other process is ever in them.

@@ -6,7 +6,6 @@ import logging
 import os
 import select
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,14 +28,14 @@ from holdfast.domain.jobs.job import EndReason, JobId, Lease, State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Unreadable
-from holdfast.domain.names import clean_text, path_part
+from holdfast.domain.names import clean_text
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.commands.caps import NOT_ENFORCED, WATCH, enforcer_here
 from holdfast.worker.commands.kernel import kill_abandoned
-from holdfast.worker.commands.output import MAX_BYTES, TAIL_BYTES, AttemptLog
+from holdfast.worker.commands.log_files import MAX_BYTES, TAIL_BYTES, AttemptLog, log_path
 from holdfast.worker.executors.channel import CANNOT_START, ProcessExited, StartProcess
 from holdfast.worker.executors.children import SupervisorClient
 from holdfast.worker.executors.threads import SlotExecutor
@@ -211,12 +210,6 @@ class CommandExecutor(SlotExecutor):
         return exited
 
 
-def log_path(folder: Path, job_id: int, token: int, parameters: Mapping[str, str]) -> Path:
-    """The log of one attempt, in one folder level per parameter."""
-    levels = [f"{name}={path_part(value)}" for name, value in parameters.items()]
-    return folder.joinpath(*levels, f"{job_id}-{token}.log")
-
-
 def pause_after(store: Store, lease: Lease) -> None:
     """Pause the queue of a command that has failed for good, if the command requests it."""
     if load_command(lease.payload).pause_queue and (job := store.views.get(lease.job_id)).state is State.DEAD:
@@ -241,13 +234,15 @@ def _outcome(run: Run, command: Command, exited: ProcessExited | None, output: A
     if run.stop_reason is not None:
         return outcome_of(Cancelled(), run.stop_reason)
     if exited is None:
-        return Lost(reason=EndReason.CRASHED, begun=True, error="the program was lost with its supervisor")
+        return Lost(reason=EndReason.CRASHED, begun=True, error="the command was lost with its supervisor")
     if exited.error is not None and exited.status == CANNOT_START:
-        error, permanent = f"the program cannot be started: {exited.error}", exited.error == NOT_ENFORCED
+        error, permanent = f"the command cannot be started: {exited.error}", exited.error == NOT_ENFORCED
         return Failed(error=error, reason=EndReason.CANNOT_START, permanent=permanent)
     if exited.oom:
         cap, peak = command.memory or 0, exited.peak or 0
-        error = f"it took more than its cap of {cap:,} bytes (peak {peak:,}) and was killed by {exited.enforcer}"
+        error = (
+            f"it used more than its memory limit of {cap:,} bytes (peak {peak:,}) and was killed by {exited.enforcer}"
+        )
         error += f"\nRun it again with a larger one: holdfast restart {run.lease.job_id} --memory SIZE"
         return _failed(EndReason.OOM, error, exited, output)
     if exited.status == 0:

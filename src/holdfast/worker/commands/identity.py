@@ -20,6 +20,16 @@ CHILD_VARIABLE = "HOLDFAST_CHILD"
 _EXITED = (b"Z", b"X")
 
 
+def user_name() -> str:
+    """The person that this process runs as, for histories and the audit log."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
 class ProcessId(Struct, frozen=True):
     """One process. *started*: its start in clock ticks since the machine started; None where /proc does not show it."""
 
@@ -33,7 +43,7 @@ class ProcessId(Struct, frozen=True):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process has ended, also if nobody has collected it. One that cannot be seen counts as alive."""
+        """Whether the process has ended, also as a zombie. One that cannot be seen counts as alive."""
         try:
             os.kill(self.pid, 0)
         except (ProcessLookupError, OverflowError):

@@ -124,7 +124,7 @@ def kill_children(children: Collection[str]) -> None:
 
 
 def kill_abandoned() -> None:
-    """Kill the children of supervisors that are gone. Children of a live one stay, whoever their parents are."""
+    """Kill the children of supervisors that are gone. Children of a live one stay, with any parent."""
     for _ in range(KILL_ROUNDS):
         pids = [pid for pid in parents() if pid != os.getpid() and _is_abandoned(pid)]
         if not pids:
@@ -156,7 +156,7 @@ def kill_orphans(living: Mapping[str, int]) -> bool:
 
 
 def has_exited(pid: int) -> bool | None:
-    """Whether a child of this process has ended; None: the system cannot tell without collecting it.
+    """Whether a child of this process has ended; None: the system cannot report it without collecting it.
 
     Its status is kept, and its number is not used again.
     """

@@ -1,24 +1,155 @@
-"""The log files of attempts on this host: those of deleted and pruned jobs are deleted, too."""
+"""The log files of attempts on this host: capped in size, never blocking a command, and deleted with their jobs."""
 
 from __future__ import annotations
 
+import errno
+import logging
 import math
+import os
 import re
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.domain.jobs.job import JobId
+import msgspec
+
+from holdfast.domain.commands.command import COMMAND, load_command
+from holdfast.domain.jobs.job import Job, JobId
+from holdfast.domain.names import path_part
 from holdfast.domain.retention import ZERO
+from holdfast.errors import InvalidInput
 from holdfast.store import Store
 
-#: A log that was written to more recently stays, whatever the store says.
+log = logging.getLogger("holdfast")
+
+#: Default size limit of a log in bytes. A log that reaches it loses its older half.
+MAX_BYTES = 32 * 1024 * 1024
+CUT = b"[what came before was cut off]\n"
+#: Length of the log's end that a failure includes, in bytes.
+TAIL_BYTES = 2000
+#: A log with a more recent write stays, even if the store has no job for it.
 MIN_AGE_S = 60.0
 _NAME = re.compile(r"(\d{1,18})-\d+\.log")
+
+#: Receives the output of commands as it arrives.
+Echo = Callable[[bytes], None]
+
+
+def log_path(folder: Path, job_id: int, token: int, parameters: Mapping[str, str]) -> Path:
+    """The log of one attempt, in one folder level per parameter."""
+    levels = [f"{name}={path_part(value)}" for name, value in parameters.items()]
+    return folder.joinpath(*levels, f"{job_id}-{token}.log")
+
+
+class AttemptLog:
+    """The log of one attempt. A full disk costs output, but does not fail the command."""
+
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, echo: Echo | None = None) -> None:
+        self.path = path
+        self._echo = echo
+        self._max_bytes = max_bytes
+        self._size = 0
+        self._file: int | None = None
+        self._lost = 0
+        self._tail = b""
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            log.warning("cannot write the log %s: %s", path, error)
+
+    def write(self, data: bytes) -> None:
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        if self._echo is not None:
+            self._echo(data)
+        if self._file is None:
+            return
+        try:
+            if self._size + len(data) > self._max_bytes:
+                self._shorten()
+            self._size += _write_all(self._file, data[-self._max_bytes :])
+        except OSError as error:
+            if not self._lost:
+                log.warning("the log %s loses lines: %s", self.path, error)
+            self._lost += len(data)
+            if error.errno != errno.ENOSPC:
+                self.close()
+
+    def tail(self) -> str:
+        return self._tail.decode(errors="replace")
+
+    def close(self) -> None:
+        """Close the file. Some file systems report a full disk only now; this too costs only output."""
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        try:
+            os.close(file)
+        except OSError as error:
+            log.warning("the log %s may have lost lines: %s", self.path, error)
+
+    def _shorten(self) -> None:
+        """Keep the newer half. A reader that follows the file sees that it has become shorter."""
+        assert self._file is not None
+        newer = os.pread(self._file, self._max_bytes // 2, max(0, self._size - self._max_bytes // 2))
+        newer = newer[newer.find(b"\n") + 1 :]
+        os.ftruncate(self._file, 0)
+        self._size = _write_all(self._file, CUT + newer)
+
+
+def _write_all(descriptor: int, data: bytes) -> int:
+    written = 0
+    while written < len(data):
+        written += os.write(descriptor, data[written:])
+    return written
+
+
+class DeletedJobLogs:
+    """The logs of jobs that are going to be deleted. Read them before: afterwards the store has no trace of them."""
+
+    def __init__(self, folder: Path, jobs: Iterable[Job]) -> None:
+        self._here: dict[JobId, list[Path]] = {}
+        self._elsewhere: set[JobId] = set()
+        for job in jobs:
+            if paths := _existing_logs(folder, job):
+                self._here[job.id] = paths
+            elif job.kind == COMMAND and job.worker is not None and not _ran_here(job.worker):
+                self._elsewhere.add(job.id)
+
+    def delete(self, deleted: Collection[JobId]) -> None:
+        """Delete the logs of deleted jobs: the store never deletes a running one, and no id is used again."""
+        for path in (path for job_id in deleted for path in self._here.get(job_id, ())):
+            _delete_log(path)
+
+    def count_left(self, deleted: Collection[JobId]) -> int:
+        """The number of deleted jobs whose logs are on other hosts, where maintenance deletes them."""
+        return len(self._elsewhere.intersection(deleted))
+
+
+def _existing_logs(folder: Path, job: Job) -> list[Path]:
+    if job.kind != COMMAND:
+        return []
+    try:
+        parameters = load_command(job.payload).parameters
+    except (msgspec.DecodeError, InvalidInput):
+        return []  # maintenance finds it by its name
+    paths = (log_path(folder, job.id, token, parameters) for token in range(1, job.token + 1))
+    return [path for path in paths if path.is_file()]
+
+
+def _ran_here(worker: str) -> bool:
+    return worker.startswith(f"{socket.gethostname()[:40]}-")
+
+
+def _delete_log(path: Path) -> None:
+    with suppress(OSError):  # another process on this host was faster
+        path.unlink()
+        path.parent.rmdir()  # only an empty folder goes
 
 
 class _LogFile(NamedTuple):
@@ -48,9 +179,7 @@ class LogFiles:
         existing = self._store.views.existing([file.job_id for file in files])
         gone = [file.path for file in files if file.job_id not in existing or file.age_s > self._max_age_s]
         for path in gone:
-            with suppress(OSError):  # another worker on this host was faster
-                path.unlink()
-                path.parent.rmdir()  # only an empty folder goes
+            _delete_log(path)
         return len(gone), len(files) == limit
 
     def _old_files(self) -> Iterator[_LogFile]:

@@ -36,7 +36,7 @@ class Completed(Struct, frozen=True):
     def last_output(self) -> str:
         text = self.output.strip()
         # The ellipsis marks the cut: masking hides the rest of a secret there.
-        return clean_text(text if len(text) <= LAST_CHARACTERS else "…" + text[-LAST_CHARACTERS:]) or "it said nothing"
+        return clean_text(text if len(text) <= LAST_CHARACTERS else "…" + text[-LAST_CHARACTERS:]) or "no output"
 
     @property
     def status(self) -> str:
@@ -68,14 +68,14 @@ def _await_exit(supervisor: SupervisorClient, name: str, is_late: Callable[[], b
     kill_at: float | None = None
     while (exited := supervisor.exit_of(name, timeout=POLL_INTERVAL_S)) is None:
         if supervisor.gone:
-            raise CommandFailed("the program was lost with its supervisor")
+            raise CommandFailed("the command was lost with its supervisor")
         if kill_at is None and is_late():
             supervisor.kill(name, gently=True)
             kill_at = clock.now() + GRACE_S
         elif kill_at is not None and clock.now() >= kill_at:
             supervisor.kill(name)
     if exited.status == CANNOT_START and exited.error is not None:
-        raise CommandFailed(f"the program cannot be started: {exited.error}")
+        raise CommandFailed(f"the command cannot be started: {exited.error}")
     return exited.status
 
 

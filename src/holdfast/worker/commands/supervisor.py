@@ -18,9 +18,9 @@ from contextlib import suppress
 from functools import cached_property
 
 from holdfast.worker import clock
-from holdfast.worker.commands import kernel, supervised
+from holdfast.worker.commands import kernel, supervised_process
 from holdfast.worker.commands.caps import CapMethod, best_cap_method
-from holdfast.worker.commands.supervised import Supervised
+from holdfast.worker.commands.supervised_process import SupervisedProcess
 from holdfast.worker.commands.worker_channel import WorkerChannel
 from holdfast.worker.executors import channel
 from holdfast.worker.executors.channel import ProcessExited, StartProcess, ToSupervisor
@@ -42,7 +42,7 @@ class Supervisor:
         self._descriptors = descriptors
         descriptors.setblocking(False)
         self._wakeup = wakeup
-        self._children: dict[str, Supervised] = {}
+        self._children: dict[str, SupervisedProcess] = {}
         #: When to kill orphans of ended children next; None: there are none.
         self._clean_at: float | None = None
         self._checked_at = self._measured_at = 0.0
@@ -72,7 +72,7 @@ class Supervisor:
             self._wakeup.recv(4096)
 
     def _survive(self, step: Callable[[], None]) -> None:
-        """Take a step. An error, of a host without free files say, must not end what the supervisor protects."""
+        """Take a step. An error, such as a lack of file descriptors, must not end the supervisor."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - see above; the next turn tries again
@@ -113,7 +113,7 @@ class Supervisor:
     def _begin(self, message: StartProcess) -> None:
         """Start a child. One that cannot start concerns no other."""
         try:
-            self._children[message.child] = supervised.start(message, self._descriptors, self._cap_method)
+            self._children[message.child] = supervised_process.start(message, self._descriptors, self._cap_method)
         except Exception as error:  # noqa: BLE001 - its owner learns the reason
             number = getattr(error, "errno", None)
             text = str(error) or repr(error)
@@ -162,7 +162,7 @@ class Supervisor:
             return True
 
 
-def _apply(message: ToSupervisor, child: Supervised) -> None:
+def _apply(message: ToSupervisor, child: SupervisedProcess) -> None:
     match message:
         case channel.ProcessLimits():
             child.limits = message

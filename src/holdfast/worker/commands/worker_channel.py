@@ -39,7 +39,7 @@ class WorkerChannel:
         return self._size is not None
 
     def read(self) -> None:
-        """Take in what has arrived."""
+        """Read the messages that have arrived."""
         try:
             data = self._connection.recv(READ_BYTES)
         except BlockingIOError:

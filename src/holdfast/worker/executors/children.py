@@ -117,7 +117,7 @@ class SupervisorClient(ForkSafe):
         self._lock = threading.Lock()
         self._reported = threading.Condition()
         self._exits: dict[str, ProcessExited] = {}
-        #: The children whose end somebody wants to know.
+        #: The children whose end a caller waits for.
         self._awaited: set[str] = set()
         self._resident: dict[str, int] = {}
         self._living: set[str] = set()
@@ -176,8 +176,7 @@ class SupervisorClient(ForkSafe):
         """The end of a child; None if the supervisor is gone too, or the child still runs after *timeout* seconds."""
         with self._reported:
             self._reported.wait_for(lambda: child in self._exits or self._channel is None, timeout)
-            exited = self._exits.pop(child, None)
-            if exited is not None:
+            if (exited := self._exits.pop(child, None)) is not None:
                 self._awaited.discard(child)
             return exited
 
@@ -195,8 +194,8 @@ class SupervisorClient(ForkSafe):
 
     def close(self) -> None:
         with self._lock:
-            if self._channel is not None:
-                self._channel.shut()
+            if (channel := self._channel) is not None:
+                channel.shut()
 
     def _send(self, message: KillProcess | ProcessLimits | FreezeProcess) -> None:
         if (channel := self._channel) is None:
@@ -204,21 +203,22 @@ class SupervisorClient(ForkSafe):
         try:
             channel.send(message)
         except BlockingIOError:
-            log.warning("the supervisor of child processes does not answer; it is given up, with its children")
+            log.warning("the supervisor of child processes does not answer; it and its children are abandoned")
             channel.shut()
         except OSError:
             pass  # the supervisor is gone, and its children with it
 
     def _connected(self) -> tuple[Channel[FromSupervisor], socket.socket]:
-        if self._channel is None or self._descriptors is None:
+        with self._reported:
+            channel, descriptors = self._channel, self._descriptors
+        if channel is None or descriptors is None:
             kill_abandoned()
             if (problem := proc_problem()) is not None:
                 log.warning("child processes: %s", problem)
-            connection, descriptors, process = _start_supervisor()
-            self._channel, self._descriptors = Channel(connection, FromSupervisor), descriptors
-            arguments = (self._channel, descriptors, process)
+            arguments = channel, descriptors, _ = _start_supervisor()
+            self._channel, self._descriptors = channel, descriptors
             threading.Thread(target=self._receive, args=arguments, name="holdfast-children", daemon=True).start()
-        return self._channel, self._descriptors
+        return channel, descriptors  # a receiver may have seen the end of the supervisor, and reset the fields
 
     def _receive(
         self, channel: Channel[FromSupervisor], descriptors: socket.socket, process: subprocess.Popen[bytes]
@@ -249,8 +249,8 @@ class SupervisorClient(ForkSafe):
             process.wait()
 
 
-def _start_supervisor() -> tuple[socket.socket, socket.socket, subprocess.Popen[bytes]]:
-    """Start a supervisor; returns the connection for messages, the one for descriptors, and its process."""
+def _start_supervisor() -> tuple[Channel[FromSupervisor], socket.socket, subprocess.Popen[bytes]]:
+    """Start a supervisor; returns the channel for messages, the connection for descriptors, and its process."""
     connection, their_connection = socket.socketpair()
     descriptors, their_descriptors = socket.socketpair()
     with their_connection, their_descriptors:
@@ -268,4 +268,4 @@ def _start_supervisor() -> tuple[socket.socket, socket.socket, subprocess.Popen[
             raise WorkerShortage(error.errno, f"the supervisor of child processes cannot be started: {error}") from None
     for each in (connection, descriptors):
         each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", HUNG_S, 0))
-    return connection, descriptors, process
+    return Channel(connection, FromSupervisor), descriptors, process

@@ -16,7 +16,7 @@ from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.shortage import is_shortage
 from holdfast.worker.stats import SHORT_RUN_S
 
-#: Runs begin in the order of ``submit``, as slots become free. Runs under way continue after ``close``.
+#: Runs start in the order of ``submit``, as slots become free. Running ones continue after ``close``.
 Executor = SlotExecutor | LoopExecutor
 
 #: A poison suspect counts as one until it has run this long.
@@ -74,7 +74,7 @@ class ExecutorPool:
         """The number of poison suspects of level 2 and of level 3 that may begin now.
 
         A suspect of level 2 shares the worker with few others, one of level 3 with no other of its level. A run
-        that has lasted longer than SUSPECT_S is no suspect any more: its start is recorded, and it pays for itself.
+        that has lasted longer than SUSPECT_S is no longer a suspect: its start is recorded, and its loss counts.
         """
         begun_after = clock.now() - SUSPECT_S
         levels = Counter(

@@ -89,7 +89,7 @@ class ProcessSlot(Handle):
             run.begun_at = None
             if not run.may_begin():
                 return outcome_of(Cancelled(), run.stop_reason or StopReason.LEASE_LOST)
-        raise WorkerShortage(errno.ECHILD, "child processes end before they begin a run")
+        raise WorkerShortage(errno.ECHILD, "child processes exit before they start a run")
 
     def close(self) -> None:
         """Close the channel; the child then ends by itself, or is killed soon."""
@@ -126,7 +126,7 @@ class ProcessSlot(Handle):
             if not is_ready:
                 exited = self._supervisor.exit_of(self._child, timeout=EXIT_TIMEOUT_S)
                 self.close()
-                why = "it ended before it was ready" if exited is None or exited.error is None else exited.error
+                why = "it exited before it was ready" if exited is None or exited.error is None else exited.error
                 number = None if exited is None else exited.errno
                 raise WorkerShortage(number or errno.ECHILD, f"no child process could be started: {why}")
         self._limit(run)
@@ -191,12 +191,12 @@ def _after_exit(exited: ProcessExited | None, run: Run) -> Outcome:
     if exited.oom:
         cap = run.kind.options.memory or 0
         reason = EndReason.OOM.value
-        error = f"the child process took more than {cap / 1024**2:.0f} MiB of memory and was killed"
+        error = f"the child process used more than {cap / 1024**2:.0f} MiB of memory and was killed"
     elif exited.status < 0:
         reason, error = f"signal_{-exited.status}", f"the child process was killed by signal {-exited.status}"
     else:
         reason = f"exit_{exited.status}"
-        error = f"the child process ended by itself with exit code {exited.status}"
+        error = f"the child process exited with code {exited.status}"
     return Lost(reason=reason, begun=True, error=error, exit_code=exited.status)
 
 
@@ -211,7 +211,7 @@ def module_of(kind: Kind) -> str:
     module = kind.function.__module__
     if "<locals>" in kind.function.__qualname__:
         error = f"kind {kind.name!r}: a handler for processes has to be defined at the top of its module"
-        raise InvalidKind(error, hint="Children import the module and look for the kind there.")
+        raise InvalidKind(error, hint="Child processes import the module to find the kind.")
     if module == "__main__" and _main_path() is None:
         error = f"kind {kind.name!r}: children cannot load a program that is typed in"
         raise InvalidKind(error, hint="Run it from a file.")

@@ -27,7 +27,7 @@ log = logging.getLogger("holdfast")
 
 #: Threads for blocking calls of coroutines, besides one for each slot.
 SPARE_THREADS = 32
-#: A loop that has not looked at new runs for this long is blocked: no more are claimed for it.
+#: A loop that has not taken new runs for this long is blocked: no more are claimed for it.
 BLOCKED_AFTER_S = 0.1
 
 Perform = Callable[[Run], Outcome]
@@ -64,7 +64,7 @@ class SlotExecutor:
                     threading.Thread(target=self._work, args=(slot,), name=name, daemon=True).start()
                 except RuntimeError as error:
                     self._finished.pop()
-                    self._lifecycle.shortage.release(error)  # runs that nobody takes are released by the claimer
+                    self._lifecycle.shortage.release(error)  # the claimer releases runs that no thread takes
                     break
             self._submitted.notify(len(runs))
 
@@ -153,7 +153,7 @@ class LoopExecutor:
         self.waiting = RunQueue()
         self.gate = SlotGate(slots)
         self.running = 0
-        #: When runs were submitted that the loop has not looked at yet.
+        #: When runs were submitted that the loop has not taken yet.
         self._submitted_at: float | None = None
         self._slots = slots
         self._lifecycle = lifecycle

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from time import perf_counter
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from holdfast.domain.jobs.kind_options import PublishedKind, new_job_of, plan_parameter
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
 from holdfast.domain.schedules.definition import Definition, checked_scopes, load_definition
+from holdfast.domain.schedules.firing_times import MICROSECOND
 from holdfast.domain.schedules.plan import Plan, jittered
-from holdfast.errors import HoldfastError, StoreBusy, StoreUnavailable
+from holdfast.errors import HoldfastError, JobLocked, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.engine.changes import Change
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, PlanToFire
@@ -35,13 +38,13 @@ PROVIDER_WAIT_S = 0.05
 RELEASE_INTERVAL_S = 5.0
 #: The most schedules of one tick, and about the most plans of one transaction.
 BATCH_SIZE = 1000
-#: About the most plans of one schedule in one decision: with many scopes, fewer times are taken at once.
+#: The most plans of one schedule in one transaction: with many scopes, fewer times are taken at once.
 MAX_PLANS = 5000
 #: A clock that gains more than this on the monotonic clock has jumped.
 MAX_GAIN = timedelta(minutes=5)
 #: A clock that has jumped is trusted again after it has kept its new time for this long.
 PROBATION_S = 60.0
-JUMPED = "the store's clock has leapt ahead by %s: nothing is planned until it has kept its time"
+JUMPED = "the store's clock jumped ahead by %s; nothing is planned until it is stable"
 
 
 class Planner:
@@ -67,11 +70,12 @@ class Planner:
         providers.on_answer = self.wake.set
 
     def tick(self) -> TickResult:
-        """Decide on one batch of schedules. Those without a provider come first, and wait for nobody."""
+        """Decide on one batch of schedules. Those without a provider come first, and wait for no function."""
         began = perf_counter()
         if clock.now() >= self._release_at:
             self._release_at = clock.now() + RELEASE_INTERVAL_S
-            self._store.plans.release()
+            with suppress(JobLocked):  # a user's transaction has locked a job: the next release may succeed
+                self._store.plans.release()
         due = self._store.schedules.due(
             providers=self._providers.free, busy=self._providers.busy, limit=BATCH_SIZE, provider_limit=MAX_NEW_CALLS
         )
@@ -94,7 +98,21 @@ class Planner:
 
     def _plan(self, schedules: Sequence[DueSchedule], tick: _Tick) -> list[AdvanceResult]:
         advances = [advance for each in schedules if (advance := self._try(each, tick)) is not None]
-        return [self._apply(batch, schedules) for batch in _batches(advances)]
+        large = [each for each in advances if len(each.fire) > MAX_PLANS]
+        batches = _batches([each for each in advances if len(each.fire) <= MAX_PLANS])
+        results = [self._apply(batch, schedules) for batch in batches]
+        return results + [result for each in large for result in self._apply_parts(each, schedules)]
+
+    def _apply_parts(self, advance: Advance, schedules: Sequence[DueSchedule]) -> Iterator[AdvanceResult]:
+        """Apply a decision about one time in many scopes in several transactions. The cursor moves with the last.
+
+        A part that is void, because the schedule has changed, ends the decision. Plans that were fired stay known.
+        """
+        for part in _parts(advance):
+            result = self._apply([part], schedules)
+            yield result
+            if part.name not in result.moved:
+                return
 
     def _plan_scoped(self, schedules: Sequence[DueSchedule], tick: _Tick) -> tuple[int, list[AdvanceResult]]:
         """Call the providers of schedules, and decide on those whose calls have returned. Returns their number, too."""
@@ -129,8 +147,9 @@ class Planner:
         if scopes is None:
             return None
         valid, invalid = checked_scopes(scopes)
-        if len(decision.fire) * len(valid) > MAX_PLANS:
-            cap = max(1, MAX_PLANS // len(valid))
+        # An invalid scope costs a row in the ledger too.
+        if len(decision.fire) * (size := len(valid) + len(invalid)) > MAX_PLANS:
+            cap = max(1, MAX_PLANS // size)
             decision = decide(definition, rule, schedule.cursor, tick.now, fired=schedule.fired, cap=cap)
         if decision.fire and definition.kind not in tick.kinds:
             tick.kinds[definition.kind] = self._store.kinds.get(definition.kind)
@@ -167,15 +186,17 @@ class Planner:
         """Apply decisions together; if that fails, one by one, so that only the faulty schedule is delayed."""
         try:
             result = self._store.plans.advance(advances)
-        except (StoreUnavailable, StoreBusy):
-            raise
-        except Exception as error:  # noqa: BLE001 - one faulty schedule must not stop the others
+        except Exception as error:
+            # One faulty schedule must not stop the others, nor one whose jobs a user's transaction has locked.
+            if isinstance(error, StoreUnavailable | StoreBusy) and not isinstance(error, JobLocked):
+                raise
             if len(advances) > 1:
                 results = [self._apply([each], schedules) for each in advances]
                 moved = [name for each in results for name in each.moved]
                 return AdvanceResult(moved, sum(each.fired for each in results), {})
-            (name,) = (each.name for each in advances)
-            self._record_failure(next(each for each in schedules if each.name == name), error)
+            ((name, token),) = ((each.name, each.token) for each in advances)
+            schedule = next(each for each in schedules if each.name == name)
+            self._record_failure(structs.replace(schedule, token=token), error)
             return AdvanceResult([name], 0, {})
         self._counts.plans["fired"] += result.fired
         for reason, count in result.skipped.items():
@@ -209,7 +230,7 @@ def plan_to_fire(
         actor=actor,
     )
     then = None if definition.ping is None else ping_request(definition.ping, request.queue, plan.schedule)
-    return PlanToFire(plan, request, then)
+    return PlanToFire(plan, structs.replace(request, plan=msgspec.json.encode(plan).decode()), then)
 
 
 def _skipped_scopes(decision: ScheduleDecision, valid: Sequence[str], invalid: Sequence[str]) -> Iterator[Skipped]:
@@ -219,8 +240,19 @@ def _skipped_scopes(decision: ScheduleDecision, valid: Sequence[str], invalid: S
             yield Skipped(time, time, 1, SkipReason.SCOPE, scope)
 
 
+def _parts(advance: Advance) -> Iterator[Advance]:
+    """Divide a decision about one time. Each part raises the token, and until the last one the schedule stays due."""
+    time, token, skip = advance.fire[0].plan.time, advance.token, advance.skip
+    for start in range(0, len(advance.fire), MAX_PLANS):
+        part = structs.replace(advance, token=token, fire=advance.fire[start : start + MAX_PLANS], skip=skip)
+        if start + MAX_PLANS < len(advance.fire):
+            part = structs.replace(part, cursor=time - MICROSECOND, next_at=time, more=True)
+        yield part
+        token, skip = token + 1, ()
+
+
 def _batches(advances: Sequence[Advance]) -> Iterator[list[Advance]]:
-    """Group decisions into transactions. The plans of one schedule are never divided."""
+    """Group decisions into transactions."""
     batch: list[Advance] = []
     size = 0
     for each in advances:

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from holdfast.errors import HoldfastError, InvalidInput
@@ -25,7 +26,9 @@ TIMEOUT_S = 60.0
 MAX_CALLS, MAX_CALLS_OF_PROVIDER = 500, 250
 #: At most this many calls are new at once, so that a provider is not flooded; a call is new for NEW_CALL_S.
 MAX_NEW_CALLS, NEW_CALL_S = 32, 1.0
-FULL = "%d calls of scope functions have not returned: no further ones are made until some of them do"
+#: The most scopes of a schedule. A generator may have no end.
+MAX_SCOPES = 100_000
+FULL = "%d calls of scope functions have not returned; no more calls start until one of them returns"
 
 
 class ScopeProviders:
@@ -61,7 +64,7 @@ class ScopeProviders:
         return [name for name in self._functions if calls[name] < MAX_CALLS_OF_PROVIDER]
 
     def counts(self) -> dict[str, int]:
-        """Return the number of calls that have not returned, by whether somebody still waits for them."""
+        """Return the number of calls that have not returned, by whether a planner still waits for them."""
         states = Counter("abandoned" if call.abandoned else "waiting" for call in self._calls.values())
         return {state: states[state] for state in ("waiting", "abandoned")}
 
@@ -160,7 +163,10 @@ async def _await(answer: Awaitable[Iterable[str]]) -> Iterable[str]:
 def _scope_list(scopes: Any) -> list[Any]:
     if isinstance(scopes, str | bytes) or not isinstance(scopes, Iterable):
         raise InvalidInput(f"a function for scopes answers a list of texts, not {scopes!r:.100}")
-    return list(scopes)
+    listed = list(islice(scopes, MAX_SCOPES + 1))
+    if len(listed) > MAX_SCOPES:
+        raise InvalidInput(f"a function for scopes answers at most {MAX_SCOPES:,} texts")
+    return listed
 
 
 #: The calls of read_scopes that have not returned.

@@ -127,7 +127,8 @@ CREATE TABLE holdfast.job (
     timeout double precision CHECK (timeout >= 0),  -- of one run, in seconds; 0: no limit; NULL: that of the kind
     after_when text CHECK (after_when IN ('done', 'finished', 'failed')),
     after_failed text CHECK (after_failed IN ('cancel', 'hold')),
-    nonce bigint                               -- of the call that enqueued it: a call sent again has the same one
+    nonce bigint,                              -- of the call that enqueued it: a call sent again has the same one
+    plan json                                  -- that it carries out: schedule, time and scope
 );
 CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
 CREATE INDEX job_key ON holdfast.job (key, id) WHERE key IS NOT NULL;
@@ -218,6 +219,20 @@ CREATE TRIGGER live_transitions BEFORE UPDATE OF state ON holdfast.live FOR EACH
         'ready>running', 'ready>scheduled', 'ready>held',
         'running>ready', 'running>scheduled', 'running>held'))
     EXECUTE FUNCTION holdfast.refuse_transition();
+
+-- Producers, which have no right to attempts, change only jobs that do not run, as a replacement does. They delete only
+-- jobs that wait, as an enqueue does if a dependency has failed. AFTER DELETE: a BEFORE trigger would lock every row.
+CREATE FUNCTION holdfast.refuse_producer() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'E_READ_ONLY: role "%" may not change or delete job %, which is %', current_user, OLD.id, OLD.state
+        USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: holdfast db roles lists them.';
+END $$;
+CREATE TRIGGER live_deleted AFTER DELETE ON holdfast.live FOR EACH ROW
+    WHEN (OLD.state <> 'waiting' AND NOT has_table_privilege('holdfast.attempt', 'DELETE'))
+    EXECUTE FUNCTION holdfast.refuse_producer();
+CREATE TRIGGER live_changed_running BEFORE UPDATE OF state, priority, due_at, token, note, reader ON holdfast.live FOR EACH ROW
+    WHEN (OLD.state = 'running' AND NOT has_table_privilege('holdfast.attempt', 'DELETE'))
+    EXECUTE FUNCTION holdfast.refuse_producer();
 
 -- The right to commands. A role that may execute this function may enqueue and change jobs of the built-in kinds, with
 -- which a worker runs any program. Nobody else may: INSERT on the tables is not enough.
@@ -464,9 +479,9 @@ CREATE FUNCTION holdfast.checked_due_time(now timestamptz, delay interval, run_a
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF delay IS NOT NULL AND run_at IS NOT NULL THEN
-        RAISE EXCEPTION 'E_INVALID: a delay and a run_at exclude each other';
+        RAISE EXCEPTION 'E_INVALID: a delay and a run_at cannot be combined';
     ELSIF delay < interval '0' OR delay > interval '36525 days' THEN
-        RAISE EXCEPTION 'E_INVALID: a delay is between nothing and 36525 days, not %', delay;
+        RAISE EXCEPTION 'E_INVALID: a delay is between 0 and 36525 days, not %', delay;
     ELSIF run_at < '1900-01-01 00:00+00' OR run_at >= '9000-01-01 00:00+00' THEN
         RAISE EXCEPTION 'E_INVALID: run_at is too far away: %', run_at USING HINT = 'Use the years 1900 to 8999.';
     END IF;
@@ -583,6 +598,17 @@ BEGIN
     WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
     RETURN new_id;
 END $$;
+
+-- The ready and running jobs of a queue, counted up to *most*, for autoscalers: SELECT holdfast.demand('mail'). Running jobs
+-- count, so that an autoscaler takes no worker away while it has work. The result is never null.
+-- planner: without the settings, a sequential scan reads the parked jobs that lie before the ready ones.
+CREATE FUNCTION holdfast.demand(queue text, most integer DEFAULT 10000) RETURNS integer
+    LANGUAGE sql STABLE PARALLEL SAFE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    SELECT count(*)::integer FROM (
+        SELECT 1 FROM holdfast.live WHERE live.queue = $1 AND live.state = 'ready'
+        UNION ALL SELECT 1 FROM holdfast.live WHERE live.queue = $1 AND live.lease_expires_at IS NOT NULL
+        LIMIT $2) AS capped
+$$;
 
 -- ---- batches ------------------------------------------------------------------------------------------------------
 
@@ -753,6 +779,7 @@ CREATE TABLE holdfast.plan (
 CREATE INDEX plan_open ON holdfast.plan (schedule, scope, time) WHERE open AND NOT queued;
 CREATE INDEX plan_line ON holdfast.plan (schedule, scope, time) WHERE open AND queued;
 CREATE INDEX plan_queued ON holdfast.plan (job_id) WHERE queued;
+CREATE INDEX plan_job ON holdfast.plan (job_id);
 -- Rows arrive in the order of their time, so retention needs only page ranges.
 CREATE INDEX plan_decided ON holdfast.plan USING brin (decided_at);
 

@@ -114,7 +114,8 @@ CREATE TABLE holdfast_job (
     timeout REAL CHECK (timeout >= 0),         -- of one run, in seconds; 0: no limit; NULL: that of the kind
     after_when TEXT CHECK (after_when = 'done' OR after_when = 'finished' OR after_when = 'failed'),
     after_failed TEXT CHECK (after_failed = 'cancel' OR after_failed = 'hold'),
-    nonce INTEGER                              -- of the call that enqueued it: a call sent again has the same one
+    nonce INTEGER,                             -- of the call that enqueued it: a call sent again has the same one
+    plan TEXT                                  -- that it carries out: schedule, time and scope
 ) STRICT;
 CREATE INDEX holdfast_job_label ON holdfast_job (label, id) WHERE label IS NOT NULL;
 CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
@@ -470,6 +471,7 @@ CREATE TABLE holdfast_plan (
 CREATE INDEX holdfast_plan_open ON holdfast_plan (schedule, scope, time) WHERE open AND NOT queued;
 CREATE INDEX holdfast_plan_line ON holdfast_plan (schedule, scope, time) WHERE open AND queued;
 CREATE INDEX holdfast_plan_queued ON holdfast_plan (job_id) WHERE queued;
+CREATE INDEX holdfast_plan_job ON holdfast_plan (job_id);
 CREATE INDEX holdfast_plan_decided ON holdfast_plan (decided_at);
 
 -- Plans that were not fired, as ranges with both ends included. An empty scope means all scopes.

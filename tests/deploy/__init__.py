@@ -1,0 +1,1 @@
+"""The files of deploy/, and the drills of operators."""
