@@ -25,7 +25,7 @@ from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import count_of
 from holdfast.errors import HoldfastError, PrivilegeMissing, StoreMoved
 from holdfast.settings import read_settings, setting_fields
-from holdfast.worker.commands.caps import enforcer_here
+from holdfast.worker.commands.resource_caps import enforcer_here
 
 if TYPE_CHECKING:
     from holdfast.domain.schedules.definition import Schedule
