@@ -12,7 +12,7 @@ from msgspec import structs
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId, Lease
-from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Unreadable
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Unreadable
 from holdfast.errors import HoldfastError
 from holdfast.store.jobs.settlement import Settlement, SettleResult, lease_key
 from holdfast.worker.active_runs import ActiveRuns, Run
@@ -77,16 +77,19 @@ class RunLifecycle:
             self.run_times.learn(run.kind.name, settlement.ran.total_seconds())
         if run.measured and self.autoscaler is not None:
             self.autoscaler.finished(run, settlement.outcome)
-        if isinstance(settlement.outcome, Unreadable):
-            settlement = structs.replace(
-                settlement, outcome=structs.replace(settlement.outcome, build=self._served.build)
-            )
-        if isinstance(settlement.outcome, Released) and settlement.outcome.interrupted:
-            self._interruptions[settlement.lease.job_id] += 1
-            error = settlement.outcome.error
-            if error is not None and self._interruptions[settlement.lease.job_id] > MAX_OUTAGES:
-                settlement = structs.replace(settlement, outcome=Failed(error=error))
+        if not isinstance(settlement.outcome, Done):
+            settlement = structs.replace(settlement, outcome=self._final(settlement.lease, settlement.outcome))
         self.settler.put(settlement)
+
+    def _final(self, lease: Lease, outcome: Outcome) -> Outcome:
+        """Add the build to a refusal. A handler that reports outages again and again fails."""
+        if isinstance(outcome, Unreadable):
+            return structs.replace(outcome, build=self._served.build)
+        if isinstance(outcome, Released) and outcome.interrupted:
+            self._interruptions[lease.job_id] += 1
+            if outcome.error is not None and self._interruptions[lease.job_id] > MAX_OUTAGES:
+                return Failed(error=outcome.error)
+        return outcome
 
     def unbegun(self, run: Run, *, start_in_doubt: bool = False) -> None:
         """Release a run that will not begin. *start_in_doubt*: its start may be recorded, and is refunded then."""

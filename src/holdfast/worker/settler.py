@@ -33,6 +33,8 @@ IDLE_INTERVAL_S = 60.0
 MAX_FAILURES = 3
 #: Delay before jobs whose rows are locked by other transactions are tried again.
 LOCKED_RETRY_S = 1.0
+#: The outcome of a handler that returns nothing.
+NO_RESULT = Done()
 #: Longest duration of :meth:`Settler.flush` by default, and the interval between the ticks that it forces.
 FLUSH_TIMEOUT_S, FLUSH_INTERVAL_S = 5.0, 0.1
 
@@ -189,7 +191,8 @@ def _take_group(waiting: deque[Settlement]) -> list[Settlement]:
     size = 0
     while waiting and len(group) < MAX_GROUP and size < MAX_GROUP_BYTES:
         group.append(settlement := waiting.popleft())
-        size += _size(settlement.outcome)
+        if settlement.outcome != NO_RESULT:  # few have one
+            size += _size(settlement.outcome)
     return group
 
 

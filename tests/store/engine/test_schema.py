@@ -119,7 +119,7 @@ def test_every_fragment_is_expanded():
 
 def test_a_statement_in_two_places_is_refused(tmp_path, monkeypatch):
     """A shared statement cannot be changed for one backend by a second copy."""
-    for folder in ("sql", "postgres"):
+    for folder in (sql.SHARED, "postgres"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "jobs.sql").write_text("-- name: read_now\n-- Read the clock.\nSELECT 1\n")
     monkeypatch.setattr(sql, "_STORE", tmp_path)

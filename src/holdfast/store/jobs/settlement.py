@@ -37,6 +37,8 @@ from holdfast.store.jobs.refusals import list_builds
 X = TypeVar("X")
 
 MAX_ERROR_LENGTH = 64 * 1024
+#: An outcome that is younger than this is written as if the run had just finished.
+AGE_IGNORED_S = 1.0
 #: The beginning of the error of a done job whose result could not be stored.
 RESULT_DROPPED = "the result was not stored"
 #: The event of each end; other ends are failures.
@@ -64,9 +66,9 @@ class Settlement(Struct, frozen=True):
 
     @property
     def since(self) -> tuple[timedelta | None, timedelta]:
-        """The time since the start of the run, and since its end, long ago after an outage; a second is ignored."""
+        """The time since the start of the run, and since its end, long ago after an outage."""
         seconds = time.monotonic() - self.finished
-        age = timedelta(seconds=seconds if seconds > 1 else 0)
+        age = timedelta(seconds=seconds if seconds > AGE_IGNORED_S else 0)
         return None if self.ran is None else self.ran + age, age
 
 
@@ -130,13 +132,17 @@ def one_per_job(items: Sequence[X], lease_of: Callable[[X], Lease]) -> list[list
 
 
 def settle_done(done: list[Settlement], where: tuple[str, ...]) -> Query:
+    columns: dict[str, Sequence[Any]] = {"ran": [s.ran for s in done]}
+    if time.monotonic() - min(s.finished for s in done) > AGE_IGNORED_S:
+        columns["ran"], columns["age"] = zip(*(s.since for s in done), strict=True)
     outcomes = [s.outcome for s in done if isinstance(s.outcome, Done)]
-    results = [(None, each.dropped) if each.dropped else storable_result(each.result) for each in outcomes]
-    errors = [reason and f"{RESULT_DROPPED}: {_clean(reason)}" for _, reason in results]
-    texts = [text for text, _ in results]
-    ran, age = zip(*(s.since for s in done), strict=True)
-    leases = held_by([s.lease for s in done], result=texts, error=errors, ran=ran, age=age)
-    return Query("settle_done", {"leases": leases}, FinishedJob, where)
+    if any(each.result is not None or each.dropped for each in outcomes):
+        results = [(None, each.dropped) if each.dropped else storable_result(each.result) for each in outcomes]
+        columns["result"] = [text for text, _ in results]
+        columns["error"] = [reason and f"{RESULT_DROPPED}: {_clean(reason)}" for _, reason in results]
+    # A statement gets only the values that some lease has: most results are empty, and most outcomes new.
+    known = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
+    return Query("settle_done", {"leases": held_by([s.lease for s in done], **known)}, FinishedJob, where)
 
 
 def release(leases: list[Lease], where: tuple[str, ...]) -> Operation[ReleaseResult]:

@@ -207,13 +207,14 @@ WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'t
 RETURNING holdfast_live.id
 
 -- name: settle_done
--- Finish jobs that succeeded: delete the live row, append the finished one.
+-- Finish jobs that succeeded: delete the live row, append the finished one. A value that no lease has is left out of
+-- :leases.
 INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
     started_at, finished_at, reason, result, error)
 SELECT live.id, 'done', live.queue, live.kind, live.priority, live.due_at,
     live.attempts + CASE WHEN live.started_at IS NULL THEN 1 ELSE 0 END, live.crashes, live.token, live.worker,
-    coalesce(:now - (lease.value->>'ran'), live.started_at, live.claimed_at), :now - (lease.value->>'age'), 'done',
-    lease.value->>'result', lease.value->>'error'
+    coalesce(:now - (lease.value->>'ran'), live.started_at, live.claimed_at),
+    :now - coalesce(lease.value->>'age', 0), 'done', lease.value->>'result', lease.value->>'error'
 FROM {leases_with_live}
 WHERE live.token = lease.value->>'token' AND live.state = 'running';
 DELETE FROM holdfast_live

@@ -95,7 +95,8 @@ class SlotExecutor:
                 lifecycle.finished(run, self._settlement(run, perform))
                 self._finished[slot] += 1
                 self.gate.freed(self)
-                lifecycle.slot_freed()
+                if len(self.waiting) < self._slots:  # otherwise the claimer has nothing to do
+                    lifecycle.slot_freed()
                 if signal.watched:
                     signal.notify()
         finally:

@@ -159,10 +159,9 @@ CREATE TABLE holdfast.live (
     kind_version integer NOT NULL DEFAULT 1,   -- of the code that wrote the payload
     reader text NOT NULL DEFAULT '',           -- the only build that may claim it; '' means every build
     refusals json,                             -- the builds that could not read the payload, oldest first
-    CHECK ((state = 'running') = (lease_expires_at IS NOT NULL)),
-    CHECK ((state = 'running') = (worker IS NOT NULL)),
-    CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
-    CHECK (state = 'running' OR started_at IS NULL)
+    -- One condition, because every claim checks it: a lease consists of its holder, its claim and its end.
+    CHECK (CASE state WHEN 'running' THEN worker IS NOT NULL AND claimed_at IS NOT NULL AND lease_expires_at IS NOT NULL
+        ELSE coalesce(lease_expires_at, claimed_at, started_at) IS NULL AND worker IS NULL END)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 -- The claim reads only this index. It holds the ready jobs in claim order. A lane is a queue, a kind and a reader, so that
 -- a worker never passes over jobs that its code cannot read.
@@ -219,20 +218,6 @@ CREATE TRIGGER live_transitions BEFORE UPDATE OF state ON holdfast.live FOR EACH
         'ready>running', 'ready>scheduled', 'ready>held',
         'running>ready', 'running>scheduled', 'running>held'))
     EXECUTE FUNCTION holdfast.refuse_transition();
-
--- Producers, which have no right to attempts, change only jobs that do not run, as a replacement does. They delete only
--- jobs that wait, as an enqueue does if a dependency has failed. AFTER DELETE: a BEFORE trigger would lock every row.
-CREATE FUNCTION holdfast.refuse_producer() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'E_READ_ONLY: role "%" may not change or delete job %, which is %', current_user, OLD.id, OLD.state
-        USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: holdfast db roles lists them.';
-END $$;
-CREATE TRIGGER live_deleted AFTER DELETE ON holdfast.live FOR EACH ROW
-    WHEN (OLD.state <> 'waiting' AND NOT has_table_privilege('holdfast.attempt', 'DELETE'))
-    EXECUTE FUNCTION holdfast.refuse_producer();
-CREATE TRIGGER live_changed_running BEFORE UPDATE OF state, priority, due_at, token, note, reader ON holdfast.live FOR EACH ROW
-    WHEN (OLD.state = 'running' AND NOT has_table_privilege('holdfast.attempt', 'DELETE'))
-    EXECUTE FUNCTION holdfast.refuse_producer();
 
 -- The right to commands. A role that may execute this function may enqueue and change jobs of the built-in kinds, with
 -- which a worker runs any program. Nobody else may: INSERT on the tables is not enough.
@@ -309,6 +294,21 @@ CREATE TABLE holdfast.attempt (
     error text,
     PRIMARY KEY (job_id, token)
 );
+
+-- Producers, which have no right to attempts, change only jobs that do not run, as a replacement does. They delete only
+-- jobs that wait, as an enqueue does if a dependency has failed. AFTER DELETE: a BEFORE trigger would lock every row. By
+-- its id, the table of attempts is found without a search for its name at every row.
+CREATE FUNCTION holdfast.refuse_producer() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'E_READ_ONLY: role "%" may not change or delete job %, which is %', current_user, OLD.id, OLD.state
+        USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: holdfast db roles lists them.';
+END $$;
+CREATE TRIGGER live_deleted AFTER DELETE ON holdfast.live FOR EACH ROW
+    WHEN (OLD.state <> 'waiting' AND NOT has_table_privilege('holdfast.attempt'::regclass, 'DELETE'))
+    EXECUTE FUNCTION holdfast.refuse_producer();
+CREATE TRIGGER live_changed_running BEFORE UPDATE OF state, priority, due_at, token, note, reader ON holdfast.live FOR EACH ROW
+    WHEN (OLD.state = 'running' AND NOT has_table_privilege('holdfast.attempt'::regclass, 'DELETE'))
+    EXECUTE FUNCTION holdfast.refuse_producer();
 
 CREATE TABLE holdfast.event (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
