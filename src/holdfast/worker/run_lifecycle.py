@@ -144,8 +144,8 @@ class RunLifecycle:
             lanes.setdefault((lease.queue, lease.kind), []).append(settlement)
             if verbose or not isinstance(outcome, Done):
                 self.log.settled(settlement, result.verdicts.get(lease_key(lease)))
-            if isinstance(outcome, Failed | Lost) and lease.kind == COMMAND and "pause_queue" in lease.payload:
-                self._pause_queue(lease)
+                if isinstance(outcome, Failed | Lost) and lease.kind == COMMAND and "pause_queue" in lease.payload:
+                    self._pause_queue(lease)
         for lane, settled in lanes.items():
             for outcome_type, count in Counter(type(each.outcome) for each in settled).items():
                 self.counts.completed[*lane, RESULTS[outcome_type]] += count

@@ -91,7 +91,8 @@ class Leases(Promotion):
         kinds = ById(id=list(leases), lease_duration=list(leases.values()), short=[name in short for name in leases])
         values = {"worker": worker, "queues": list(queues), "kinds": kinds, "free": free, "ahead": ahead}
         values |= {"few": few, "alone": alone, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
-        values["build"] = build
+        durations = set(leases.values())
+        values |= {"build": build, "lease_duration": min(durations) if len(durations) == 1 else None}
         claimed: list[Lease] | None = None
         if limits:
             with suppress(JobLocked):  # another transaction holds a limited queue; the others do not wait for it

@@ -64,7 +64,9 @@ surplus AS (                -- poison suspects beyond the room of their level
 ), claimed AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
         claimed_at = (SELECT holdfast.now()),
-        lease_expires_at = (SELECT holdfast.now()) + (:kinds::jsonb->kind->>'lease_duration')::interval
+        -- :lease_duration is that of all kinds, if they have the same one.
+        lease_expires_at = (SELECT holdfast.now())
+            + coalesce(:lease_duration::interval, (:kinds::jsonb->kind->>'lease_duration')::interval)
     -- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
     -- planner: CASE leaves out the ranks in the common case, in which every locked job is claimed.
     WHERE id = ANY(CASE

@@ -63,16 +63,18 @@ surplus AS (                -- poison suspects beyond the room of their level
 )
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
     claimed_at = :now,
-    -- A path of JSON would read a dot in the name of a kind as a level.
-    lease_expires_at = :now + (
-        SELECT kinds.value->>'lease_duration' FROM json_each(:kinds) AS kinds WHERE kinds.key = holdfast_live.kind)
+    -- :lease_duration is that of all kinds, if they have the same one. A path of JSON would read a dot in the name of a kind
+    -- as a level.
+    lease_expires_at = :now + coalesce(:lease_duration, (
+        SELECT kinds.value->>'lease_duration' FROM json_each(:kinds) AS kinds WHERE kinds.key = holdfast_live.kind))
 WHERE id IN (
     -- planner: the common case, in which no job needs a slot, does without ranks.
     SELECT id FROM best WHERE NOT EXISTS (SELECT 1 FROM best WHERE slot_only)
     UNION ALL
-    SELECT id FROM ranked
-    WHERE EXISTS (SELECT 1 FROM best WHERE slot_only) AND (place <= :free
-        OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE slot_only AND place > :free)))
+    -- planner: without a row in "needy", the CROSS JOIN never asks for ranks.
+    SELECT id FROM (SELECT 1 FROM best WHERE slot_only LIMIT 1) AS needy CROSS JOIN ranked
+    WHERE place <= :free
+        OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE slot_only AND place > :free))
 RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress
         WHERE job_id = holdfast_live.id) END AS checkpoint, kind_version, {last_claimed_columns}
@@ -101,11 +103,13 @@ WITH lane AS MATERIALIZED ({lanes}
 -- name: claim
 -- Claim the best ready jobs, in one order over all lanes.
 WITH lane AS MATERIALIZED ({lanes}
+), filled AS MATERIALIZED (     -- the lanes that have jobs
+    SELECT lane.* FROM lane WHERE EXISTS ({next_in_lane} LIMIT 1)
 ), size AS MATERIALIZED (       -- how many jobs to claim, and how many of each lane to read at first: few if lanes are many
-    SELECT :free + :ahead AS jobs, min(:free + :ahead, 4 + 2 * (:free + :ahead) / max(1, count(*))) AS depth FROM lane
+    SELECT :free + :ahead AS jobs, min(:free + :ahead, 4 + 2 * (:free + :ahead) / max(1, count(*))) AS depth FROM filled
 ), first AS MATERIALIZED (      -- the best of those
     SELECT lane.*, candidate.id, candidate.priority, candidate.due_at, candidate.losses, candidate.no_prefetch
-    FROM lane CROSS JOIN holdfast_live AS candidate
+    FROM filled AS lane CROSS JOIN holdfast_live AS candidate
     WHERE candidate.id IN ({next_in_lane} LIMIT (SELECT depth FROM size))
     ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free + :ahead
 ), deep AS MATERIALIZED (       -- lanes that were read to their depth: they may have more of the best jobs
