@@ -7,11 +7,13 @@ from datetime import timedelta
 import pytest
 
 from holdfast.admin.views.overview import counts_of, error_clusters, overview
+from holdfast.domain.access.audit import Via
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, State, WorkerId
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import NoSuchJob
+from holdfast.store.access.audit import AuditedAction
 from holdfast.store.jobs.queries import LEFT_OUT
 from tests.support.jobs import lapse, put, take, take_one
 
@@ -209,7 +211,7 @@ def test_the_pulse_changes_with_every_change(store, clock):
     changed("queues")
     store.workers.announce(WorkerId("w"), host="h", pid=1, queues=[], kinds=[])
     changed("workers")
-    store.audit_log.write("cancel", "id=1", actor="ada", via="cli")
+    store.audit_log.write(AuditedAction(actor="ada", via=Via.CLI, action="cancel", target="id=1"))
     changed("audit")
 
 
