@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.store.fleet.registry import Depth, Queues
     from holdfast.store.jobs.control import ChangedJobs, JobControl
-    from holdfast.store.jobs.queries import JobQueries, Page
+    from holdfast.store.jobs.queries import JobPage, JobQueries
     from holdfast.store.jobs.settlement import Settlement
     from holdfast.store.schedules.fired_plans import FiredPlan
     from holdfast.store.schedules.plans import SkippedPlans
@@ -52,8 +52,8 @@ __all__ = [
     "BatchState", "BoundFunction", "Bounds", "Cancelled", "ChangedJobs", "Clock", "Completed", "Condition",
     "Context", "Count", "DeclarationResult", "Definition", "DependencyState", "Depth", "EnqueueOutcome",
     "Enqueuer", "Event", "Fail", "FakeContext", "Fatal", "FiredPlan", "Handler", "Holdfast",
-    "Inbox", "InboxResult", "Job", "JobControl", "JobId", "JobQueries", "JobRef", "Kind", "NewJob", "Overlap",
-    "Page", "Plan", "Queue", "Queues", "Release", "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector",
+    "Inbox", "InboxResult", "Job", "JobControl", "JobId", "JobPage", "JobQueries", "JobRef", "Kind", "NewJob",
+    "Overlap", "Plan", "Queue", "Queues", "Release", "Retry", "Schedule", "ScheduleOptions", "Schedules", "Selector",
     "Settlement", "Skip", "SkippedPlans", "Snooze", "State", "Store", "Summary", "Unit", "UnitFunction",
     "UnitOutcome", "UnitResult", "WhyReason", "Worker",
 ]  # fmt: skip
@@ -88,7 +88,7 @@ _NAMES = {
     "store": "Store",
     "store.fleet.registry": "Depth Queues",
     "store.jobs.control": "ChangedJobs JobControl",
-    "store.jobs.queries": "JobQueries Page",
+    "store.jobs.queries": "JobPage JobQueries",
     "store.jobs.settlement": "Settlement",
     "store.schedules.fired_plans": "FiredPlan",
     "store.schedules.plans": "SkippedPlans",

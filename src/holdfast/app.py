@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 from holdfast.client.batches.registry import BatchRegistry
 from holdfast.client.jobs.handler import Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
-from holdfast.client.jobs.registry import KindRegistry, handler_options
+from holdfast.client.jobs.kind_registry import KindRegistry, handler_options
 from holdfast.client.schedules.definition import ScheduleOptions, ScheduleRegistry
 from holdfast.domain.batches.batch import is_shard
 from holdfast.domain.commands.command import COMMAND
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.client.batches.report import BatchResult
     from holdfast.client.batches.session import BatchSession
     from holdfast.client.fleet.workers import WorkerArguments
-    from holdfast.client.jobs.registry import JobArguments
+    from holdfast.client.jobs.kind_registry import JobArguments
     from holdfast.client.schedules.api import Schedules
     from holdfast.domain.batches.batch import Batch
     from holdfast.domain.schedules.definition import DeclarationResult

@@ -28,7 +28,7 @@ from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.context import Reporter, RunContext
-from holdfast.worker.handler import await_handler, run_handler
+from holdfast.worker.handler_call import await_handler, run_handler
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.stats import Stats

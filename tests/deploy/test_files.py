@@ -19,7 +19,7 @@ from holdfast.admin.doctor.checks import OTHER_VARIABLES
 from holdfast.domain.quantities import as_duration
 from holdfast.settings import setting_fields
 from holdfast.web import server
-from holdfast.worker import settler, worker
+from holdfast.worker import settler, shutdown
 from holdfast.worker.metrics import MetricsServer, parse_address
 from tests.support.deploy_files import (
     COMPOSE,
@@ -43,7 +43,7 @@ from tests.support.deploy_files import (
 TEXTS = [COMPOSE, CONTAINERFILE, *UNITS, *MANIFESTS, *GUIDES]
 #: What a worker may take after its grace period, in seconds: kills, last outcomes, services, and the last write.
 AFTER_GRACE_S = (
-    worker.STOP_BEFORE_END_S + settler.FLUSH_TIMEOUT_S + 2 * worker.HELPER_TIMEOUT_S + worker.LAST_WRITE_TIMEOUT_S
+    shutdown.STOP_BEFORE_END_S + settler.FLUSH_TIMEOUT_S + 2 * shutdown.HELPER_TIMEOUT_S + shutdown.LAST_WRITE_TIMEOUT_S
 )
 COMMANDS = {"worker", "scheduler", "web", "token add", "emergency-stop", "workers"}
 COMMANDS |= {f"db {name}" for name in ("migrate", "roles", "backup", "check", "vacuum", "copy")}

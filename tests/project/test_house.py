@@ -22,8 +22,8 @@ SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
-MAX_MODULES = 308
-MAX_PYTHON_LINES = 48_470
+MAX_MODULES = 313
+MAX_PYTHON_LINES = 48_550
 MAX_SQL_LINES = 4_995
 
 #: Modules that users import by name, and the layers below them that are one file.
@@ -98,7 +98,7 @@ ALIKE: dict[str, tuple[str, ...]] = {
 USERS_OF_NOUNS = {
     "cli/session.py": "opens the store, and refuses one that was moved",
     "cli/ops/db.py": "the commands of the database itself",
-    "cli/ops/access.py": "a sign-in link is a new secret: it is shown once, as it was drawn",
+    "cli/ops/tokens.py": "a sign-in link is a new secret: it is shown once, as it was drawn",
     "cli/jobs/new_job_notes.py": "the client of new jobs: it compares the names of queues, without the views that start slower",
     "cli/commands/run.py": "the client of its own job: it does not start while the store is stopped",
     "cli/commands/sweep.py": "the client of its own jobs: it compares their keys with those in the store",

@@ -21,7 +21,7 @@ from holdfast.web.live import LiveUpdates
 from holdfast.web.page_cache import PageCache
 from holdfast.web.pages import routes
 from holdfast.web.security.authentication import Caller
-from holdfast.web.security.limits import RequestLimit
+from holdfast.web.security.request_slots import RequestLimit
 
 
 class OpenSite:

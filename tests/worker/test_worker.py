@@ -369,7 +369,7 @@ def test_draining_waits_for_jobs_that_an_outage_interrupted(app, monkeypatch):
 
     The worker asks whether it has drained the store while the settler still counts what it has written.
     """
-    monkeypatch.setattr("holdfast.worker.handler.OUTAGE_DELAY", timedelta(milliseconds=300))
+    monkeypatch.setattr("holdfast.worker.handler_call.OUTAGE_DELAY", timedelta(milliseconds=300))
     tries, asked = [], threading.Event()
 
     @app.job(name="fragile")

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import State
-from holdfast.worker import worker as module
+from holdfast.worker import shutdown as module
 from tests.support.processes import wait_until
 
 

@@ -65,15 +65,15 @@ COMMANDS = {
     },
     "Deploy and repair": {
         "doctor": ("ops.doctor:doctor", "Check the environment and the store, and suggest fixes."),
-        "audit": ("ops.audit:audit", "Check whether the store is ready for a deploy."),
+        "audit": ("ops.deploy_audit:audit", "Check whether the store is ready for a deploy."),
         "drain": ("ops.stop_switch:drain", "Start no jobs in the whole store; wait for running ones."),
         "emergency-stop": ("ops.stop_switch:emergency_stop", "Start no jobs in the whole store; stop running ones."),
         "service": ("ops.service:service", "Install or remove a systemd service that runs up."),
     },
     "Store": {
         "db": ("ops.db:db", "Migrate, check, back up, vacuum or move the store."),
-        "token": ("ops.access:token", "Create, list and revoke tokens for dashboard and API."),
-        "audit-log": ("ops.access:audit_log", "List who did what, when and how."),
+        "token": ("ops.tokens:token", "Create, list and revoke tokens for dashboard and API."),
+        "audit-log": ("ops.audit_log:audit_log", "List who did what, when and how."),
     },
     "About": {
         "config": ("ops.config:config", "Show the settings and where each comes from."),

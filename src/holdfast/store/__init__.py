@@ -27,7 +27,8 @@ from holdfast.store.engine import forks  # noqa: F401 - imported before a fork, 
 if TYPE_CHECKING:
     from holdfast.store.access.audit import AuditedAction, AuditLog
     from holdfast.store.access.command_switch import CommandSwitch
-    from holdfast.store.access.credentials import Credentials, IdempotencyKeys
+    from holdfast.store.access.credentials import Credentials
+    from holdfast.store.access.idempotency_keys import IdempotencyKeys
     from holdfast.store.access.saved_filters import SavedFilters
     from holdfast.store.access.sessions import Sessions
     from holdfast.store.batches.batches import Batches
@@ -104,7 +105,7 @@ class Store:
     command_switch: CommandSwitch = noun("access.command_switch:CommandSwitch")
     sessions: Sessions = noun("access.sessions:Sessions")
     saved_filters: SavedFilters = noun("access.saved_filters:SavedFilters")
-    idempotency_keys: IdempotencyKeys = noun("access.credentials:IdempotencyKeys")
+    idempotency_keys: IdempotencyKeys = noun("access.idempotency_keys:IdempotencyKeys")
     database: Database = noun("engine.database:Database")
 
     def __init__(self, backend: Backend) -> None:

@@ -27,8 +27,8 @@ from holdfast.web.page_cache import GZIP_LEVEL, PageCache
 from holdfast.web.pages import routes
 from holdfast.web.security import sessions
 from holdfast.web.security.authentication import AuthenticationMiddleware, Authenticator, Caller
-from holdfast.web.security.limits import MAX_SEARCHES, RequestLimit
 from holdfast.web.security.request_checks import RequestChecks
+from holdfast.web.security.request_slots import MAX_SEARCHES, RequestLimit
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -29,10 +29,10 @@ from holdfast.domain.access.audit import Via
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.selector import format_values
 from holdfast.domain.names import quote_argument
-from holdfast.errors import HoldfastError, InvalidInput, Refused
-from holdfast.errors.http import Forbidden
+from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.web.pages import charts
 from holdfast.web.pages import format as formats
+from holdfast.web.security.authorization import require_role
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -152,12 +152,7 @@ class Request:
 
     def require(self, role: Role, subject: str = "this") -> None:
         """Refuse a caller whose role is not enough for *subject*."""
-        if self.may(role):
-            return
-        text = f"{subject} needs the role {role}, and {self.caller.name} is {self.caller.role}"
-        if self.is_api:
-            raise Forbidden(text, hint="Ask a person with this role, or use another token.")
-        raise Refused(text, hint="Ask a person with this role, or sign in with another token.")
+        require_role(self.caller, role, subject, is_api=self.is_api)
 
     @property
     def id(self) -> int:

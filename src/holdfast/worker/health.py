@@ -11,7 +11,7 @@ from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.heartbeat import RemoteControl
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.service import ServiceThread
-from holdfast.worker.services import Services
+from holdfast.worker.worker_services import Services
 
 #: A service that has not ticked for this long hangs.
 HANGS_AFTER_S = 180.0

@@ -19,7 +19,7 @@ from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.batches.turns import ShardTurns
 from holdfast.worker.context import MakeRequest, Reporter, RunContext, SendMessage
-from holdfast.worker.handler import RESULTS
+from holdfast.worker.handler_call import RESULTS
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_log import RunLog
 from holdfast.worker.settler import Settler

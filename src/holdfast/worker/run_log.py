@@ -11,7 +11,7 @@ from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped, 
 from holdfast.domain.schedules.plan import Plan
 from holdfast.store.jobs.settlement import Settlement, TakenOver
 from holdfast.worker.active_runs import Run
-from holdfast.worker.handler import first_line
+from holdfast.worker.handler_call import first_line
 from holdfast.worker.served_lanes import ServedLanes
 
 #: Starts, successes and planned releases are logged at DEBUG: there may be thousands in a second.

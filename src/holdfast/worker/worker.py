@@ -1,4 +1,4 @@
-"""The worker: wires its services and executors together, starts them, and winds them down."""
+"""The worker: wires its services and executors together, starts them, and works until it is stopped."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, StoreBusy, StoreUnavailable
 from holdfast.store import Store
-from holdfast.worker import clock
-from holdfast.worker.active_runs import StopReason
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.commands.identity import CHILD_VARIABLE
@@ -29,24 +27,20 @@ from holdfast.worker.health import WorkerHealth
 from holdfast.worker.heartbeat import Heartbeat, RemoteControl
 from holdfast.worker.maintenance import Maintenance
 from holdfast.worker.options import WorkerOptions, WorkerSetup
-from holdfast.worker.run_lifecycle import RunLifecycle, try_write, write_within
+from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
 from holdfast.worker.served_lanes import ServedLanes
-from holdfast.worker.service import ServiceThread, TickResult, stop_threads
-from holdfast.worker.services import Services
-from holdfast.worker.settler import FLUSH_TIMEOUT_S
+from holdfast.worker.service import ServiceThread, TickResult
 from holdfast.worker.shortage import warn_if_low
+from holdfast.worker.shutdown import Shutdown
 from holdfast.worker.watchdog import Watchdog
+from holdfast.worker.worker_services import Services
 
 log = logging.getLogger("holdfast")
 
-#: Handlers receive a stop request this long before the end of the grace period.
-STOP_BEFORE_END_S = 1.0
 #: A worker that drains polls at this interval whether other workers have finished the last jobs: no event reports it.
 DRAIN_INTERVAL_S = 0.1
-#: Time for outcomes when a process is left at once, for services that stop, and for the last writes to a silent store.
-ABANDON_FLUSH_S, HELPER_TIMEOUT_S, LAST_WRITE_TIMEOUT_S = 0.3, 5.0, 5.0
 
 
 class Worker:
@@ -81,6 +75,7 @@ class Worker:
         self._active_runs = self._lifecycle.active_runs
         self._pool = ExecutorPool(setup, self._lifecycle)
         self.services = self._make_services(setup, ScopeProviders(providers or {}))
+        self._shutdown = Shutdown(setup, self._pool, self._lifecycle, self.services)
         self.health = WorkerHealth(
             self.services, self._pool, remote_control=self._remote_control, options=options, stopping=self._stopping
         )
@@ -144,7 +139,7 @@ class Worker:
         self._work()
         self._stopping.set()
         listener.close()
-        self._wind_down(exits=exits)
+        self._shutdown.wind_down(exits=exits)
 
     @property
     def kinds(self) -> list[str]:
@@ -189,12 +184,7 @@ class Worker:
     def abandon(self) -> None:
         """Kill child processes and release all jobs at once; for a process that exits right after."""
         self.stop()
-        self._lifecycle.settler.flush(clock.now() + ABANDON_FLUSH_S, locked=False)
-        unfinished = self._lifecycle.unfinished  # a kill finishes some, which are released all the same
-        for run in self._active_runs.all():
-            run.kill()
-        self._lifecycle.release(unfinished)
-        try_write(lambda: self._store.workers.record_stop(self.id))
+        self._shutdown.abandon()
 
     def tick(self) -> TickResult:
         """Maintain, plan, claim, run and settle once, without threads of services; for tests and tools."""
@@ -257,44 +247,3 @@ class Worker:
         if drained and stuck:
             log.warning("%d commands can never start on this host; see holdfast why", stuck)
         return drained
-
-    def _wind_down(self, *, exits: bool) -> None:
-        grace = self._options.grace.total_seconds()
-        ends_at, stop_before_end = clock.now() + grace, min(STOP_BEFORE_END_S, max(0.2, grace / 4))
-        self._pool.release()
-        stop_threads(self.services.helpers, min(HELPER_TIMEOUT_S, grace))
-        if self._autoscaler is not None:
-            write_within(LAST_WRITE_TIMEOUT_S, self._autoscaler.thaw_all)
-        self._lifecycle.settler.flush(locked=False)
-        self._pool.wait_idle(ends_at - stop_before_end)
-        for run in self._active_runs.all():
-            run.stop(StopReason.SHUTDOWN)
-        self._pool.wait_idle(clock.now() + stop_before_end)
-        for run in self._active_runs.all():
-            run.kill()
-        self._pool.wait_killed(clock.now() + STOP_BEFORE_END_S)
-        if exits or not self._pool.running:
-            self._close(ends_at)
-            return
-        log.warning("handlers that continue: %d; their leases are kept until they finish", self._pool.running)
-        # An embedded worker cannot end its threads, so it renews their leases until they finish.
-        threading.Thread(target=self._close_when_idle, name="holdfast-last", daemon=True).start()
-
-    def _close_when_idle(self) -> None:
-        self._pool.wait_idle(float("inf"))
-        self._close()
-
-    def _close(self, ends_at: float = 0.0) -> None:
-        """Write the last outcomes. Jobs that another transaction has locked get the rest of the grace period."""
-        self._lifecycle.settler.flush(max(ends_at, clock.now() + FLUSH_TIMEOUT_S))
-        self._pool.close()
-        stop_threads([*reversed(self.services.keepers)], HELPER_TIMEOUT_S)
-        write_within(LAST_WRITE_TIMEOUT_S, self._write_rest)
-
-    def _write_rest(self) -> None:
-        """Release the jobs of handlers that go on, and write the outcomes of those that have just finished."""
-        self._lifecycle.release(self._lifecycle.unfinished)
-        settler = self.services.settler
-        while len(settler.service) and not (result := settler.tick()).skipped and result.next_in == 0:
-            pass
-        self._store.workers.record_stop(self.id)

@@ -10,9 +10,9 @@ from msgspec import structs
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.schedules.decision import RETRY_DELAYS
 from holdfast.domain.schedules.definition import CatchUp, Condition, Declaration, DeclarationResult, Definition
+from holdfast.domain.schedules.schedule_filter import ScheduleFilter
 from holdfast.errors import DuplicateSchedule, InvalidInput, NoSuchSchedule
 from holdfast.store.engine.operation import query
-from holdfast.store.schedules.schedule_filter import ScheduleFilter
 from tests.store.schedules.test_plans import MINUTE, due, fire, step, take
 from tests.support.backends import START
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import holdfast
-from holdfast.worker.signals import Signals
+from holdfast.worker.stop_signals import Signals
 
 #: Nothing sets it: to wait for it is to take one's time.
 NEVER = threading.Event()

@@ -18,7 +18,7 @@ from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import StoreUnavailable
 from holdfast.store.access.audit import AuditedBackend
-from holdfast.store.access.credentials import IdempotencyKeys
+from holdfast.store.access.idempotency_keys import IdempotencyKeys
 from holdfast.store.jobs.enqueue import Jobs
 from tests.store.batches.test_batches import begin, finish, leave
 from tests.support.jobs import claim_jobs, put

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.domain.access.roles import Role
-from holdfast.web.security import authentication
-from holdfast.web.security.authentication import MAX_FAILURES_PER_S
+from holdfast.web.security import failed_tries
+from holdfast.web.security.failed_tries import MAX_FAILURES_PER_S
 from holdfast.web.security.sessions import COOKIE
 from holdfast.worker.metrics import TOKEN as METRICS_TOKEN
 from tests.support.processes import wait_until
@@ -63,7 +63,7 @@ def test_the_limit_ends_after_a_second(site, tokens, monkeypatch):
 def stand_still(monkeypatch):
     """The clock of the limit, which the test moves."""
     clock = [1000.0]
-    monkeypatch.setattr(authentication, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(failed_tries, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     return clock
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.selector import Selector
-from holdfast.web.security.authentication import FailedTries
+from holdfast.web.security.failed_tries import FailedTries
 from holdfast.web.security.request_checks import HEADERS
 from tests.web.conftest import HOST, Client, all_routes
 

@@ -20,9 +20,9 @@ from holdfast.domain.fleet.autoscaler import Bounds
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.settings import command_url, log_folder
-from holdfast.worker.commands import caps
-from holdfast.worker.commands.caps import best_cap_method, enforcer_here
+from holdfast.worker.commands import resource_caps
 from holdfast.worker.commands.log_files import CUT, AttemptLog, log_path
+from holdfast.worker.commands.resource_caps import best_cap_method, enforcer_here
 from tests.support.processes import Child, gone, wait_until
 
 #: Characters that a shell would interpret.
@@ -502,7 +502,7 @@ def test_a_signal_for_the_worker_reaches_no_command(app, add, tmp_path):
 
 def test_control_groups_of_live_supervisors_are_left_alone(tmp_path):
     """An empty group may be one that a command is about to join: only those of dead supervisors are listed."""
-    own = tmp_path / caps.group_name("mine")
+    own = tmp_path / resource_caps.group_name("mine")
     prefix = own.name.partition(f"{os.getpid()}-")[0]
     finished = subprocess.Popen(["true"])
     finished.wait()
@@ -512,17 +512,17 @@ def test_control_groups_of_live_supervisors_are_left_alone(tmp_path):
     others = [own, left, reused, tmp_path / theirs, tmp_path / elsewhere]
     for folder in others:
         folder.mkdir()
-    assert set(caps.abandoned(tmp_path)) == {left, reused}
+    assert set(resource_caps.abandoned(tmp_path)) == {left, reused}
 
 
 def test_detecting_caps_deletes_no_group_of_another_supervisor():
     """A new, empty group outlives the start of another supervisor on this host."""
     method = best_cap_method()
     group = None if method is None else method("young", 10**8, None)
-    if not isinstance(group, caps.Cgroup):
+    if not isinstance(group, resource_caps.Cgroup):
         pytest.skip("this host has no control groups that we may make")
     try:
-        code = "from holdfast.worker.commands.caps import best_cap_method; best_cap_method()"
+        code = "from holdfast.worker.commands.resource_caps import best_cap_method; best_cap_method()"
         subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
         assert group.peak() is not None
     finally:

@@ -23,7 +23,7 @@ from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.domain.names import quote_argument
 from holdfast.errors import HoldfastError, PrivilegeMissing, StoreMoved
 from holdfast.settings import read_settings, setting_fields
-from holdfast.worker.commands.caps import enforcer_here
+from holdfast.worker.commands.resource_caps import enforcer_here
 
 if TYPE_CHECKING:
     from holdfast.domain.schedules.definition import Schedule

@@ -23,7 +23,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import count_of
 from holdfast.errors import HoldfastError
 from holdfast.settings import FILES, read_settings
-from holdfast.worker.commands.caps import ROOT
+from holdfast.worker.commands.resource_caps import ROOT
 
 if TYPE_CHECKING:
     from holdfast.store import Store

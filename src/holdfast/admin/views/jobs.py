@@ -18,7 +18,7 @@ from holdfast.domain.jobs.selector import Count, Selector
 from holdfast.domain.jobs.why import WhyReason, describe_problem
 from holdfast.store import Store
 from holdfast.store.fleet.dashboard import JobRecord
-from holdfast.store.jobs.queries import COUNT_CAP, LEFT_OUT, Page
+from holdfast.store.jobs.queries import COUNT_CAP, LEFT_OUT, JobPage
 
 T = TypeVar("T", Attempt, Event)
 
@@ -75,14 +75,14 @@ def newest_ids(store: Store, selector: Selector) -> tuple[JobId, ...]:
     return tuple(newest.values())
 
 
-def job_page(store: Store, selector: Selector, *, before: int | None = None, limit: int = 50) -> Page:
+def job_page(store: Store, selector: Selector, *, before: int | None = None, limit: int = 50) -> JobPage:
     """Jobs that match, newest first, below an id: without results, and with the beginnings of long errors."""
     page = store.views.page(selector, before=None if before is None else JobId(before), limit=limit, brief=True)
     # Payloads that the list leaves out are read to find their secrets.
     ids = tuple(job.id for job in page.jobs if job.payload == LEFT_OUT)
     payloads = {job.id: job.payload for job in store.views.page(Selector(ids=ids), limit=len(ids)).jobs} if ids else {}
     jobs = (structs.replace(job, payload=payloads.get(job.id, job.payload)) for job in page.jobs)
-    return Page([masked_job(job, store) for job in jobs], page.next)
+    return JobPage([masked_job(job, store) for job in jobs], page.next)
 
 
 def count_jobs(store: Store, selector: Selector, *, cap: int = COUNT_CAP) -> Count:

@@ -18,11 +18,11 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.decision import MAX_COUNTED, format_count
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, Timing, checked_condition
 from holdfast.domain.schedules.description import explain, lint, next_plans
+from holdfast.domain.schedules.schedule_filter import ScheduleFilter
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
-from holdfast.store.schedules.schedule_filter import ScheduleFilter
 
 #: The number of next plans in a view.
 NEXT_PLANS = 3

@@ -146,7 +146,7 @@ def _check_caps(command: Command) -> None:
         return
     if not command.capped:
         raise InvalidInput("--require-cap needs a limit", hint="Add --memory or --cpus.")
-    from holdfast.worker.commands.caps import enforcer_here
+    from holdfast.worker.commands.resource_caps import enforcer_here
 
     if enforcer_here() == "watch":
         hint = "See holdfast doctor; or leave --require-cap out: its memory is polled then."

@@ -31,7 +31,7 @@ from holdfast.output.envelope import failure_of
 from holdfast.output.printer import Format
 from holdfast.worker.commands.identity import CHILD_VARIABLE
 from holdfast.worker.executors.channel import CANNOT_START
-from holdfast.worker.signals import Signals
+from holdfast.worker.stop_signals import Signals
 from holdfast.worker.worker import Worker
 
 POLL_INTERVAL_S = 0.1

@@ -9,7 +9,7 @@ import click
 from msgspec import Struct
 
 from holdfast.cli.command import command, with_options
-from holdfast.cli.ops.access import open_link, sign_in_link
+from holdfast.cli.ops.tokens import open_link, sign_in_link
 from holdfast.cli.ops.worker import LOG, logs_json, print_notice, start_log
 from holdfast.cli.session import CliSession, load_app
 from holdfast.domain.access.roles import Role

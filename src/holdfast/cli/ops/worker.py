@@ -21,7 +21,7 @@ from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.jobs.job import INTERNAL_PREFIX
 from holdfast.domain.names import escape_controls
 from holdfast.errors import InvalidInput
-from holdfast.worker.signals import Signals
+from holdfast.worker.stop_signals import Signals
 
 if TYPE_CHECKING:  # the dashboard takes its options from here, and runs no worker
     from holdfast.worker.worker import Worker

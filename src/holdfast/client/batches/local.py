@@ -32,16 +32,16 @@ from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun, UnitInFlight
 from holdfast.store.jobs.leases import DEFAULT_LEASE
-from holdfast.worker.batches.attempts import ThreadAttempts
+from holdfast.worker.batches.child_attempts import ChildAttempts
 from holdfast.worker.batches.driver import Driver, DriverHeartbeat
 from holdfast.worker.batches.outages import outlast
-from holdfast.worker.batches.processes import ChildAttempts
 from holdfast.worker.batches.source import InputKeys
+from holdfast.worker.batches.thread_attempts import ThreadAttempts
 from holdfast.worker.batches.unit import UnitResult
 from holdfast.worker.batches.unit_runner import UnitRunner, UnitTimeouts
 from holdfast.worker.batches.writer import LedgerWriter
 from holdfast.worker.service import ServiceThread
-from holdfast.worker.signals import Signals
+from holdfast.worker.stop_signals import Signals
 
 SECOND_SIGNAL_EXIT_CODE = 130
 STOPPING = "stopping: running units may finish; press Ctrl-C again to leave at once"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from msgspec import structs
 
-from holdfast.client.jobs.registry import KindRegistry
+from holdfast.client.jobs.kind_registry import KindRegistry
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.names import checked_name
 from holdfast.errors import InvalidKind

@@ -7,7 +7,7 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from holdfast.client.jobs.job_ref import JobRef
-from holdfast.client.jobs.registry import KindRegistry
+from holdfast.client.jobs.kind_registry import KindRegistry
 from holdfast.domain.jobs.enqueue_options import EnqueueArguments, EnqueueOptions, complete
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob

@@ -20,11 +20,11 @@ from holdfast.domain.schedules.definition import Condition, Definition, Schedule
 from holdfast.domain.schedules.description import next_plans
 from holdfast.domain.schedules.firing_times import MICROSECOND
 from holdfast.domain.schedules.plan import GLOBAL, Origin, Plan
+from holdfast.domain.schedules.schedule_filter import ScheduleFilter
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
-from holdfast.store.schedules.schedule_filter import ScheduleFilter
 from holdfast.worker.schedules.planner import plan_to_fire
 from holdfast.worker.schedules.scopes import Provider, read_scopes
 

@@ -1,6 +1,6 @@
 """Named SQL statements, read from ``.sql`` files.
 
-``sql/`` holds the statements that both backends share, in PostgreSQL's spelling; ``sqlite/``
+``shared_sql/`` holds the statements that both backends share, in PostgreSQL's spelling; ``sqlite/``
 and ``postgres/`` hold the others. Each file describes one noun. ``-- name: x`` begins a
 statement, with parameters ``:like_this``; ``-- fragment: x`` begins a text that statements
 include as ``{x}``. ``holdfast.`` stands for the schema. A statement for SQLite may consist of
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 #: The folder of the statements that both backends share.
-SHARED = "sql"
+SHARED = "shared_sql"
 _STORE = Path(__file__).parents[1]
 _HEAD = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"\s*--[^\n]*")

@@ -35,7 +35,7 @@ LEFT_OUT = "null"
 Conditions = tuple[tuple[str, ...], dict[str, Any]]
 
 
-class Page(Struct, frozen=True):
+class JobPage(Struct, frozen=True):
     """Some jobs, newest first, and the start of the next page."""
 
     jobs: list[Job]
@@ -105,7 +105,7 @@ class JobQueries(Noun):
         """Those of these jobs that exist, live or finished."""
         return {row[0] for row in self._fetch("list_job_states", ids=list(ids))} if ids else set()
 
-    def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
+    def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> JobPage:
         """Matching jobs, newest first; *before* is the ``next`` of the previous page.
 
         *brief*: without result and checkpoint, with only the beginning of the error, and with :data:`LEFT_OUT` for a
@@ -119,7 +119,7 @@ class JobQueries(Noun):
         jobs = self._backend.fetch(
             Query("list_jobs_brief" if brief else "list_jobs", {**values, "limit": limit}, Job, where)
         )
-        return Page(jobs, jobs[-1].id if len(jobs) == limit else None)
+        return JobPage(jobs, jobs[-1].id if len(jobs) == limit else None)
 
     def all(self, selector: Selector, *, limit: int = 500) -> Iterator[Job]:
         """All matching jobs, page by page, in constant memory."""

@@ -26,13 +26,13 @@ from holdfast.domain.schedules.definition import (
     Schedule,
     checked_schedule_name,
 )
+from holdfast.domain.schedules.schedule_filter import NO_FILTER, ScheduleFilter
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.engine.changes import SCHEDULES
 from holdfast.store.engine.operation import Noun, Operation, Query, query, read, read_now, timestamp, transaction
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.fired_plans import write_skips
 from holdfast.store.schedules.plans import locked_schedule, missing_schedule
-from holdfast.store.schedules.schedule_filter import NO_FILTER, ScheduleFilter
 
 #: Longer notes and errors are cut, in characters.
 MAX_NOTE, MAX_ERROR = 1000, 2000

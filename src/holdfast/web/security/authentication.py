@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
@@ -22,19 +22,17 @@ from holdfast.domain.access.roles import Role
 from holdfast.domain.access.tokens import hash_secret, is_secret_of, prefix_of
 from holdfast.domain.names import checked_actor
 from holdfast.errors import HoldfastError
-from holdfast.errors.http import Forbidden, SlowDown, Unauthenticated, Unavailable
+from holdfast.errors.http import Forbidden, Unauthenticated, Unavailable
 from holdfast.store import Store
 from holdfast.web.options import WebOptions
 from holdfast.web.request import LIVE_HEADER, address_of, path_of
 from holdfast.web.security import csrf
-from holdfast.web.security.limits import MAX_PUBLIC_REQUESTS, MAX_REQUESTS, RequestLimit
+from holdfast.web.security.failed_tries import FailedTries
+from holdfast.web.security.request_slots import MAX_PUBLIC_REQUESTS, MAX_REQUESTS, RequestLimit
 from holdfast.web.security.sessions import LINK_PATH, cookie_name
 
 log = logging.getLogger("holdfast.web")
 
-#: Wrong tokens, sessions and links that a server answers in one second. The secrets cannot be guessed: the limit keeps
-#: logs short, and slows down guesses of HOLDFAST_METRICS_TOKEN, which a person may have made up.
-MAX_FAILURES_PER_S = 20
 #: The last use of a token is written to the store at most once in this time.
 USE_INTERVAL_S = 60.0
 #: The time for which a session that the poll of open pages has confirmed may fetch them again without a statement.
@@ -59,32 +57,6 @@ class Caller(Struct, frozen=True):
     role: Role
     prefix: str | None = None
     session: str = ""
-
-
-class FailedTries:
-    """Limits wrong secrets per server and second. Right tokens and sessions are never delayed."""
-
-    def __init__(self) -> None:
-        self._times: deque[float] = deque(maxlen=MAX_FAILURES_PER_S)
-        self._lock = threading.Lock()
-
-    def check(self) -> None:
-        """Raise SlowDown after too many failures in the last second."""
-        with self._lock:
-            full = len(self._times) == MAX_FAILURES_PER_S and time.monotonic() - self._times[0] < 1.0
-        if full:
-            raise SlowDown("too many wrong tokens", headers={"Retry-After": "1"})
-
-    @contextmanager
-    def counted(self, failure: type[Exception]) -> Iterator[None]:
-        """Count a *failure* of the body; after too many it becomes SlowDown."""
-        try:
-            yield
-        except failure:
-            self.check()
-            with self._lock:
-                self._times.append(time.monotonic())
-            raise
 
 
 class TokenUses:

@@ -18,7 +18,7 @@ from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import CommandFailed, InvalidInput, InvalidPayload, StoreUnavailable
 from holdfast.worker.batches.outages import OUTAGE
-from holdfast.worker.handler import describe_error, done
+from holdfast.worker.handler_call import describe_error, done
 
 if TYPE_CHECKING:
     from holdfast.worker.batches.unit_runner import UnitRunner

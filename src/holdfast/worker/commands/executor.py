@@ -33,13 +33,13 @@ from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
-from holdfast.worker.commands.caps import NOT_ENFORCED, WATCH, enforcer_here
 from holdfast.worker.commands.kernel import kill_abandoned
 from holdfast.worker.commands.log_files import MAX_BYTES, TAIL_BYTES, AttemptLog, log_path
+from holdfast.worker.commands.resource_caps import NOT_ENFORCED, WATCH, enforcer_here
 from holdfast.worker.executors.channel import CANNOT_START, ProcessExited, StartProcess
 from holdfast.worker.executors.children import SupervisorClient
 from holdfast.worker.executors.threads import SlotExecutor
-from holdfast.worker.handler import outcome_of
+from holdfast.worker.handler_call import outcome_of
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.shortage import SHORTAGES

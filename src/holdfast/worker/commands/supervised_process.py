@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.worker.commands import kernel
-from holdfast.worker.commands.caps import NOT_ENFORCED, WATCH, Cap, CapMethod
 from holdfast.worker.commands.identity import CHILD_VARIABLE, ChildId
+from holdfast.worker.commands.resource_caps import NOT_ENFORCED, WATCH, Cap, CapMethod
 from holdfast.worker.executors.channel import ProcessExited, ProcessLimits, StartProcess
 
 #: The unit of ru_maxrss, in bytes.

@@ -19,7 +19,7 @@ from functools import cached_property
 
 from holdfast.worker import clock
 from holdfast.worker.commands import kernel, supervised_process
-from holdfast.worker.commands.caps import CapMethod, best_cap_method
+from holdfast.worker.commands.resource_caps import CapMethod, best_cap_method
 from holdfast.worker.commands.supervised_process import SupervisedProcess
 from holdfast.worker.commands.worker_channel import WorkerChannel
 from holdfast.worker.executors import channel

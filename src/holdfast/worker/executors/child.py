@@ -35,7 +35,7 @@ from holdfast.worker.commands.kernel import resident
 from holdfast.worker.context import ANSWERS, Message, RunContext
 from holdfast.worker.executors import children
 from holdfast.worker.executors.channel import Channel
-from holdfast.worker.handler import await_handler, describe_error, outcome_of, run_handler
+from holdfast.worker.handler_call import await_handler, describe_error, outcome_of, run_handler
 
 #: The name under which a child loads the main script.
 MAIN = "__holdfast_main__"

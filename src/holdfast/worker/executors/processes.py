@@ -21,7 +21,7 @@ from holdfast.worker.context import SendMessage
 from holdfast.worker.executors import children
 from holdfast.worker.executors.channel import Channel, ProcessExited
 from holdfast.worker.executors.threads import SlotExecutor
-from holdfast.worker.handler import outcome_of
+from holdfast.worker.handler_call import outcome_of
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.shortage import WorkerShortage

@@ -19,7 +19,7 @@ from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.executors.run_queue import RunQueue, SlotGate
-from holdfast.worker.handler import await_handler, outcome_of, run_handler
+from holdfast.worker.handler_call import await_handler, outcome_of, run_handler
 from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.shortage import is_shortage
 

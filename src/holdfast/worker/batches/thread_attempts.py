@@ -13,7 +13,7 @@ from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import Cancelled
 from holdfast.worker.batches.unit import Perform, Unit, UnitResult
 from holdfast.worker.batches.unit_runner import UnitRunner
-from holdfast.worker.handler import describe_error, refuse_unrun
+from holdfast.worker.handler_call import describe_error, refuse_unrun
 
 #: The label of units that a verifier confirmed after a lost run.
 VERIFIED = "verified"

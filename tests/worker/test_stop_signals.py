@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from holdfast.worker.signals import Signals
+from holdfast.worker.stop_signals import Signals
 from tests.support.processes import wait_until
 
 

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from holdfast.worker.commands import caps, kernel
-from holdfast.worker.commands.caps import CgroupV1, SystemdScope
+from holdfast.worker.commands import kernel, resource_caps
+from holdfast.worker.commands.resource_caps import CgroupV1, SystemdScope
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_scope_needs_the_controllers_of_its_systemd(tmp_path, monkeypatch, con
     home = tmp_path if user == 0 else tmp_path / f"user.slice/user-{user}.slice/user@{user}.service"
     home.mkdir(parents=True, exist_ok=True)
     (home / "cgroup.controllers").write_text(controllers)
-    monkeypatch.setattr(caps, "ROOT", tmp_path)
+    monkeypatch.setattr(resource_caps, "ROOT", tmp_path)
     assert SystemdScope("x", 10**6, None).complete is complete
 
 
@@ -41,5 +41,5 @@ def test_a_host_with_swap_keeps_a_cap_only_if_it_limits_swap(tmp_path, monkeypat
     (tmp_path / "meminfo").write_text(f"SwapTotal: {swap_kb} kB\n")
     (tmp_path / "memory").mkdir()
     monkeypatch.setattr(kernel, "PROC", tmp_path)
-    monkeypatch.setattr(caps, "_try_put", lambda *_: limited)
+    monkeypatch.setattr(resource_caps, "_try_put", lambda *_: limited)
     assert CgroupV1({"memory": tmp_path / "memory"}, "x", 10**6, None).complete is complete

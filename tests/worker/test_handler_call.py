@@ -16,7 +16,7 @@ from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
 from holdfast.errors import JobLocked, LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.worker.active_runs import StopReason
-from holdfast.worker.handler import OUTAGE_DELAY, describe_error, done, first_line, outcome_of
+from holdfast.worker.handler_call import OUTAGE_DELAY, describe_error, done, first_line, outcome_of
 from tests.support.jobs import put, take_one
 from tests.support.workers import drain
 
@@ -75,7 +75,7 @@ def test_work_that_must_not_run_twice_is_held_after_an_outage(real_database, mon
 
     A worker that drains waits for the second run, not for a third.
     """
-    monkeypatch.setattr("holdfast.worker.handler.OUTAGE_DELAY", timedelta(milliseconds=300))
+    monkeypatch.setattr("holdfast.worker.handler_call.OUTAGE_DELAY", timedelta(milliseconds=300))
     ran = []
     with holdfast.Holdfast(real_database.url) as app:
 
@@ -98,7 +98,7 @@ def test_work_that_must_not_run_twice_is_held_after_an_outage(real_database, mon
 
 def test_a_handler_that_always_reports_an_outage_fails(real_database, monkeypatch):
     """It ran every five seconds for ever: the store answers after each run, so it is not away."""
-    monkeypatch.setattr("holdfast.worker.handler.OUTAGE_DELAY", timedelta(0))
+    monkeypatch.setattr("holdfast.worker.handler_call.OUTAGE_DELAY", timedelta(0))
     ran = []
     with holdfast.Holdfast(real_database.url) as app:
 

@@ -1,4 +1,4 @@
-"""``token`` and ``audit-log``: access by people and programs, and the record of it."""
+"""``token``: access of people and programs to the dashboard and the API."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from holdfast.admin.views.access import TokenView, audit_views, token_view, token_views
-from holdfast.cli.command import CommandGroup, Items, command, limit_option
+from holdfast.admin.views.access import TokenView, token_view, token_views
+from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import Column, Table, age_column, time_column, with_table
-from holdfast.domain.access.audit import AuditEntry
 from holdfast.domain.access.roles import Role
 from holdfast.settings import user_data
 from holdfast.worker.metrics import parse_address
@@ -38,20 +37,6 @@ TOKENS: Table[TokenView] = Table(
         Column("MADE BY", lambda view: view.made_by, wide=True),
         age_column("USED", lambda view: view.last_used_at),
         time_column("REVOKED", lambda view: view.revoked_at, wide=True),
-    )
-)
-AUDIT_ENTRIES: Table[AuditEntry] = Table(
-    (
-        Column("ID", lambda entry: entry.id, wide=True),
-        time_column("WHEN", lambda entry: entry.at),
-        Column("WHO", lambda entry: entry.actor),
-        Column("OS USER", lambda entry: entry.os_user),
-        Column("DB USER", lambda entry: entry.db_user, wide=True),
-        Column("VIA", lambda entry: entry.via),
-        Column("ACTION", lambda entry: entry.action),
-        Column("TARGET", lambda entry: entry.target),
-        Column("COUNT", lambda entry: None if entry.count is None else f"{entry.count:,}", lambda entry: entry.count),
-        Column("NOTE", lambda entry: entry.note),
     )
 )
 
@@ -183,21 +168,3 @@ def sign_out(session: CliSession, *, name: str) -> None:
     """
     closed = session.actions.audited("token sign-out", f"person={name}").sessions.close_all(name)
     session.output.value(SignedOut(name, closed), lambda: [f"sessions of {name} that were ended: {closed}"])
-
-
-@command("audit-log", answers=Items("entries", AuditEntry))
-@limit_option(50, 5000)
-@click.option("--actor", metavar="NAME", help="Only actions of this person.")
-@click.option("--about", metavar="TEXT", help="Only actions on targets that contain this text.")
-@with_table(AUDIT_ENTRIES)
-def audit_log(
-    session: CliSession, *, limit: int, actor: str | None, about: str | None, table: Table[AuditEntry]
-) -> None:
-    """List who did what on the command line, the pages and the API, newest first.
-
-    Examples:
-      holdfast audit-log
-      holdfast audit-log --actor ada --about queue=mail
-    """
-    entries = audit_views(session.store, limit=limit, actor=actor, text=about)
-    session.output.items("entries", entries, table.lines)

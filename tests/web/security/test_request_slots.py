@@ -12,7 +12,7 @@ from holdfast.errors.http import Busy
 from holdfast.web import live
 from holdfast.web.security import request_checks
 from holdfast.web.security.authentication import Caller
-from holdfast.web.security.limits import RequestLimit
+from holdfast.web.security.request_slots import RequestLimit
 from holdfast.worker.commands.log_files import log_path
 from tests.support.jobs import BOOM, put, take_one
 from tests.web.conftest import Client

@@ -1,0 +1,81 @@
+"""The shutdown of a worker: active runs finish within the grace period, and the others are released."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from holdfast.worker import clock
+from holdfast.worker.active_runs import StopReason
+from holdfast.worker.executors.pool import ExecutorPool
+from holdfast.worker.options import WorkerSetup
+from holdfast.worker.run_lifecycle import RunLifecycle, try_write, write_within
+from holdfast.worker.service import stop_threads
+from holdfast.worker.settler import FLUSH_TIMEOUT_S
+from holdfast.worker.worker_services import Services
+
+log = logging.getLogger("holdfast")
+
+#: Handlers receive a stop request this long before the end of the grace period.
+STOP_BEFORE_END_S = 1.0
+#: Time for outcomes when a process is left at once, for services that stop, and for the last writes to a silent store.
+ABANDON_FLUSH_S, HELPER_TIMEOUT_S, LAST_WRITE_TIMEOUT_S = 0.3, 5.0, 5.0
+
+
+class Shutdown:
+    """Ends the work of a worker that claims no more jobs."""
+
+    def __init__(self, setup: WorkerSetup, pool: ExecutorPool, lifecycle: RunLifecycle, services: Services) -> None:
+        self._workers, self._worker, self._options = setup.store.workers, setup.worker, setup.options
+        self._pool, self._lifecycle, self._services = pool, lifecycle, services
+
+    def wind_down(self, *, exits: bool) -> None:
+        """Let active runs finish, then request their stop, then kill what can be killed. See ``Worker.run``."""
+        grace = self._options.grace.total_seconds()
+        ends_at, stop_before_end = clock.now() + grace, min(STOP_BEFORE_END_S, max(0.2, grace / 4))
+        self._pool.release()
+        stop_threads(self._services.helpers, min(HELPER_TIMEOUT_S, grace))
+        if self._lifecycle.autoscaler is not None:
+            write_within(LAST_WRITE_TIMEOUT_S, self._lifecycle.autoscaler.thaw_all)
+        self._lifecycle.settler.flush(locked=False)
+        self._pool.wait_idle(ends_at - stop_before_end)
+        for run in self._lifecycle.active_runs.all():
+            run.stop(StopReason.SHUTDOWN)
+        self._pool.wait_idle(clock.now() + stop_before_end)
+        for run in self._lifecycle.active_runs.all():
+            run.kill()
+        self._pool.wait_killed(clock.now() + STOP_BEFORE_END_S)
+        if exits or not self._pool.running:
+            self._close(ends_at)
+            return
+        log.warning("handlers that continue: %d; their leases are kept until they finish", self._pool.running)
+        # An embedded worker cannot end its threads, so it renews their leases until they finish.
+        threading.Thread(target=self._close_when_idle, name="holdfast-last", daemon=True).start()
+
+    def abandon(self) -> None:
+        """Kill child processes and release all jobs at once."""
+        self._lifecycle.settler.flush(clock.now() + ABANDON_FLUSH_S, locked=False)
+        unfinished = self._lifecycle.unfinished  # a kill finishes some, which are released all the same
+        for run in self._lifecycle.active_runs.all():
+            run.kill()
+        self._lifecycle.release(unfinished)
+        try_write(lambda: self._workers.record_stop(self._worker))
+
+    def _close_when_idle(self) -> None:
+        self._pool.wait_idle(float("inf"))
+        self._close()
+
+    def _close(self, ends_at: float = 0.0) -> None:
+        """Write the last outcomes. Jobs that another transaction has locked get the rest of the grace period."""
+        self._lifecycle.settler.flush(max(ends_at, clock.now() + FLUSH_TIMEOUT_S))
+        self._pool.close()
+        stop_threads([*reversed(self._services.keepers)], HELPER_TIMEOUT_S)
+        write_within(LAST_WRITE_TIMEOUT_S, self._write_rest)
+
+    def _write_rest(self) -> None:
+        """Release the jobs of handlers that go on, and write the outcomes of those that have just finished."""
+        self._lifecycle.release(self._lifecycle.unfinished)
+        settler = self._services.settler
+        while len(settler.service) and not (result := settler.tick()).skipped and result.next_in == 0:
+            pass
+        self._workers.record_stop(self._worker)
