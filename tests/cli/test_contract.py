@@ -74,6 +74,7 @@ GOOD = {
     ("inbox", "show"): ["results"],
     ("workers",): [],
     ("audit-log",): [],
+    ("errors",): [],
     ("token", "add"): ["ci"],
     ("token", "ls"): [],
     ("token", "rm"): ["old", "--yes"],

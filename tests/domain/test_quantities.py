@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.domain.quantities import as_bytes, as_duration, format_duration, parse_duration
+from holdfast.domain.quantities import as_bytes, as_duration, format_duration, parse_duration, split_times
 from holdfast.errors import InvalidInput
 
 
@@ -62,3 +62,12 @@ def test_sizes_as_people_write_them(size, expected):
 def test_invalid_sizes_are_refused(size):
     with pytest.raises(InvalidInput):
         as_bytes(size)
+
+
+def test_the_times_of_a_sentence_are_found():
+    """With the spellings of views; what looks like a time and is none stays text."""
+    noon = datetime(2030, 1, 2, 12, 0, tzinfo=UTC)
+    assert list(split_times("since 2030-01-02 12:00:00 UTC, by ada")) == ["since ", noon, ", by ada"]
+    assert list(split_times("2030-01-02T12:00:00.25Z")) == ["", noon + timedelta(seconds=0.25), ""]
+    for text in ("", "no time", "2030-02-31 12:00:00 UTC", "0001-01-01 00:00:00 UTC", "2030-01-02 12:00:00 CET"):
+        assert "".join(split_times(text)) == text

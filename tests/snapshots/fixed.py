@@ -101,6 +101,7 @@ def _fix_host(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(psutil, "swap_memory", lambda: SimpleNamespace(total=0, sin=0))
     patch.setattr(socket, "gethostname", lambda: "host-1")
     patch.setattr(getpass, "getuser", lambda: "ada")
+    patch.setattr("holdfast.admin.actions.actions.os_user", lambda: "ada (1000)")
     patch.setattr("holdfast.worker.store_metrics.SCRAPE_WAIT_S", 60.0)
     patch.setattr("holdfast.admin.doctor.fleet.is_gone", lambda worker: worker.pid is None)
     patch.setattr(sys, "executable", "/usr/bin/python3")

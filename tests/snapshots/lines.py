@@ -132,6 +132,7 @@ LINES: dict[str, tuple[str, ...]] = {
         "male",
         "",
     ),
+    "errors": ("", "-o json", "-o ndjson", "-o wide", "--limit 1 --columns jobs,next", "--columns size"),
     "exit-codes": ("", "--sort name --columns name,code"),
     "explain": ("E_NOTHING", "e_lease_lost", ""),
     "files": ("",),

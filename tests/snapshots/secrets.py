@@ -58,7 +58,7 @@ HARMLESS = {
     "holdfast_schedule": {"name", "declared", "provider", "actor"},
     "holdfast_plan": {"schedule", "scope", "origin", "actor"},
     "holdfast_skipped_plan": {"schedule", "scope", "reason"},
-    "holdfast_audit_entry": {"actor", "via", "action"},
+    "holdfast_audit_entry": {"actor", "via", "action", "os_user", "db_user"},
     "holdfast_credential": {"prefix", "name", "role", "hash", "actor"},
     "holdfast_secret": {"name", "value"},
     "holdfast_session": {"hash", "name", "role", "prefix"},

@@ -262,6 +262,7 @@ OPERATIONS = {
     "board counts": lambda store, layout: store.dashboard.tallies(cap=100, most=100, span=timedelta(days=3000)),
     "board trouble": lambda store, layout: store.dashboard.trouble(limit=20),
     "board errors": lambda store, layout: store.dashboard.errors(limit=100),
+    "board errors of retrying jobs": lambda store, layout: store.dashboard.retrying_errors(limit=100),
     "board running": lambda store, layout: store.dashboard.running(limit=100),
     "board edges": lambda store, layout: store.dashboard.edges(layout.ids("waiting")[50]),
     "pulse": lambda store, layout: store.dashboard.change_counters(),

@@ -26,6 +26,7 @@ COMMANDS = {
         "ls": ("jobs.list:ls", "List jobs, newest first."),
         "show": ("jobs.show:show", "Show one job with its history."),
         "why": ("jobs.show:why", "Explain why a job is not running."),
+        "errors": ("jobs.list:errors", "Group failed and retrying jobs by their errors."),
         "wait": ("jobs.wait:wait", "Wait until jobs finish; the exit code is their result."),
         "cancel": ("jobs.actions:cancel", "Cancel jobs, idle and running."),
         "kill": ("jobs.actions:kill", "Cancel running jobs only; idle jobs stay."),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.admin.views.jobs import JobView
+from holdfast.admin.views.overview import ErrorGroup
 from holdfast.cli.command import Items
 from holdfast.domain.json_schema import schema_components
 from holdfast.output.envelope import SCHEMA_VERSION, Envelope, NdjsonEnd
 
-#: ``ls`` names this answer as a string, so that it starts without importing the views.
-JOBS = Items("jobs", JobView)
+#: ``ls`` and ``errors`` name these answers as strings, so that they start without importing the views.
+JOBS, ERRORS = Items("jobs", JobView), Items("clusters", ErrorGroup)
 
 
 def schema(title: str, answer: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.command import with_options
 from holdfast.domain.names import escape_controls
-from holdfast.domain.quantities import checked_timestamp, format_short_duration
+from holdfast.domain.quantities import checked_timestamp, format_short_duration, split_times
 from holdfast.errors import InvalidInput
 from holdfast.output.printer import Format, Line
 
@@ -37,7 +37,6 @@ MEASURED_ROWS = 100
 STYLES = dict.fromkeys(("done", "ok"), "32") | dict.fromkeys(("held", "paused", "warn"), "33")
 STYLES |= {"dead": "31", "fail": "31;1", "running": "36", "cancelled": "2"}
 HEAD_STYLE = "1"
-UTC_TIME = re.compile(r"\b(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?: UTC|Z)\b")
 
 
 class Column(Struct, Generic[T], frozen=True):
@@ -229,7 +228,7 @@ def stamp(timestamp: datetime | None) -> str:
 
 def local_times(text: str) -> str:
     """A sentence of a view, in which times are UTC, with its times by the clock of the user."""
-    return UTC_TIME.sub(lambda time: stamp(datetime.fromisoformat(f"{time[1]}+00:00")), text)
+    return "".join(piece if isinstance(piece, str) else stamp(piece) for piece in split_times(text))
 
 
 def _read_stamp(text: str) -> datetime | None:

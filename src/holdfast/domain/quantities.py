@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from holdfast.errors import InvalidInput
 
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_UTC_TIME = re.compile(r"\b((?:19|2\d)\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)(?: UTC|Z)\b")
 MAX_DURATION = timedelta(days=36_525)
 #: Timestamps lie within these years, in UTC, so that calculations around them never overflow. The schema checks it too.
 FIRST_YEAR, LAST_YEAR = 1900, 8999
@@ -132,3 +135,15 @@ def host_limit(limit: str, total: int) -> int:
             raise InvalidInput(f"{limit!r} is not a valid share of a host", hint="Write 80%, or a size such as 48G.")
         return total * int(share) // 100
     return min(total, as_bytes(limit))
+
+
+def split_times(text: str) -> Iterator[str | datetime]:
+    """The UTC times in a sentence, and the texts between them: edges show times by the clock of the reader."""
+    end = 0
+    for match in _UTC_TIME.finditer(text):
+        with suppress(ValueError):  # 2030-02-31 is text
+            time = datetime.fromisoformat(f"{match[1]}+00:00")
+            yield text[end : match.start()]
+            yield time
+            end = match.end()
+    yield text[end:]

@@ -77,7 +77,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    texts = ("verbatim", "first_line", "pretty", "compact", "ansi")
+    texts = ("verbatim", "first_line", "sentence", "pretty", "compact", "ansi")
     values = ("number", "counted", "size", "duration", "age", "timestamp", "clock", "state")
     drawings = ("bar", "spark", "strip", "stretch_bar")
     loaded.filters.update({name: getattr(formats, name) for name in (*texts, *values)})

@@ -72,7 +72,7 @@ def test_a_secret_of_several_lines_is_masked():
 def test_only_commands_have_logs(store, tmp_path):
     from holdfast.errors import InvalidInput, NotFound
 
-    with pytest.raises(InvalidInput, match="is not a command"):
+    with pytest.raises(InvalidInput, match="only commands have a log"):
         JobLogs(store, tmp_path, put(store)).read(1)
     command = put(store, "command", payload='{"argv": ["true"], "cwd": "/"}')
     with pytest.raises(NotFound):

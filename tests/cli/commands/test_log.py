@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Selector, State
 from tests.cli.conftest import run_process
+from tests.support.jobs import claim_jobs
 from tests.support.processes import wait_until
 from tests.worker.commands.test_executor import drain
 
@@ -20,6 +21,10 @@ pytestmark = pytest.mark.usefixtures("here")
 def test_only_a_started_command_has_a_log(run, app):
     app.enqueue("mail", {"to": 1})
     assert run("log", "1", "-o", "json").code == 2
+    assert "only commands have a log" in run("log", "1").err
+    assert "Errors: holdfast show 1." in run("log", "1").err
+    claim_jobs(app.store, "w-7", queues=["default"], kinds=["mail"])
+    assert "prints and logs to the output of worker w-7." in run("log", "1").err
     assert run("log", "99", "-o", "json").code == 3
     assert run("add", "--hold", "--", "true").code == 0
     assert run("log", "2", "-o", "json").document["error"]["code"] == "E_NOT_FOUND"

@@ -1,13 +1,15 @@
-"""``ls``."""
+"""``ls`` and ``errors``."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import time
 
 import pytest
 
 import holdfast
+from holdfast.domain.jobs.verdict import Failed
 from tests.support.jobs import claim_jobs
 
 
@@ -105,3 +107,52 @@ def test_a_run_past_its_timeout_is_marked(run, app, real_database):
     put_back(real_database, 55, "started_at")
     for out in (run("ls", "-o", "wide").out, run("show", job_id).out):
         assert re.search(r"3\d s past its timeout of 20 s; its thread cannot be stopped: holdfast ask w stop", out)
+
+
+@pytest.fixture
+def failed(app):
+    """Makes a job of the kind mail fail with an error; it is retried unless the failure is *permanent*."""
+
+    def fail(error, *, permanent=True):
+        ref = app.enqueue("mail", {"to": 1, "subject": "password=hunter22"})
+        (lease,) = claim_jobs(app.store, "w", queues=["default"], kinds=["mail"])
+        app.store.leases.settle(lease, Failed(error=error, permanent=permanent))
+        return ref.id
+
+    return fail
+
+
+def test_errors_groups_failed_and_retrying_jobs(run, fitting, failed):
+    """The command line has the groups of the dashboard, in every format; the next command takes the dead jobs of a group."""
+    dead = [failed(f"row {n} is bad") for n in range(3)]
+    retrying = failed("row 9 is bad", permanent=False)
+    other = failed("no network")
+    rows, network = fitting(["errors"]).data["clusters"]
+    assert (rows["count"], rows["retrying"], rows["kind"], rows["newest"]) == (4, 1, "mail", retrying)
+    assert rows["first"] <= rows["last"]
+    assert (network["newest"], network["sample"]) == (other, "no network")
+    assert [line["count"] for line in run("errors", "-o", "ndjson").lines[:2]] == [4, 1]
+    text = run("errors")
+    heading, first, *_ = text.out.splitlines()
+    assert heading.split() == ["JOBS", "RETRYING", "KIND", "FIRST", "LAST", "NEWEST", "ERROR"]
+    assert "row <n> is bad" in first
+    assert text.err == f"next: {rows['command']}\n"
+    retried = run(*shlex.split(rows["command"])[1:], "--yes", "-o", "json").data
+    assert (retried["ids"], retried["matched"]) == (dead, 3)
+
+
+def test_errors_shows_no_more_groups_than_asked_for(run, failed):
+    assert "no job is dead" in run("errors").err
+    for error in ("one", "two", "three"):
+        failed(error)
+    answer = run("errors", "-n", "1", "--columns", "error,next")
+    assert len(answer.out.splitlines()) == 2
+    assert "2 smaller groups: --limit 3" in answer.err
+
+
+def test_errors_masks_secrets(run, failed):
+    failed("cannot send password=hunter22 to ada")
+    for arguments in ([], ["-o", "json"], ["-o", "wide"]):
+        answer = run("errors", *arguments)
+        assert "hunter22" not in answer.out + answer.err
+        assert "***" in answer.out

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+
 import pytest
 
 UNITS = "tests.support.programs.batch_units:plain"
@@ -134,3 +137,17 @@ def test_a_token_is_revoked_after_a_confirmation(run, entries):
     assert [entry[0] for entry in entries()] == ["token add"]
     assert run("token", "rm", "ci", "--yes").code == 0
     assert run("token", "rm", "ci").code == 3
+
+
+def test_an_entry_has_the_user_of_the_operating_system(run, app, monkeypatch):
+    """By its uid: the name of a person comes from the environment, which everybody can change. The note stays theirs."""
+    app.enqueue("mail", {"to": 1})
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    run("hold", "1", "--note", "the moon")
+    (entry,) = run("audit-log", "-o", "json").data["entries"]
+    user = f"{pwd.getpwuid(os.getuid()).pw_name} ({os.getuid()})"
+    assert (entry["actor"], entry["os_user"], entry["note"]) == ("somebody-else", user, "the moon")
+    heading, row = run("audit-log").out.splitlines()
+    assert "OS USER" in heading
+    assert user in row
+    assert "DB USER" in run("audit-log", "-o", "wide").out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -281,6 +282,23 @@ def test_an_unplanned_schedule_has_a_warning(schedule, run, app, real_database):
     real_database.execute(f"UPDATE holdfast.schedule SET next_at = {mark}", (value,))
     assert "no scheduler fires it" in schedule("show", "lost").data["warnings"][0]
     assert "Due since" in run("schedule", "ls").out
+
+
+def test_sentences_have_times_of_the_local_clock(schedule, run, app, real_database, zone):
+    """``show``, ``ls`` and ``why`` in text, with the zone; JSON has UTC."""
+    zone("Asia/Kolkata")
+    app.schedules.create("lost", "mail", "@daily", payload={"to": 1}, scopes="nowhere")
+    time = datetime(2020, 1, 1, tzinfo=UTC)
+    value = int(time.timestamp() * 1e6) if real_database.name == "sqlite" else time
+    mark = "?" if real_database.name == "sqlite" else "%s"
+    real_database.execute(f"UPDATE holdfast.schedule SET next_at = {mark}", (value,))
+    for line in (["show", "lost"], ["ls", "-o", "wide"]):
+        assert "Due since 2020-01-01 05:30:00 IST" in run("schedule", *line).out
+    assert "Due since 2020-01-01T00:00:00Z" in schedule("show", "lost").data["warnings"][0]
+    app.schedules.create("fired", "mail", "@daily", payload={"to": 1})
+    app.schedules.backfill("fired", time, time)
+    assert re.search(r"it was fired as job 1, at \S+ \S+ IST by", run("schedule", "why", "fired", time.isoformat()).out)
+    assert re.search(r"job 1, at \S+Z by", schedule("why", "fired", time.isoformat()).data["why"])
 
 
 def test_options_are_shown_as_they_are_written(schedule, run):

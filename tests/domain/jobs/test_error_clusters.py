@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.domain.jobs.error_clusters import SeenError, cluster_errors, cluster_key, pattern_of
+from holdfast.domain.jobs.error_clusters import SeenError, cluster_errors, cluster_key, common_text, pattern_of
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -57,6 +57,22 @@ def test_clusters_have_counts_and_times():
     assert (first.count, first.first, first.last) == (3, NOON + timedelta(hours=1), NOON + timedelta(hours=3))
     assert (first.newest, first.pattern, first.sample) == ("3", "row <n>", "row 3")
     assert (second.kind, second.count) == ("post", 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "common"),
+    [
+        ("ValueError: row 17 of 'orders' is bad", "ValueError: row"),
+        ("password=*** was refused by https://example.com/a", "was refused by"),
+        ("no  good", ""),  # the pattern has one space, the error two
+        ("17", ""),
+        ("", ""),
+    ],
+)
+def test_the_text_that_all_errors_of_a_cluster_contain(error, common):
+    """A search for it finds them all: it has no part that differs, and none that is masked."""
+    (cluster,) = cluster_errors([SeenError(1, "mail", error)])
+    assert common_text(cluster) == common
 
 
 def test_a_hostile_line_takes_no_time():

@@ -15,8 +15,9 @@ from holdfast.store.jobs import control
 from tests.support.jobs import only, prune, put, state, take_one
 
 
-def act(store, action="cancel", target="id=1", **told):
-    return store.audit_log.write(action, target, **{"actor": "ada", "via": Via.CLI, **told})
+def act(store, *, count=None, **told):
+    action = {"actor": "ada", "via": Via.CLI, "action": "cancel", "target": "id=1", **told}
+    return store.audit_log.write(AuditedAction(**action), count=count)
 
 
 def test_acts_come_newest_first_in_pages(store, clock):
@@ -27,6 +28,16 @@ def test_acts_come_newest_first_in_pages(store, clock):
     assert (first.count, first.note, first.actor, first.via, first.at) == (2, "why 2", "ada", "cli", clock.now())
     (last,) = store.audit_log.page(before=second.id, limit=2)
     assert (last.action, last.target, last.count) == ("cancel", "id=1", 0)
+
+
+def test_an_act_has_the_users_of_host_and_database(store, backend_name):
+    """In fields of their own: the note is the person's. PostgreSQL adds the user of its session."""
+    act(store, note="the moon", os_user="ada (1000)")
+    act(store)
+    without, entry = store.audit_log.page()
+    assert (entry.os_user, entry.note) == ("ada (1000)", "the moon")
+    assert (without.os_user, without.note) == (None, None)
+    assert (entry.db_user is None, without.db_user is None) == (backend_name == "sqlite",) * 2
 
 
 def test_acts_by_person_and_target(store):

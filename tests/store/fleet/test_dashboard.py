@@ -7,10 +7,13 @@ from datetime import timedelta
 import pytest
 
 from holdfast.admin.views.overview import counts_of, error_clusters, overview
+from holdfast.domain.access.audit import Via
 from holdfast.domain.jobs.dependencies import After
-from holdfast.domain.jobs.job import State, WorkerId
+from holdfast.domain.jobs.job import JobId, State, WorkerId
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import NoSuchJob
+from holdfast.store.access.audit import AuditedAction
 from holdfast.store.jobs.queries import LEFT_OUT
 from tests.support.jobs import lapse, put, take, take_one
 
@@ -75,9 +78,21 @@ def test_trouble_is_found(store, clock):
     facts = overview(store)
     told = {each.category: each.text for each in facts.attention}
     assert told["expired"] == "job 2 (mail) has lost its worker"
-    assert told["dead"] == "job 1 is dead (mail, handler_error)"
+    assert told["dead"] == "1 job is dead; the newest is job 1 (mail, handler_error)"
     assert told["paused_queue"] == "queue q is paused: the moon"
     assert told["no_worker"] == "no worker runs post in queue default; 1 wait"
+
+
+def test_an_overview_has_one_count_of_dead_jobs(store):
+    """Among the states and among the problems, also above a cap and above the number of problems that are listed."""
+    for _ in range(25):
+        put(store)
+        store.leases.settle(take_one(store), DEAD)
+    for cap, count, text in ((100, 25, "25 jobs are dead"), (10, 10, "10+ jobs are dead")):
+        view = overview(store, cap=cap)
+        (problem,) = [each for each in view.attention if each.category == "dead"]
+        assert (view.counts[State.DEAD].count, problem.count) == (count, count)
+        assert problem.text == f"{text}; the newest is job 25 (mail, handler_error)"
 
 
 def test_a_full_queue_and_one_that_waits_long_want_a_look(store, clock):
@@ -110,8 +125,29 @@ def test_errors_are_clustered_over_kinds(store):
     put(store, "post")
     store.leases.settle(take_one(store, kinds=("post",)), Failed(error="token=abc", permanent=True))
     rows, other = error_clusters(store, limit=10).clusters
-    assert (rows.kind, rows.count, rows.pattern, rows.newest) == ("mail", 3, "row <n> is bad", "3")
+    assert (rows.kind, rows.count, rows.pattern, rows.newest) == ("mail", 3, "row <n> is bad", 3)
     assert other.sample == "token=***"
+    assert rows.command == "holdfast retry --state dead --kind mail --error 'is bad'"
+    assert other.command == "holdfast retry --state dead --kind post --error token="
+
+
+def test_errors_of_retrying_jobs_are_in_the_clusters_of_dead_ones(store, clock):
+    """Until the next attempt begins. The next step for jobs that are retried anyway is to see one of them."""
+    for permanent in (True, False, False):
+        put(store)
+        store.leases.settle(take_one(store), Failed(error="row 1 is bad", permanent=permanent))
+        clock.advance(seconds=1)
+    (rows,) = error_clusters(store).clusters
+    assert (rows.count, rows.retrying, rows.newest, rows.last - rows.first) == (3, 2, 3, timedelta(seconds=2))
+    assert rows.command.startswith("holdfast retry")
+    store.control.delete(Selector(ids=(JobId(1),)))
+    (rows,) = error_clusters(store).clusters
+    assert (rows.count, rows.retrying, rows.command) == (2, 2, "holdfast show 3")
+    clock.advance(hours=1)
+    store.leases.promote()
+    running = take_one(store).job_id
+    (rows,) = error_clusters(store).clusters
+    assert (rows.count, {rows.newest, running}) == (1, {2, 3})
 
 
 def test_edges_go_both_ways(store):
@@ -175,7 +211,7 @@ def test_the_pulse_changes_with_every_change(store, clock):
     changed("queues")
     store.workers.announce(WorkerId("w"), host="h", pid=1, queues=[], kinds=[])
     changed("workers")
-    store.audit_log.write("cancel", "id=1", actor="ada", via="cli")
+    store.audit_log.write(AuditedAction(actor="ada", via=Via.CLI, action="cancel", target="id=1"))
     changed("audit")
 
 

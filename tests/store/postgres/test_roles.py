@@ -28,6 +28,7 @@ from holdfast.domain.retention import Retention
 from holdfast.errors import HoldfastError, PrivilegeMissing
 from holdfast.store import open_store
 from holdfast.store.postgres.roles import ROLES
+from holdfast.worker.commands.identity import os_user
 from tests.cli.conftest import run_process
 from tests.store.batches.test_batches import begin, finish, leave
 from tests.support.backends import open_database
@@ -376,6 +377,19 @@ def test_a_refused_entry_undoes_the_change(database, login):
     with pytest.raises(HoldfastError, match="audit_entry"):
         Actions(login("worker"), actor="ada", via=Via.CLI).jobs.perform("hold", Selector(ids=(job_id,)))
     assert state(database.open(), job_id) is State.READY
+
+
+@pytest.mark.parametrize("role", ["producer", "operator", "dashboard"])
+def test_an_audit_entry_names_the_user_of_its_session(database, login, role):
+    """No role for people or programs can write another name into it."""
+    store = login(role)
+    name = psycopg.conninfo.conninfo_to_dict(store.backend.url)["user"]
+    Actions(store, actor="somebody", via=Via.CLI).record("sign in", "link=viewer")
+    (entry,) = database.open().audit_log.page()
+    assert (entry.actor, entry.os_user, entry.db_user) == ("somebody", os_user(), name)
+    values = "(at, actor, via, action, target, db_user) VALUES (now(), 'ada', 'cli', 'hold', 'id=1', 'ada')"
+    with psycopg.connect(store.backend.url) as connection, pytest.raises(errors.InsufficientPrivilege):
+        connection.execute(f"INSERT INTO holdfast.audit_entry {values}")
 
 
 def test_roles_know_the_tables_of_a_later_version(database, login):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,25 @@ def test_pause_and_resume_a_batch(stage, visitor):
         steps.release(600)
         expect(page.locator("#title")).to_contain_text("done")
     assert stage.app.store.batches.get(batch.id).state is BatchState.DONE
+
+
+@pytest.mark.parametrize(
+    ("options", "offset", "zone", "named"),
+    [
+        ({"timezone_id": "America/Caracas"}, -240, "GMT-4", "America/Caracas"),
+        ({"timezone_id": "America/Caracas", "java_script_enabled": False}, 0, "UTC", "UTC"),
+    ],
+)
+def test_times_are_those_of_the_browser(stage, browser, options, offset, zone, named):
+    """With their zone, in texts and titles; a backfill takes them, too. Without a script they are UTC."""
+    changed_at = stage.app.store.schedules.get("nightly").changed_at + timedelta(minutes=offset)
+    visitor = Visitor(stage, browser, **options)
+    visitor.go("/schedule?name=nightly")
+    expect(visitor.page.locator("footer time")).to_contain_text(zone)
+    title = visitor.page.locator("#about time").last.get_attribute("title")
+    assert re.match(rf"{changed_at:%Y-%m-%d %H:%M:%S}\S* {re.escape(zone)}", title)
+    expect(visitor.page.locator("#backfill label").first).to_contain_text(f"From, in {named}")
+    visitor.context.close()
 
 
 def test_change_a_limit(stage, visitor):

@@ -70,6 +70,14 @@ def test_timestamps():
     assert ">31 Dec 12:00:00 UTC<" in formats.clock(NOW - timedelta(days=1), NOW)
 
 
+def test_sentences():
+    """Times become elements, which the script shows by the clock of the browser. The rest is escaped."""
+    text = formats.sentence("<b> is late since 2030-01-01 12:00:00 UTC\u202e\nsecond line")
+    assert text == f"&lt;b&gt; is late since {formats.timestamp(NOW)}⟨U+202E⟩"
+    assert 'data-shows="date"' in text
+    assert formats.sentence(None) == ""
+
+
 @pytest.mark.parametrize("word", [*State, *UnitState, *BatchState, *Condition])
 def test_state(word):
     """Every state has a symbol next to its text, so that colour is not needed."""

@@ -15,8 +15,9 @@ from holdfast.admin.views.batches import BatchReader
 from holdfast.admin.views.fleet import queue_views
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.job import State, WorkerId
+from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.verdict import Released
+from holdfast.domain.jobs.verdict import Failed, Released
 from holdfast.domain.schedules.definition import Definition
 from holdfast.web.pages.batches import resume_command
 from holdfast.web.pages.routes import ACTIONS, PAGES
@@ -350,6 +351,20 @@ def test_clusters(place):
 
 
 @pytest.mark.one_backend
+def test_retrying_jobs_are_among_the_errors_without_buttons(place):
+    """They are retried anyway. A cluster with dead jobs has buttons for these."""
+    store = place.app.store
+    store.control.delete(Selector(states=(State.DEAD,)))
+    store.jobs.enqueue(NewJob(kind="flaky"))
+    (lease,) = claim_jobs(store, "w", queues=["default"], kinds=["flaky"])
+    store.leases.settle(lease, Failed(error="no network"))
+    page = place.get("/errors")
+    assert "no network" in page
+    assert "1 retrying" in page
+    assert 'name="cluster"' not in page
+
+
+@pytest.mark.one_backend
 def test_saved_filters(place):
     """A filter is saved under a name and deleted again."""
     page = place.post("/filters", name="the dead", filter="state=dead")
@@ -466,6 +481,12 @@ def test_schedules(place):
     dry = place.client.post("/schedule/action?name=nightly", data={**form, "sure": "0"})
     assert dry.status_code == 200
     assert "2 plans would be fired: 2020-01-01T01:30:00Z, 2020-01-02T01:30:00Z." in dry.text
+    # The script of the page adds the zone of the browser: it is 02:00 in UTC, after the first of these plans.
+    there = {**form, "first": "2019-12-31T21:00", "zone": "America/New_York", "sure": "0"}
+    dry = place.client.post("/schedule/action?name=nightly", data=there)
+    assert "2 plans would be fired: 2020-01-02T01:30:00Z, 2020-01-03T01:30:00Z." in dry.text
+    unknown = place.client.post("/schedule/action?name=nightly", data={**there, "zone": "Mars/North"})
+    assert unknown.status_code == 400
     assert "2 plans" in place.post("/schedule/action?name=nightly", **form, sure="1")
     assert "Delete schedule nightly?" in place.client.post("/schedule/action?name=nightly", data={"action": "rm"}).text
     assert "Schedule nightly deleted." in place.post("/schedule/action?name=nightly", action="rm", sure="1")
@@ -557,7 +578,7 @@ def test_log(place):
     page = place.get(f"/jobs/{job}/log?find=SYMBOL")
     assert "1 lines hold" in page
     assert "<mark>symbol</mark>" in page
-    assert "has no log" in place.get(f"/jobs/{place.scene.jobs['charge']}/log")
+    assert "runs a Python handler" in place.get(f"/jobs/{place.scene.jobs['charge']}/log")
 
 
 # -- an empty store --------------------------------------------------------------------------------

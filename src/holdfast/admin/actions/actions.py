@@ -18,6 +18,7 @@ from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import EnqueueOutcome
 from holdfast.store import LazyAttribute, Store
 from holdfast.store.access.audit import AuditedAction, Changes, changes_of
+from holdfast.worker.commands.identity import os_user
 
 if TYPE_CHECKING:
     from holdfast.admin.actions.batches import BatchActions, UnitActions
@@ -83,6 +84,8 @@ class Actions:
         self.providers = providers or {}
         self.is_dry_run = False
         self._via = via
+        #: Of a person at this keyboard; the process of a web server has another user.
+        self._os_user = os_user() if via is Via.CLI else None
 
     def audited(
         self,
@@ -111,12 +114,12 @@ class Actions:
             target=_mask_target(target) if isinstance(target, str) else lambda changed: _mask_target(target(changed)),
             note=None if note is None else mask_text(note),
             changes=changes,
+            os_user=self._os_user,
         )
 
     def record(self, action: str, target: str, *, note: str | None = None) -> None:
         """Write the audit entry of an action that changes nothing in the store, such as a login or a backup."""
-        masked = None if note is None else mask_text(note)
-        self.store.audit_log.write(action, _mask_target(target), actor=self.actor, via=self._via, note=masked)
+        self.store.audit_log.write(self.describe(action, target, note=note))
 
     @contextmanager
     def on_trial(self, dry_run: bool) -> Iterator[Actions]:  # noqa: FBT001 - callers pass a request's dry_run

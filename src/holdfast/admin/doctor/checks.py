@@ -20,9 +20,7 @@ from holdfast.admin.views.fleet import TERMINAL_CAP, WorkerView, running_jobs
 from holdfast.admin.views.overview import overview
 from holdfast.admin.views.schedules import masked_schedule_text
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
-from holdfast.domain.jobs.job import State
 from holdfast.domain.names import quote_argument
-from holdfast.domain.quantities import count_of
 from holdfast.errors import HoldfastError, PrivilegeMissing, StoreMoved
 from holdfast.settings import read_settings, setting_fields
 from holdfast.worker.commands.resource_caps import enforcer_here
@@ -136,12 +134,8 @@ def check_fleet(store: Store) -> Iterator[HealthCheck]:
     fix = "Start a worker of the version that enqueued them. See holdfast ls --state held, then holdfast why JOB."
     yield from (warn("other code", each.text, fix) for each in view.attention if each.category == "unreadable")
     yield from schedules(store, alive, stopped=view.stopped is not None)
-    if dead := view.counts[State.DEAD].count:
-        yield warn(
-            "dead jobs",
-            count_of(dead, "job is dead", "jobs are dead"),
-            "See holdfast ls --state dead, then holdfast retry or rm.",
-        )
+    fix = "See holdfast errors, then holdfast retry or rm."
+    yield from (warn("dead jobs", each.text, fix) for each in view.attention if each.category == "dead")
 
 
 def schedules(store: Store, alive: Sequence[WorkerView], *, stopped: bool) -> Iterator[HealthCheck]:

@@ -80,7 +80,7 @@ def check_workers(
 def _lost_holder(worker: WorkerView, jobs: Sequence[RunningJob]) -> HealthCheck:
     ids = ", ".join(str(job_id) for job_id in sorted(job.id for job in jobs)[:MAX_IDS])
     more = f" and {len(jobs) - MAX_IDS:,} more" if len(jobs) > MAX_IDS else ""
-    end = f"their last lease ends at {max(job.lease_expires_at for job in jobs):%H:%M:%S} UTC"
+    end = f"their last lease ends at {max(job.lease_expires_at for job in jobs):%Y-%m-%d %H:%M:%S} UTC"
     text = f"{worker.id} (pid {worker.pid} on {worker.host}) is lost, and holds jobs {ids}{more}; {end}"
     return warn("workers", text, "Another worker takes them over then, if one serves them: see holdfast why JOB.")
 

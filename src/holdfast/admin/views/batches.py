@@ -141,7 +141,7 @@ class BatchReader:
         """Failed units by how they failed, the largest cluster first; at most *limit* units are read."""
         errors, batch = self._store.ledger.errors(self._batch.id, limit=limit), self._batch
         return cluster_errors(
-            SeenError(mask_text(each.key, self._secrets), batch.kind, mask_cut(each.error, self._secrets))
+            SeenError(mask_json(each.key, values=self._secrets), batch.kind, mask_cut(each.error, self._secrets))
             for each in errors
         )
 

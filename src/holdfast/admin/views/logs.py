@@ -73,7 +73,9 @@ class JobLogs:
     def refuse_handler(self) -> None:
         """Refuse a job that is not a command: it has no logs."""
         if self.job.kind != COMMAND:
-            raise InvalidInput(f"job {self.job.id} is not a command and has no log", hint="See holdfast show.")
+            worker = "its worker" if self.job.worker is None else f"worker {self.job.worker}"
+            hint = f"Its handler prints and logs to the output of {worker}. Errors: holdfast show {self.job.id}."
+            raise InvalidInput(f"job {self.job.id} runs a Python handler: only commands have a log", hint=hint)
 
     def path(self, token: int) -> Path:
         """The log file of one attempt. It is missing if the command ran on another host, or has no output yet."""

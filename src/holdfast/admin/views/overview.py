@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.admin.views.fleet import (
     SLOT,
@@ -22,7 +24,7 @@ from holdfast.admin.views.payload_secrets import declared_secrets, definition_se
 from holdfast.domain.access.masking import mask_cut, mask_text
 from holdfast.domain.fleet.queue import serves_queue
 from holdfast.domain.fleet.stop_switch import StopSwitch
-from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
+from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors, cluster_key, common_text
 from holdfast.domain.jobs.job import Job, State
 from holdfast.domain.jobs.selector import Count, Selector
 from holdfast.domain.quantities import format_duration
@@ -35,7 +37,7 @@ LONG_WAIT = timedelta(minutes=15)
 _TROUBLE_TEXTS = {
     "expired": "job {name} ({detail}) has lost its worker",
     "overdue": "job {name} is past its timeout since {at}; its thread cannot be stopped: holdfast ask {detail} stop",
-    "dead": "job {name} is dead ({detail})",
+    "dead": "{n} dead; the newest is job {name} ({detail})",
     "failing": "schedule {name} cannot be planned: {detail}",
     "late": "schedule {name} is due, and no scheduler runs",
     "paused_schedule": "schedule {name} is paused{note}",
@@ -44,8 +46,8 @@ _TROUBLE_TEXTS = {
     "stopped_batch": "batch {name} has stopped: {detail}",
     "unreadable": "{n} jobs of {name} wait for other code: no live worker can read version {detail} of the payload",
 }
-#: Running jobs that an overview lists.
-MAX_RUNNING = 20
+#: Running jobs that an overview lists, and jobs of each sort whose errors are grouped.
+MAX_RUNNING, MAX_CLUSTERED_JOBS = 20, 1000
 
 
 class Attention(Struct, frozen=True):
@@ -78,10 +80,21 @@ class Overview(Struct, frozen=True):
         return [worker for worker in self.workers if worker.alive]
 
 
-class ErrorClusters(Struct, frozen=True):
-    """Dead jobs with similar errors; *looked_at* of the newest were examined."""
+class ErrorGroup(Cluster, frozen=True, kw_only=True):
+    """Jobs of one kind with similar errors: *retrying* of them wait for their next attempt, the others are dead.
 
-    clusters: list[Cluster]
+    *newest* is the id of a job. *command* is the next step: it retries the dead jobs, or shows the newest job.
+    """
+
+    newest: int
+    retrying: int
+    command: str
+
+
+class ErrorClusters(Struct, frozen=True):
+    """Dead and retrying jobs with similar errors; *looked_at* of the newest were examined."""
+
+    clusters: list[ErrorGroup]
     looked_at: int
 
 
@@ -92,17 +105,17 @@ def overview(store: Store, *, cap: int = COUNT_CAP, running: int = MAX_RUNNING) 
     """
     tallies, trouble = store.dashboard.tallies(cap=cap, span=SPAN, slot=SLOT), store.dashboard.trouble()
     lanes, workers, stopped = store.dashboard.lanes(cap=cap), worker_views(store), stop_view(store)
-    queues = queue_views(store, cap=cap, lanes=lanes, tallies=tallies)
+    queues, counts = queue_views(store, cap=cap, lanes=lanes, tallies=tallies), counts_of(tallies, cap=cap)
     jobs = job_page(store, Selector(states=(State.RUNNING,)), limit=running).jobs if running else []
     attention = [
         *_stop_attention(stopped),
         *_queue_attention(queues),
         *_unserved(lanes, [worker for worker in workers if worker.alive], cap),
         *_lost_workers(workers),
-        *_trouble(trouble, store),
+        *_trouble(trouble, store, counts[State.DEAD]),
     ]
     return Overview(
-        counts=counts_of(tallies, cap=cap),
+        counts=counts,
         queues=queues,
         workers=workers,
         running=jobs,
@@ -160,7 +173,7 @@ def _lost_workers(workers: list[WorkerView]) -> Iterator[Attention]:
             yield Attention(f"{worker.heartbeat}_worker", worker.id, text, worker.seen_at)
 
 
-def _trouble(rows: list[Trouble], store: Store) -> Iterator[Attention]:
+def _trouble(rows: list[Trouble], store: Store, dead: Count) -> Iterator[Attention]:
     for row in rows:
         secrets = () if row.definition is None else definition_secrets(store, row.definition)
         detail = mask_text((row.detail or "").partition("\n")[0], secrets)
@@ -169,19 +182,31 @@ def _trouble(rows: list[Trouble], store: Store) -> Iterator[Attention]:
         template = _TROUBLE_TEXTS[row.category]
         many = f"{COUNT_CAP:,}+" if row.count > COUNT_CAP else f"{row.count:,}"
         many = format_count(row.count) if row.category == "missed" else many
+        if row.category == "dead":
+            many = "1 job is" if dead.count == 1 else f"{dead.count:,}{'+' if dead.capped else ''} jobs are"
         text = template.format(name=row.name, detail=detail or "no reason is known", note=note, n=many, at=at)
-        yield Attention(row.category, row.name, text, row.at, row.count)
+        yield Attention(row.category, row.name, text, row.at, dead.count if row.category == "dead" else row.count)
 
 
-def error_clusters(store: Store, *, limit: int) -> ErrorClusters:
-    """The newest dead jobs in clusters of similar errors, largest cluster first."""
-    jobs = store.dashboard.errors(limit=limit)
-    clusters = cluster_errors(SeenError(str(job.id), job.kind, error_of(job, store), job.at) for job in jobs)
-    return ErrorClusters(clusters, len(jobs))
+def error_clusters(store: Store, *, limit: int = MAX_CLUSTERED_JOBS) -> ErrorClusters:
+    """The newest *limit* dead jobs, and as many retrying ones, by similar errors; the largest cluster is the first."""
+    dead, retrying = store.dashboard.errors(limit=limit), store.dashboard.retrying_errors(limit=limit)
+    seen = {job.id: SeenError(job.id, job.kind, error_of(job, store), job.at) for job in (*dead, *retrying)}
+    waits = Counter(cluster_key(job.kind, seen[job.id].text) for job in retrying)
+    clusters = cluster_errors(seen[job_id] for job_id in sorted(seen, reverse=True))
+    return ErrorClusters([_error_group(each, waits[each.key]) for each in clusters], len(seen))
+
+
+def _error_group(cluster: Cluster, retrying: int) -> ErrorGroup:
+    words = ["show", str(cluster.newest)]
+    if retrying < cluster.count:
+        text = common_text(cluster)
+        words = ["retry", "--state", "dead", "--kind", cluster.kind, *(["--error", text] if text else ())]
+    return ErrorGroup(**structs.asdict(cluster), retrying=retrying, command=shlex.join(["holdfast", *words]))
 
 
 def error_of(failed: FailedJob, store: Store) -> str:
-    """The error of a dead job, with the secrets of its payload masked."""
+    """The last error of a job, with the secrets of its payload masked."""
     return mask_cut(failed.error, values_of(failed.kind, failed.payload, declared_secrets(store, failed.kind)))
 
 

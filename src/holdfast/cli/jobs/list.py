@@ -1,4 +1,4 @@
-"""``ls``: list jobs."""
+"""``ls`` and ``errors``: list jobs, and groups of their errors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from holdfast.admin.views.jobs import decoded_job, list_jobs
 from holdfast.cli.command import command, limit_option
 from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import Column, Table, age_column, progress_text, time_column, with_table
+from holdfast.cli.text import Column, Table, age_column, count_column, progress_text, time_column, with_table
 from holdfast.domain.jobs.job import Job
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import format_short_duration
 
 if TYPE_CHECKING:
+    from holdfast.admin.views.overview import ErrorGroup
     from holdfast.domain.commands.command import Command
 
 
@@ -75,6 +76,19 @@ JOBS: Table[Job] = Table(
         Column("NOTE", _note),
     )
 )
+ERROR_GROUPS: Table[ErrorGroup] = Table(
+    (
+        count_column("JOBS", lambda group: group.count),
+        count_column("RETRYING", lambda group: group.retrying),
+        Column("KIND", lambda group: group.kind),
+        age_column("FIRST", lambda group: group.first),
+        age_column("LAST", lambda group: group.last),
+        Column("NEWEST", lambda group: group.newest),
+        Column("ERROR", lambda group: group.pattern),
+        Column("SAMPLE", lambda group: group.sample, wide=True),
+        Column("NEXT", lambda group: group.command, wide=True),
+    )
+)
 
 
 @command("ls", answers="JOBS")
@@ -114,3 +128,25 @@ def _empty_note(session: CliSession, selector: Selector, *, internal: bool) -> s
     if not internal and next(list_jobs(session.store, selector), None) is not None:
         return "only Holdfast's own jobs match; --all lists them"
     return "no jobs yet" if selects_all(selector) else "no job matches"
+
+
+@command("errors", answers="ERRORS")
+@limit_option(50, 2000)
+@with_table(ERROR_GROUPS)
+def errors(session: CliSession, *, limit: int, table: Table[ErrorGroup]) -> None:
+    """Group failed and retrying jobs by errors that are equal except for numbers, names and times.
+
+    The largest group is first. FIRST and LAST are the ages of its oldest and newest error, NEWEST is its newest job.
+    The newest 1,000 dead and 1,000 retrying jobs count.
+
+    Examples:
+      holdfast errors
+      holdfast errors --columns jobs,error,next
+    """
+    from holdfast.admin.views.overview import error_clusters
+
+    groups = error_clusters(session.store).clusters
+    session.output.items("clusters", groups[:limit], table.lines)
+    if len(groups) > limit:
+        session.output.note(f"there are {len(groups) - limit:,} smaller groups: --limit {len(groups)}")
+    session.output.note(f"next: {groups[0].command}" if groups else "no job is dead or waits for a retry")

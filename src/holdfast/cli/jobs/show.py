@@ -66,7 +66,11 @@ def _job_lines(job: Job, detail: JobDetail) -> Iterator[str]:
         yield "attempts"
         for attempt in detail.attempts:
             result, begun = attempt.reason or "running", stamp(attempt.started_at)
-            yield f"  {attempt.number}  {begun}  {result}  token {attempt.token}  {attempt.worker or ''}".rstrip()
+            code = f"version {attempt.version}" if attempt.version else ""
+            fields = (attempt.number, begun, result, f"token {attempt.token}", attempt.worker, code)
+            yield "  " + "  ".join(str(field) for field in fields if field not in (None, ""))
+            if attempt.error:
+                yield f"     {attempt.error.partition(chr(10))[0]}"
     yield "history"
     for event in detail.events:
         yield f"  {stamp(event.at)}  {event.name}  {event.actor}  {event.detail or ''}".rstrip()

@@ -15,6 +15,8 @@ AUDIT_ENTRIES: Table[AuditEntry] = Table(
         Column("ID", lambda entry: entry.id, wide=True),
         time_column("WHEN", lambda entry: entry.at),
         Column("WHO", lambda entry: entry.actor),
+        Column("OS USER", lambda entry: entry.os_user),
+        Column("DB USER", lambda entry: entry.db_user, wide=True),
         Column("VIA", lambda entry: entry.via),
         Column("ACTION", lambda entry: entry.action),
         Column("TARGET", lambda entry: entry.target),

@@ -14,7 +14,7 @@ from holdfast.admin.views.schedules import ScheduleView, schedule_view
 from holdfast.cli.command import command, with_options
 from holdfast.cli.jobs.enqueue import decoded_payload, read_payload
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import parse_when, stamp
+from holdfast.cli.text import local_times, parse_when, stamp
 from holdfast.domain.schedules.definition import CatchUp, Definition, format_exact_duration
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.errors import InvalidInput
@@ -139,7 +139,7 @@ def _schedule_lines(view: ScheduleView) -> Iterator[str]:
         yield f"  {'declared':9} in code, version {view.version}"
     for instant in view.next:
         yield f"  {'next':9} {stamp(instant.utc)}  {instant.local}"
-    yield from (f"  {'warning':9} {warning}" for warning in view.warnings)
+    yield from (f"  {'warning':9} {local_times(warning)}" for warning in view.warnings)
 
 
 def _options_in_use(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,7 @@ from holdfast.cli.action import action_command, action_flags, action_help, print
 from holdfast.cli.command import CommandGroup, Items, command, limit_option, with_options
 from holdfast.cli.schedules.definition import add, edit, show
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import Column, Table, age, count_column, parse_when, stamp, time_column, with_table
+from holdfast.cli.text import Column, Table, age, count_column, local_times, parse_when, stamp, time_column, with_table
 from holdfast.domain.access.audit import Via
 from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import as_duration
@@ -46,7 +46,8 @@ def _expression(view: ScheduleView) -> str:
 
 
 def _note(view: ScheduleView) -> str:
-    return view.error or view.note or next((text for text in view.warnings if text.startswith("Due since")), "")
+    late = next((text for text in view.warnings if text.startswith("Due since")), "")
+    return view.error or view.note or local_times(late)
 
 
 def _plan_time(each: PlanView) -> str:
@@ -242,7 +243,7 @@ def why(session: CliSession, *, name: str, time: str, scope: str) -> None:
     """
     timestamp = parse_when(time)
     answer = WhyAnswer(name, timestamp, scope, plan_reason(session.store, name, timestamp, scope=scope))
-    session.output.value(answer, lambda: [answer.why])
+    session.output.value(answer, lambda: [local_times(answer.why)])
 
 
 for _command in (ls, show, add, edit, pause, resume, trigger, preview, backfill, history, why, rm):

@@ -17,7 +17,10 @@ class Via(StrEnum):
 
 
 class AuditEntry(Struct, frozen=True):
-    """An action of a person on *target*, which changed *count* things."""
+    """An action of a person on *target*, which changed *count* things.
+
+    *os_user*: login and uid of the person at the command line. *db_user*: the user of the PostgreSQL session.
+    """
 
     id: int
     at: datetime
@@ -27,3 +30,5 @@ class AuditEntry(Struct, frozen=True):
     target: str
     count: int | None
     note: str | None
+    os_user: str | None
+    db_user: str | None

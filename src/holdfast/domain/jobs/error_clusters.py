@@ -6,8 +6,11 @@ import hashlib
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
+
+from holdfast.domain.access.masking import MASK
 
 #: In characters; the rest of an error does not affect its cluster.
 MAX_PATTERN_CHARS = 300
@@ -25,12 +28,13 @@ _REPLACEMENTS = (
     (re.compile(r"(?:(?<![A-Za-z_])[-+])?\d+(?:[.,:]\d+)*"), "<n>"),
 )
 _SPACE = re.compile(r"\s+")
+_PLACEHOLDER = re.compile(rf"<(?:url|address|id|time|text|path|n)>|{re.escape(MASK)}")
 
 
 class SeenError(Struct, frozen=True):
-    """One error of a job or unit *name*, of the kind *kind*."""
+    """One error of the kind *kind*. *name* is the id of a job, or the key of a unit."""
 
-    name: str
+    name: Any
     kind: str
     text: str
     at: datetime | None = None
@@ -45,7 +49,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
     count: int
     first: datetime | None
     last: datetime | None
-    newest: str
+    newest: Any
     sample: str
 
 
@@ -60,6 +64,12 @@ def pattern_of(error: str) -> str:
 def cluster_key(kind: str, error: str) -> str:
     """The key of the cluster of an error; the same on every host."""
     return hashlib.sha256(f"{kind}\n{pattern_of(error)}".encode()).hexdigest()[:12]
+
+
+def common_text(cluster: Cluster) -> str:
+    """The longest text that every error of a cluster contains; empty if there is none."""
+    pieces = (piece.strip(" -") for piece in _PLACEHOLDER.split(cluster.pattern))
+    return max((piece for piece in pieces if piece in cluster.sample), key=len, default="")
 
 
 def cluster_errors(errors: Iterable[SeenError]) -> list[Cluster]:

@@ -26,7 +26,7 @@ def changes_of(answer: Any) -> Changes:
 
 
 class AuditedAction(NamedTuple):
-    """An action of a person, for its audit entry.
+    """An action of a person, for its audit entry. The database adds its own user.
 
     *target* may depend on what has changed. *changes* reads the answer of each transaction.
     """
@@ -37,17 +37,16 @@ class AuditedAction(NamedTuple):
     target: str | Callable[[Any], str]
     note: str | None = None
     changes: Callable[[Any], Changes] = changes_of
+    os_user: str | None = None
 
 
 class AuditLog(Noun):
     """Audit entries. Only retention deletes them."""
 
-    def write(
-        self, action: str, target: str, *, actor: str, via: Via, count: int | None = None, note: str | None = None
-    ) -> int:
+    def write(self, action: AuditedAction, *, count: int | None = None) -> int:
         """Record an action that changes nothing in the store; returns the number of the entry."""
-        audited = AuditedAction(actor=actor, via=via, action=action, target=target, note=note)
-        return int(self._backend.run(_insertion(audited, target, count))[0][0])
+        assert isinstance(action.target, str)
+        return int(self._backend.run(_insertion(action, action.target, count))[0][0])
 
     def page(
         self, *, before: int = NEWEST, limit: int = 50, actor: str | None = None, text: str | None = None
@@ -101,6 +100,7 @@ def _insertion(action: AuditedAction, target: str, count: int | None) -> Query:
         target=clean_text(target, limit=MAX_TARGET_LENGTH),
         count=count,
         note=None if action.note is None else clean_text(action.note, limit=MAX_NOTE_LENGTH),
+        os_user=action.os_user,
     )
 
 

@@ -58,8 +58,8 @@ class Tally(Struct, frozen=True):
 class Trouble(Struct, frozen=True):
     """Something that needs attention.
 
-    *category* is expired, overdue or dead (jobs), unreadable (held jobs of a kind, counted up to one more than the
-    cap), failing, late, missed or paused_schedule, paused_batch or stopped_batch.
+    *category* is expired or overdue (jobs), dead (the newest such job), unreadable (held jobs of a kind, counted up to
+    one more than the cap), failing, late, missed or paused_schedule, paused_batch or stopped_batch.
     *definition*: of a schedule whose *detail* is a text; it serves to mask secrets, not for display.
     """
 
@@ -72,7 +72,7 @@ class Trouble(Struct, frozen=True):
 
 
 class FailedJob(Struct, frozen=True):
-    """The error of a dead job, cut if it is long. The payload serves to mask secrets, not for display."""
+    """The last error of a job, cut if it is long. The payload serves to mask secrets, not for display."""
 
     id: JobId
     kind: str
@@ -156,6 +156,10 @@ class DashboardQueries(Noun):
     def errors(self, *, before: JobId = NEWEST, limit: int = 1000) -> list[FailedJob]:
         """The errors of dead jobs, newest first."""
         return self._fetch("list_dead_job_errors", FailedJob, before=before, limit=limit)
+
+    def retrying_errors(self, *, limit: int = 1000) -> list[FailedJob]:
+        """The last errors of the newest jobs that wait for their next attempt."""
+        return self._fetch("list_retrying_job_errors", FailedJob, before=NEWEST, limit=limit)
 
     def all_errors(self, *, page: int = 1000) -> Iterator[FailedJob]:
         """The errors of all dead jobs, newest first, page by page."""

@@ -18,6 +18,8 @@ PRIVATE = ("credential", "session", "secret", "idempotency_key")
 #: Tables that a worker does not write.
 GUARDED = ("meta", "command_switch", "audit_entry", *PRIVATE)
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
+#: Write an audit entry; its db_user is the user of the session, and no other.
+RECORD = "INSERT (at, actor, via, action, target, count, note, os_user)"
 #: The function whose execution is the right to commands. See 0001_schema.sql.
 COMMAND_RIGHT = "may_run_commands"
 
@@ -53,7 +55,7 @@ _PRODUCER = (
     Grant("DELETE", ("live", "progress", "step")),
     Grant("SELECT (job_id)", ("step",)),
     Grant("SELECT, INSERT", ("epoch",)),
-    Grant("SELECT (id), INSERT", ("audit_entry",)),
+    Grant(f"SELECT (id), {RECORD}", ("audit_entry",)),
 )
 _WORKER = (
     Grant(CHANGE, all_but=GUARDED),
@@ -62,7 +64,7 @@ _WORKER = (
     Grant("SELECT, UPDATE (target, count), DELETE", ("audit_entry",)),
     Grant("SELECT (ctid, key, at), UPDATE (at), DELETE", ("idempotency_key",)),
 )
-_OPERATOR = (*_WORKER, Grant("INSERT", ("audit_entry",)))
+_OPERATOR = (*_WORKER, Grant(RECORD, ("audit_entry",)))
 #: What each role may do, besides reading ``meta`` and the views. docs/reference/roles.md has the matrix.
 ROLES: dict[str, tuple[Grant, ...]] = {
     # Reads everything except secrets.

@@ -4,9 +4,9 @@
 prefix, name, role, hash, actor, created_at, last_used_at, revoked_at
 
 -- name: insert_audit_entry
--- Record an action.
-INSERT INTO holdfast.audit_entry (at, actor, via, action, target, count, note)
-VALUES ((SELECT holdfast.now()), :actor, :via, :action, :target, :count, :note)
+-- Record an action. db_user has its default: roles may not write it.
+INSERT INTO holdfast.audit_entry (at, actor, via, action, target, count, note, os_user)
+VALUES ((SELECT holdfast.now()), :actor, :via, :action, :target, :count, :note, :os_user)
 RETURNING id
 
 -- name: update_audit_entry
@@ -15,9 +15,8 @@ UPDATE holdfast.audit_entry SET target = :target, count = :count WHERE id = :id
 
 -- name: list_audit_entries
 -- List audit entries, newest first. A filter reads at most :window entries.
-SELECT id, at, actor, via, action, target, count, note FROM (
-    SELECT id, at, actor, via, action, target, count, note FROM holdfast.audit_entry WHERE id < :before
-    ORDER BY id DESC LIMIT :window::bigint) AS latest
+SELECT id, at, actor, via, action, target, count, note, os_user, db_user FROM (
+    SELECT * FROM holdfast.audit_entry WHERE id < :before ORDER BY id DESC LIMIT :window::bigint) AS latest
 WHERE (:actor::text IS NULL OR actor = :actor::text)
     AND (:text::text IS NULL OR strpos(lower(target), lower(:text::text)) > 0)
 LIMIT :limit::bigint

@@ -44,8 +44,7 @@ SELECT * FROM (SELECT 'expired' AS category, CAST(id AS text) AS name, kind AS d
     ORDER BY queue, lease_expires_at LIMIT :limit::bigint) AS expired
 UNION ALL
 SELECT * FROM (SELECT 'dead', CAST(id AS text), kind || ', ' || coalesce(reason, ''), finished_at, 1, NULL
-    FROM holdfast.finished AS finished WHERE state = 'dead' AND state <> 'done'
-    ORDER BY finished.id DESC LIMIT :limit::bigint) AS dead
+    FROM holdfast.finished AS finished WHERE state = 'dead' AND state <> 'done' ORDER BY finished.id DESC LIMIT 1) AS dead
 UNION ALL
 SELECT * FROM (SELECT 'failing', name, substr(error, 1, 300), next_at, failures, definition::text
     FROM holdfast.schedule WHERE failures > 0 ORDER BY next_at LIMIT :limit::bigint) AS failing
@@ -80,17 +79,30 @@ SELECT * FROM (SELECT 'unreadable', kind, CAST(max(kind_version) AS text), NULL:
         WHERE refusals IS NOT NULL AND state || '' = 'held' AND reader = '' LIMIT :cap::bigint) AS refused
     GROUP BY kind ORDER BY kind LIMIT :limit::bigint) AS unreadable
 
--- name: list_dead_job_errors
--- List errors of the newest dead jobs. The payload serves to mask its secrets; a large one replaces the error by the
--- reason.
-SELECT id, kind, queue, at, CASE WHEN length(payload) <= 8192 THEN error ELSE reason END AS error,
+-- fragment: failed_job_columns
+-- The payload serves to mask its secrets; a large one replaces the error by the reason.
+id, kind, queue, at, CASE WHEN length(payload) <= 8192 THEN error ELSE reason END AS error,
     CASE WHEN length(payload) <= 8192 THEN payload ELSE '{}' END AS payload
-FROM (
-    SELECT id, kind, queue, finished_at AS at, substr(coalesce(error, reason, ''), 1, 600) AS error, coalesce(reason,
-        '') AS reason,
-        coalesce((SELECT job.payload::text FROM holdfast.job AS job WHERE job.id = finished.id), '{}') AS payload
-    FROM holdfast.finished AS finished WHERE state = 'dead' AND state <> 'done' AND finished.id < :before
-    ORDER BY finished.id DESC LIMIT :limit::bigint) AS dead
+
+-- fragment: failed_job_payload
+coalesce((SELECT job.payload::text FROM holdfast.job AS job WHERE job.id = failed.id), '{}') AS payload
+
+-- name: list_dead_job_errors
+-- List errors of the newest dead jobs.
+SELECT {failed_job_columns} FROM (SELECT id, kind, queue, finished_at AS at,
+        substr(coalesce(error, reason, ''), 1, 600) AS error, coalesce(reason, '') AS reason, {failed_job_payload}
+    FROM holdfast.finished AS failed WHERE state = 'dead' AND state <> 'done' AND failed.id < :before
+    ORDER BY failed.id DESC LIMIT :limit::bigint) AS dead
+
+-- name: list_retrying_job_errors
+-- List the last errors of the newest jobs that wait for their next attempt.
+SELECT {failed_job_columns} FROM (SELECT failed.id, failed.kind, failed.queue, attempt.finished_at AS at,
+        substr(attempt.error, 1, 600) AS error, attempt.reason, {failed_job_payload}
+    FROM (SELECT id, kind, queue, (SELECT max(token) FROM holdfast.attempt AS attempt
+                WHERE attempt.job_id = live.id AND attempt.error IS NOT NULL) AS token
+        FROM holdfast.live AS live WHERE attempts > 0 AND state <> 'running' AND id < :before
+        ORDER BY id DESC LIMIT :limit::bigint) AS failed
+    JOIN holdfast.attempt AS attempt ON attempt.job_id = failed.id AND attempt.token = failed.token) AS retrying
 
 -- name: list_running_jobs
 -- List running jobs with their progress.

@@ -24,9 +24,6 @@ from holdfast.errors import NotFound
 from holdfast.web.api.openapi import ClusterKey, Limit, Name, Number, Text, get, post
 from holdfast.web.request import Request
 
-#: Dead jobs whose errors are clustered.
-MAX_CLUSTERED_JOBS = 2000
-
 
 class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """A filter of jobs, as on the command line, and a page of them, newest first."""
@@ -173,12 +170,12 @@ def change_jobs(request: Request, body: JobActionBody) -> Changed:
 
 @get("/errors")
 def list_errors(request: Request) -> ErrorClusters:
-    """Dead jobs with similar errors."""
-    return error_clusters(request.store, limit=MAX_CLUSTERED_JOBS)
+    """Dead and retrying jobs with similar errors."""
+    return error_clusters(request.store)
 
 
 @post("/errors/action")
 def change_cluster(request: Request, body: ClusterActionBody) -> Changed:
-    """Retry or delete the jobs of a cluster."""
+    """Retry or delete the dead jobs of a cluster."""
     request.require(find_action(Target.JOB, body.action).role, f"{body.action} on jobs")
     return request.actions.jobs.perform_on_cluster(body.action, body.cluster, dry_run=body.dry_run)

@@ -11,7 +11,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from holdfast.domain.jobs.selector import Count
-from holdfast.domain.quantities import format_duration
+from holdfast.domain.quantities import format_duration, split_times
 
 #: Characters of a JSON value on a page.
 MAX_JSON = 40_000
@@ -129,7 +129,8 @@ def age(at: datetime | None, now: datetime) -> Markup:
 
 
 def timestamp(at: datetime | None) -> Markup:
-    return Markup("") if at is None else _time(at, f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
+    """A timestamp in UTC. The script of the page shows it by the clock of the browser."""
+    return Markup("") if at is None else _time(at, f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", shows="date")
 
 
 def clock(at: datetime | None, now: datetime) -> Markup:
@@ -138,13 +139,20 @@ def clock(at: datetime | None, now: datetime) -> Markup:
         return Markup("")
     there = at.astimezone(UTC)
     pattern = "%H:%M:%S UTC" if there.date() == now.astimezone(UTC).date() else "%d %b %H:%M:%S UTC"
-    return _time(at, there.strftime(pattern))
+    return _time(at, there.strftime(pattern), shows="clock")
 
 
-def _time(at: datetime, text: str) -> Markup:
+def _time(at: datetime, text: str, *, shows: str = "age") -> Markup:
     there = at.astimezone(UTC)
     exact = f"{there:%Y-%m-%d %H:%M:%S}.{there.microsecond // 1000:03} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(there.isoformat(), exact, text)
+    element = Markup('<time datetime="{}" title="{}" data-shows="{}">{}</time>')
+    return element.format(there.isoformat(), exact, shows, text)
+
+
+def sentence(text: str | None, limit: int = 200) -> Markup:
+    """The first line of a text of a view, with its times as elements."""
+    pieces = split_times(first_line(text, limit))
+    return Markup("").join(visible(piece) if isinstance(piece, str) else timestamp(piece) for piece in pieces)
 
 
 def state(name: str | None, *, text: str | None = None) -> Markup:

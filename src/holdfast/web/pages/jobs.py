@@ -13,7 +13,7 @@ from holdfast.admin.actions.table import Target, find_action
 from holdfast.admin.views.access import filter_views
 from holdfast.admin.views.fleet import kind_names
 from holdfast.admin.views.jobs import decoded_job, job_page
-from holdfast.admin.views.overview import error_clusters, job_counts
+from holdfast.admin.views.overview import MAX_CLUSTERED_JOBS, error_clusters, job_counts
 from holdfast.domain.access.roles import TEXT_SEARCH, Role
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import LISTS, SINGLE, Selector, format_filter, format_values, parse_filter
@@ -24,8 +24,8 @@ from holdfast.web.request import Request
 PAGE_SIZE = 50
 #: Jobs that one form may select, and names that the filter suggests.
 MAX_SELECTED, MAX_SUGGESTIONS = 1000, 100
-#: Dead jobs that are clustered, and clusters on the page.
-MAX_CLUSTERED_JOBS, MAX_CLUSTERS = 1000, 100
+#: Clusters of errors on the page.
+MAX_CLUSTERS = 100
 
 
 def show_jobs(request: Request) -> Response:
@@ -140,14 +140,14 @@ def delete_filter(request: Request) -> Response:
 
 
 def show_errors(request: Request) -> Response:
-    errors = error_clusters(request.store, limit=MAX_CLUSTERED_JOBS)
+    errors = error_clusters(request.store)
     return request.page(
         "errors.html",
         clusters=errors.clusters[:MAX_CLUSTERS],
         left_out=max(0, len(errors.clusters) - MAX_CLUSTERS),
         looked=errors.looked_at,
-        capped=errors.looked_at == MAX_CLUSTERED_JOBS,
-        cli="holdfast ls --state dead",
+        capped=errors.looked_at >= MAX_CLUSTERED_JOBS,
+        cli="holdfast errors",
     )
 
 

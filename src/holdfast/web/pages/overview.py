@@ -36,8 +36,6 @@ PROBLEMS = {
     "paused_batch": ("paused", "warn"),
     "paused_schedule": ("paused", "warn"),
 }
-#: The store reports at most this many problems of one category.
-MAX_REPORTED = 20
 #: Problems of one category that have a line each.
 MAX_LISTED = 5
 #: Findings in the order of the page, with the states that they are drawn as.
@@ -78,9 +76,6 @@ def _attention_lines(problems: list[Attention], request: Request) -> list[Attent
     for category, group in groupby(by_category, key=lambda problem: problem.category):
         same = list(group)
         label, tone = PROBLEMS.get(category, (category, "warn"))
-        if category == "dead":
-            lines.append(_dead_line(same, request))
-            continue
         shown = same[:MAX_LISTED]
         lines += [AttentionLine(label, tone, each.text, _link(request, category, each.name), each.at) for each in shown]
         if len(same) > MAX_LISTED:
@@ -89,19 +84,13 @@ def _attention_lines(problems: list[Attention], request: Request) -> list[Attent
     return lines
 
 
-def _dead_line(dead: list[Attention], request: Request) -> AttentionLine:
-    """The number of jobs that died lately. Their errors are on the page of errors, where they are masked."""
-    label, tone = PROBLEMS["dead"]
-    many = "1 job is dead" if len(dead) == 1 else f"{len(dead)}{'+' if len(dead) >= MAX_REPORTED else ''} jobs are dead"
-    last = max((each.at for each in dead if each.at is not None), default=None)
-    return AttentionLine(label, tone, f"{many}: see their errors", request.url("errors"), last)
-
-
 def _link(request: Request, category: str, name: str | None = None) -> str:
     """The page of one problem; without a name, the list of all problems of this category."""
     match category:
         case "expired" | "overdue":
             return request.url(f"jobs/{name}") if name else request.url("jobs", state="running")
+        case "dead":
+            return request.url("errors")
         case "unreadable":
             return request.url("jobs", state="held", kind=name)
         case "failing" | "late" | "paused_schedule" | "missed":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from starlette.responses import Response
@@ -12,6 +12,7 @@ from holdfast.client.schedules.api import REASONS
 from holdfast.domain.jobs.selector import parse_timestamp
 from holdfast.domain.names import quote_argument
 from holdfast.domain.schedules.definition import Condition
+from holdfast.domain.schedules.firing_times import zone_of
 from holdfast.web.pages.action import ActionForm, notice
 from holdfast.web.pages.charts import PlanMark
 from holdfast.web.request import Request
@@ -95,19 +96,20 @@ def _backfill(request: Request, form: ActionForm, name: str) -> Response:
     """Show the plans that a backfill would fire; fire them once the person has confirmed."""
     fields = {field: request.field(field) for field in ("first", "last", "scopes")}
     now = store_time(request.store)
-    span = {"first": _parse_time(fields["first"], now), "last": _parse_time(fields["last"] or "0s", now)}
+    zone = zone_of(request.field("zone") or "UTC")
+    span = {"first": _parse_time(fields["first"], now, zone), "last": _parse_time(fields["last"] or "0s", now, zone)}
     dry_run = request.field("sure") != "1"
     text = notice(form.perform(dry_run=dry_run, scopes=_scopes(request), **span))
     return show_schedule(request, text, fields) if dry_run else request.done(text, "schedule", name=name)
 
 
-def _parse_time(text: str, now: datetime) -> datetime:
-    """A time as people or date fields write it; without a zone it is UTC."""
+def _parse_time(text: str, now: datetime, zone: tzinfo) -> datetime:
+    """A time as people or date fields write it; *zone* is that of the form."""
     try:
         timestamp = datetime.fromisoformat(text)
     except ValueError:
         return parse_timestamp(text, now=now)
-    return timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=UTC)
+    return timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=zone)
 
 
 def _format_time(timestamp: datetime) -> str:

@@ -344,11 +344,37 @@ function pressed(event) {
   }
 }
 
+// -- times: the server writes UTC, because viewers in all zones share a page; readers see their own clock -------------
+
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+/** Date, time and zone by the clock of this browser: 2030-01-02, 13:45:10, CET. */
+function localTime(at) {
+  const two = (number) => String(number).padStart(2, "0");
+  const parts = new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts(at);
+  const date = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
+  const time = [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
+  return [date, time, parts.find((part) => part.type === "timeZoneName").value];
+}
+
+function showLocalTimes(section) {
+  const [today] = localTime(new Date());
+  for (const each of $$("time[data-shows]", section)) {
+    const [date, ...time] = localTime(new Date(each.dateTime));
+    const isShort = each.dataset.shows === "clock" && date === today;
+    if (each.dataset.shows !== "age") each.textContent = (isShort ? time : [date, ...time]).join(" ");
+    each.title = `${[date, ...time].join(" ")} (${each.title})`;
+  }
+  for (const each of $$("[name=zone]", section)) each.value = zone;
+  for (const each of $$("[data-zone-name]", section)) each.textContent = zone;
+}
+
 // -- sections that were just added -----------------------------------------------------------------------
 
-/** Prepare a new section: draw its charts, show its buttons, scroll its log. */
+/** Prepare a new section: draw its charts, show its times and buttons, scroll its log. */
 function prepare(section) {
   drawCharts(section);
+  showLocalTimes(section);
   for (const each of $$("[data-js]", section)) each.hidden = false;
   for (const each of $$(".log[data-follow]", section)) each.scrollTop = each.scrollHeight;
   count();

@@ -30,6 +30,16 @@ def user_name() -> str:
         return "unknown"
 
 
+def os_user() -> str:
+    """The user of the operating system that runs this process, by its uid: ``ada (1000)``. No variable changes it."""
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(os.getuid()).pw_name} ({os.getuid()})"
+    except KeyError:
+        return str(os.getuid())
+
+
 class ProcessId(Struct, frozen=True):
     """One process. *started*: its start in clock ticks since the machine started; None where /proc does not show it."""
 

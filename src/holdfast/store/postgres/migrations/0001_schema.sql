@@ -808,7 +808,9 @@ CREATE TABLE holdfast.audit_entry (
     action text NOT NULL,
     target text NOT NULL,
     count bigint,
-    note text
+    note text,
+    os_user text,
+    db_user text DEFAULT session_user
 );
 CREATE INDEX audit_entry_time ON holdfast.audit_entry (at);
 

@@ -499,7 +499,9 @@ CREATE TABLE holdfast_audit_entry (
     action TEXT NOT NULL,
     target TEXT NOT NULL,
     count INTEGER,
-    note TEXT
+    note TEXT,
+    os_user TEXT,
+    db_user TEXT
 ) STRICT;
 CREATE INDEX holdfast_audit_entry_time ON holdfast_audit_entry (at);
 
