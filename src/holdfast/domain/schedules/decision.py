@@ -77,7 +77,7 @@ def decide(
     until = due if timing.end is None else min(due, timing.end)
     if until <= since:
         return ScheduleDecision((), (), cursor, next_after(timing, rule, cursor))
-    fire, skip, reached = _choose(timing, rule, since, until, left)
+    fire, skip, reached = _choose(timing, rule, since, until, due=due, cap=left)
     return ScheduleDecision(fire, skip, reached, next_after(timing, rule, reached))
 
 
@@ -88,24 +88,24 @@ def next_after(timing: Timing, rule: Rule, cursor: datetime) -> datetime | None:
 
 
 def _choose(
-    timing: Timing, rule: Rule, known: datetime, until: datetime, cap: int
+    timing: Timing, rule: Rule, known: datetime, until: datetime, *, due: datetime, cap: int
 ) -> tuple[list[datetime], list[Skipped], datetime]:
+    """Choose from the plans after *known* up to *until*. Their age counts from *due*, which may be after the end."""
     if (first := rule.next_after(known)) > until:
         return [], [], known
     if timing.catch_up is not CatchUp.EVERY or not timing.window:
-        return _choose_newest(timing, rule, known, first, until)
-    oldest = max(known, until - timing.window - MICROSECOND)
-    skip = _skipped_span(rule, known, rule.previous_before(oldest + MICROSECOND), SkipReason.WINDOW)
+        return _choose_newest(timing, rule, known, first, until, due=due)
+    oldest = max(known, min(until, due - timing.window - MICROSECOND))
     fire = list(islice(between(rule, oldest, until), cap))
-    return fire, skip, fire[-1] if fire else oldest
+    return fire, _skipped_span(rule, known, oldest, SkipReason.WINDOW), fire[-1] if fire else oldest
 
 
 def _choose_newest(
-    timing: Timing, rule: Rule, known: datetime, first: datetime, until: datetime
+    timing: Timing, rule: Rule, known: datetime, first: datetime, until: datetime, *, due: datetime
 ) -> tuple[list[datetime], list[Skipped], datetime]:
     alone = rule.next_after(first) > until
     newest = first if alone else rule.previous_before(until + MICROSECOND)
-    late = timing.catch_up is CatchUp.NONE and newest < until - LATE_AFTER
+    late = timing.catch_up is CatchUp.NONE and newest < due - LATE_AFTER
     if alone and not late:
         return [newest], [], newest
     reason = SkipReason.LATE if timing.catch_up is CatchUp.NONE else SkipReason.CATCH_UP
