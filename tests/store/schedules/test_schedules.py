@@ -187,6 +187,15 @@ def test_another_rule_without_such_plans_goes_on_from_now(store, clock):
     assert skips(store) == [(3, "edited")]
 
 
+def test_a_shorter_delay_with_another_rule_replays_nothing(store, clock):
+    """S8: the new rule has plans of its own in the time that the old delay covers. They are past, and do not fire."""
+    late(store, clock)
+    minutely = Definition(kind="mail", cron="* * * * *", catch_up=CatchUp.EVERY)
+    changed = store.schedules.update("five", lambda _: minutely, actor="bob")
+    assert (changed.cursor, changed.next_at) == (START + 21 * MINUTE, START + 22 * MINUTE), "S8 is broken"
+    assert skips(store) == [(3, "edited")]
+
+
 def test_a_pause_keeps_plans_that_wait_for_their_delay(store, clock):
     """V3: a plan that became due in the pause is skipped; one that is not due yet fires in its time."""
     late(store, clock)

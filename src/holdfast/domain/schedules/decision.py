@@ -182,7 +182,10 @@ def move_after_resume(schedule: Schedule, now: datetime) -> CursorMove | None:
 
 
 def _move_to_now(schedule: Schedule, new: Timing, now: datetime, reason: SkipReason) -> CursorMove:
-    """Skip the plans that are due by now. A plan that waits for its delay stays, if the new rule has it as well."""
+    """Skip the plans that are due by now. A plan that waits for its delay stays, if the new rule has it as well.
+
+    It does not stay if a plan that only the new rule has is due by now, and later: that one would fire too.
+    """
     old = schedule.defined
     if schedule.cursor > now:
         return CursorMove(now, _next_at(new, now, schedule.fired))
@@ -190,7 +193,10 @@ def _move_to_now(schedule: Schedule, new: Timing, now: datetime, reason: SkipRea
     since, until = _clip(old, schedule.cursor + MICROSECOND, now)
     begun = max(since, now - old.delay + MICROSECOND)
     waiting = list(islice(between(rule, begun - MICROSECOND, until), MAX_COUNTED))
-    kept = list(dropwhile(lambda time: not _has_plan(new, time), waiting))
+    past, known = new.rule().previous_before(_clip(new, since, now - new.delay)[1] + MICROSECOND), set(waiting)
+    while past in known:
+        past = new.rule().previous_before(past)
+    kept = list(dropwhile(lambda time: time < past or not _has_plan(new, time), waiting))
     if not kept:
         skipped = _skipped_span(rule, since - MICROSECOND, until, reason)
         return CursorMove(now, _next_at(new, now, schedule.fired), skipped)
