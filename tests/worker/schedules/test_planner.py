@@ -22,7 +22,7 @@ import holdfast
 from holdfast import Plan, State
 from holdfast.domain.schedules.definition import Condition
 from holdfast.domain.schedules.firing_times import between
-from holdfast.errors import UnknownKind
+from holdfast.errors import StoreBusy, StoreUnavailable, UnknownKind
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import AdvanceResult
 from holdfast.store.sqlite.backend import SqliteBackend
@@ -417,6 +417,37 @@ def test_one_broken_schedule_never_stops_the_tick(app, clock):
     broken.clear()
     assert plan(app) == 2
     assert (minutes(app), app.schedules.get("rollup").condition) == ([15], Condition.ACTIVE)
+
+
+class Mute(Exception):
+    """An error whose text cannot be read."""
+
+    def __str__(self):
+        raise AttributeError("detail")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (StoreUnavailable("the tenants' own store is down"), "the tenants' own store is down"),
+        (StoreBusy("the tenants' own store is busy"), "the tenants' own store is busy"),
+        (Mute(), "<exception str() failed>"),
+    ],
+)
+def test_whatever_a_provider_raises_delays_its_own_schedule_alone(app, error, text):
+    """S5: an error that looks like an outage of our store, or that has no text, stops no tick."""
+
+    def tenants():
+        raise error
+
+    declare(app, scopes=tenants)
+    app.scopes("fine")(lambda: ["a"])
+    app.schedules.create("good", "rollup", "*/5 * * * *", scopes="fine", overlap="allow")
+    one = planner(app)
+    one.tick()
+    assert minutes(app, "good") == [0], "S5 is broken: the provider of one schedule holds up another"
+    failing = app.schedules.get("rollup")
+    assert (failing.failures, failing.error.endswith(text)) == (1, True)
 
 
 def _garbage_schedule(app):

@@ -24,6 +24,7 @@ from holdfast.store.engine.changes import Change
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, PlanToFire
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
+from holdfast.worker.handler import describe_error
 from holdfast.worker.schedules.ping import ping_request
 from holdfast.worker.schedules.scopes import MAX_NEW_CALLS, ProviderCall, ScopeProviders
 from holdfast.worker.service import TickResult
@@ -177,9 +178,9 @@ class Planner:
 
     def _record_failure(self, schedule: DueSchedule, error: BaseException) -> None:
         unexpected = not isinstance(error, HoldfastError)
-        log.warning("schedule %r cannot be planned: %s", schedule.name, error, exc_info=error if unexpected else None)
+        text = describe_error(error).partition("\n\n")[0] if unexpected else str(error)
+        log.warning("schedule %r cannot be planned: %s", schedule.name, text, exc_info=error if unexpected else None)
         self._counts.set_back += 1
-        text = f"{type(error).__name__}: {error}" if unexpected else str(error)
         self._store.schedules.record_failure(schedule, text)
 
     def _apply(self, advances: Sequence[Advance], schedules: Sequence[DueSchedule]) -> AdvanceResult:
