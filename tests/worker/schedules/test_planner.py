@@ -376,6 +376,16 @@ def test_a_time_in_many_scopes_is_fired_in_parts(app, monkeypatch):
     assert len(app.store.plans.history("rollup", limit=100)) == 25
 
 
+def test_a_time_in_many_scopes_is_one_run_wherever_it_fired(app, clock, monkeypatch):
+    """S4: the scopes of the last part are still busy; the plan fired in the others, and counts."""
+    monkeypatch.setattr(planner_module, "MAX_PLANS", 10)
+    declare(app, scopes=[f"s{n:02}" for n in range(25)], runs=1)
+    app.schedules.trigger("rollup", scopes=[f"s{n:02}" for n in range(20, 25)])
+    assert planner(app).tick().processed == 20
+    known = app.schedules.get("rollup")
+    assert (known.fired, known.condition) == (1, Condition.OVER), "S4 is broken: it fires once more"
+
+
 def test_many_invalid_scopes_take_fewer_times_at_once(app, clock):
     """Each costs a row in the ledger for each time: a hundred times would be millions of rows."""
     declare(app, "* * * * *", catch_up="every", scopes=lambda: range(2000))

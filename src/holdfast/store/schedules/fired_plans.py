@@ -38,7 +38,8 @@ class PlanToFire(Struct, frozen=True):
 class Advance(Struct, frozen=True):
     """A planner's decision about a schedule, based on its state under *token*.
 
-    Once *runs* plan times have fired, the schedule is finished. *more*: other plans of the same time follow.
+    Once *runs* plan times have fired, the schedule is finished. *more*: other plans of the same time follow; *earlier*
+    ones were fired before.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Advance(Struct, frozen=True):
     runs: int | None = None
     max_backlog: int = MAX_BACKLOG
     more: bool = False
+    earlier: int = 0
 
 
 class AdvanceResult(Struct, frozen=True):
@@ -97,7 +99,9 @@ def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation
     skips = {each.name: [*each.skip, *overlapped.get(each.name, ())] for each in current}
     skipped = yield from write_skips(skips)
     times = Counter(name for name, _ in {(each.schedule, each.time) for each in fired})
-    totals = [fired_before[each.name] + (0 if each.more else times[each.name]) for each in current]
+    totals = [
+        fired_before[each.name] + (0 if each.more else max(times[each.name], min(1, each.earlier))) for each in current
+    ]
     over = [
         not each.more and each.runs is not None and total >= each.runs
         for each, total in zip(current, totals, strict=True)

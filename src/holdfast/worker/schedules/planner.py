@@ -109,8 +109,10 @@ class Planner:
 
         A part that is void, because the schedule has changed, ends the decision. Plans that were fired stay known.
         """
+        fired = 0
         for part in _parts(advance):
-            result = self._apply([part], schedules)
+            result = self._apply([structs.replace(part, earlier=fired)], schedules)
+            fired += result.fired
             yield result
             if part.name not in result.moved:
                 return
