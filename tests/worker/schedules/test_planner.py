@@ -699,3 +699,13 @@ def test_a_clock_that_jumps_ahead_briefly_fires_nothing(caplog):
     assert not check.trusts(later, 60.0)
     assert check.trusts(later + timedelta(seconds=61), 121.0)
     assert check.trusts(START, 122.0)
+
+
+def test_a_clock_that_jumps_twice_is_trusted_a_minute_after_the_second_jump():
+    """A first jump does not vouch for the second one."""
+    check, second = ClockCheck(), START + timedelta(days=400)
+    assert check.trusts(START, 0.0)
+    assert not check.trusts(START + timedelta(hours=1), 1.0)
+    assert not check.trusts(second, 61.0), "a clock is trusted that has not kept its time"
+    assert not check.trusts(second + timedelta(seconds=59), 120.0)
+    assert check.trusts(second + timedelta(seconds=61), 122.0)

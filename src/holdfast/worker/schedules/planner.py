@@ -276,18 +276,21 @@ class ClockCheck:
     """
 
     def __init__(self) -> None:
+        #: Times of both clocks: the last ones that were trusted, and those of the last jump.
         self._trusted: tuple[datetime, float] | None = None
-        self._jumped_at: float | None = None
+        self._jumped: tuple[datetime, float] | None = None
 
     def trusts(self, now: datetime, at: float) -> bool:
         """Return whether plans may be decided by the store's time *now*; *at* is the monotonic time, in seconds."""
-        trusted_now, trusted_at = self._trusted or (now, at)
-        ahead = (now - trusted_now) - timedelta(seconds=at - trusted_at)
-        if ahead > MAX_GAIN:
-            if self._jumped_at is None:
-                self._jumped_at = at
+        if (ahead := _gain(self._trusted or (now, at), now, at)) > MAX_GAIN:
+            if self._jumped is None or abs(_gain(self._jumped, now, at)) > MAX_GAIN:
+                self._jumped = (now, at)
                 log.warning(JUMPED, ahead)
-            if at - self._jumped_at < PROBATION_S:
+            if at - self._jumped[1] < PROBATION_S:
                 return False
-        self._trusted, self._jumped_at = (now, at), None
+        self._trusted, self._jumped = (now, at), None
         return True
+
+
+def _gain(since: tuple[datetime, float], now: datetime, at: float) -> timedelta:
+    return (now - since[0]) - timedelta(seconds=at - since[1])
