@@ -64,9 +64,7 @@ def check_lease(lease: Lease) -> Operation[None]:
         raise LeaseLost.of(lease.job_id, lease.token)
 
 
-def open_batch(
-    request: RunRequest, drawn: list[JobId] | None, worker: WorkerId, lease_duration: timedelta
-) -> Operation[BatchRun | None]:
+def open_batch(request: RunRequest, worker: WorkerId, lease_duration: timedelta) -> Operation[BatchRun | None]:
     """Begin a run; None if another process created the batch at the same time: try again."""
     switches: list[StopSwitch] = yield query("read_stop_switch", StopSwitch)
     if switches and not request.submits:
@@ -90,7 +88,7 @@ def open_batch(
         values = {name: getattr(request, name) for name in ("total", "version", "inputs", "code")}
         yield query("start_batch_run", id=batch.id, **values)
     begun: list[Batch] = yield query("get_batch", Batch, id=batch.id)
-    lease = yield from _lease(request, begun[0], drawn, worker, lease_duration)
+    lease = yield from _lease(request, begun[0], worker, lease_duration)
     yield from hold(begun[0], lease, [], owner=request.owner)
     name = BatchEventName.STARTED if alone else BatchEventName.JOINED
     yield from record_change(begun[0], name, actor=request.actor, owner=msgspec.Raw(request.owner.encode()))
@@ -131,9 +129,7 @@ def _is_alone(request: RunRequest, batch: Batch) -> Operation[bool]:
     return not alive
 
 
-def _lease(
-    request: RunRequest, batch: Batch, drawn: list[JobId] | None, worker: WorkerId, lease_duration: timedelta
-) -> Operation[Lease]:
+def _lease(request: RunRequest, batch: Batch, worker: WorkerId, lease_duration: timedelta) -> Operation[Lease]:
     job = NewJob(
         kind=DRIVER,
         queue=DRIVER_QUEUE,
@@ -143,7 +139,7 @@ def _lease(
         max_crashes=None,
         on_lost=OnLost.DEAD,
     )
-    (created,) = yield from enqueue_operation([job], drawn)
+    (created,) = yield from enqueue_operation([job], None)
     ((token,),) = yield query("claim_driver", id=created.id, worker=worker, lease_duration=lease_duration)
     return Lease(
         job_id=created.id,

@@ -85,7 +85,7 @@ class _PlacedPlan(Struct, frozen=True):
     oldest: bool
 
 
-def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation[AdvanceResult]:
+def advance(advances: Sequence[Advance]) -> Operation[AdvanceResult]:
     """Apply the decisions about those schedules that have not changed since. A stopped store applies none."""
     yield LIMITED_WAITS
     rows = yield query("lock_schedules", names=[each.name for each in advances])
@@ -95,7 +95,7 @@ def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation
         return AdvanceResult([], 0, {})
     fires = [fire for each in current for fire in each.fire]
     rules = {each.name: OverlapRule(each.overlap, each.max_backlog) for each in current}
-    fired, overlapped = yield from fire_plans(fires, rules, drawn, Origin.DUE, Actor.SCHEDULER)
+    fired, overlapped = yield from fire_plans(fires, rules, Origin.DUE, Actor.SCHEDULER)
     skips = {each.name: [*each.skip, *overlapped.get(each.name, ())] for each in current}
     skipped = yield from write_skips(skips)
     times = Counter(name for name, _ in {(each.schedule, each.time) for each in fired})
@@ -153,7 +153,7 @@ def _columns(items: Sequence[Struct], *names: str) -> dict[str, list[Any]]:
 
 
 def fire_plans(
-    fires: Sequence[PlanToFire], rules: Mapping[str, OverlapRule], drawn: list[JobId] | None, origin: Origin, actor: str
+    fires: Sequence[PlanToFire], rules: Mapping[str, OverlapRule], origin: Origin, actor: str
 ) -> Operation[tuple[list[FiredPlan], dict[str, list[Skipped]]]]:
     """Fire plans of locked schedules. Returns the fired plans, and the spans that overlap skipped, by schedule.
 
@@ -180,7 +180,7 @@ def fire_plans(
         skipped[schedule] += _skipped_spans(times, arrangement.turns, rule.overlap, scope)
     if not placed:
         return [], skipped
-    ids = drawn[: len(placed)] if drawn is not None else (yield from draw_ids(len(placed)))
+    ids = yield from draw_ids(len(placed))
     return (yield from _write_plans(placed, rules, ids, origin, actor)), skipped
 
 

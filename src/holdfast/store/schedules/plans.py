@@ -7,7 +7,6 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from holdfast.domain.jobs.job import JobId
 from holdfast.domain.names import checked_actor
 from holdfast.domain.schedules.decision import SkipReason
 from holdfast.domain.schedules.definition import Schedule
@@ -46,8 +45,7 @@ class Plans(Noun):
         Raises:
             JobLocked: Another transaction has locked a job or a key for some time; nothing was written.
         """
-        drawn = self._backend.draw_ids(sum(len(each.fire) for each in advances))
-        result = self._backend.write(fired_plans.advance, advances, drawn)
+        result = self._backend.write(fired_plans.advance, advances)
         self._wake(result.fired)
         return result
 
@@ -60,8 +58,7 @@ class Plans(Noun):
             NoSuchSchedule: There is none of this name.
         """
         checked_actor(actor, system=SYSTEM)
-        drawn = self._backend.draw_ids(len(fires))
-        return self._wake(self._backend.write(_fire, name, fires, drawn, origin, actor), JOBS | SCHEDULES)
+        return self._wake(self._backend.write(_fire, name, fires, origin, actor), JOBS | SCHEDULES)
 
     def known(self, plans: Sequence[Plan]) -> set[Plan]:
         """Return those of *plans* that have been fired."""
@@ -88,12 +85,10 @@ class Plans(Noun):
         return self._backend.fetch(query("list_skipped_plans", SkippedPlans, schedule=name, limit=limit))
 
 
-def _fire(
-    name: str, fires: Sequence[PlanToFire], drawn: list[JobId] | None, origin: Origin, actor: str
-) -> Operation[list[FiredPlan]]:
+def _fire(name: str, fires: Sequence[PlanToFire], origin: Origin, actor: str) -> Operation[list[FiredPlan]]:
     schedule = yield from locked_schedule(name)
     rules = {name: OverlapRule(schedule.defined.effective_overlap)}
-    fired, _ = yield from fired_plans.fire_plans(fires, rules, drawn, origin, actor)
+    fired, _ = yield from fired_plans.fire_plans(fires, rules, origin, actor)
     return fired
 
 
