@@ -17,14 +17,14 @@ from holdfast.domain.batches.batch import (
     Sharding,
     batch_label,
     shard_job,
-    shard_number,
+    shard_key,
     sharding_of,
     state_after,
 )
 from holdfast.domain.batches.history import BatchEventName
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.fleet.stop_switch import StopSwitch
-from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token, WorkerId
+from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, State, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost
 from holdfast.store.batches.events import finish, record_change
@@ -175,19 +175,22 @@ def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
     return (yield from locked(run.batch.id))
 
 
-def start_shard(batch: Batch, number: int = 0) -> Operation[bool]:
-    """Start a shard of a batch that has pending units, unless it exists; whether it was missing.
+def start_shard(batch: Batch) -> Operation[bool]:
+    """Start a missing shard of a batch that has pending units, unless a shard waits; whether one was started.
 
     Each shard starts the next one when it begins. So a batch has one waiting shard at most, however many it may have:
     jobs that are enqueued later wait behind one of them, not behind all.
     """
     sharding = sharding_of(batch)
-    if sharding is None or number >= sharding.shards:
-        return False
     pending: list[UnitRow] = yield query("read_pending_units", UnitRow, batch_id=batch.id, limit=1)
-    if not pending:
+    if sharding is None or not pending:
         return False
-    (shard,) = yield from enqueue_operation([shard_job(batch, sharding, number)], None)
+    keys = [shard_key(batch, number) for number in range(sharding.shards)]
+    states = dict((yield query("list_shards", kind=sharding.kind, keys=keys)))
+    missing = [number for number, key in enumerate(keys) if key not in states]
+    if not missing or not {State.READY, State.SCHEDULED}.isdisjoint(states.values()):
+        return False
+    (shard,) = yield from enqueue_operation([shard_job(batch, sharding, missing[0])], None)
     return shard.created
 
 
@@ -211,7 +214,7 @@ def join(batch_id: BatchId, lease: Lease, *, owner: str, worker: WorkerId) -> Op
     if not rows or not is_on_workers(rows[0]):
         return None
     yield from hold(rows[0], lease, [], owner=owner)
-    yield from start_shard(rows[0], shard_number(lease.payload) + 1)
+    yield from start_shard(rows[0])
     return BatchRun(rows[0], lease, worker, created=False, edited=False)
 
 
