@@ -136,7 +136,6 @@ def release(*, limit: int = 100) -> Operation[int]:
         yield from dependencies.pass_on(blocking)
         yield query("delete_dependencies", dependencies=Rows(job_id=waiting, dependency_id=blocking))
         yield from dependencies.judge_waiting(sorted(set(waiting)), where=dependencies.UNLOCKED)
-    yield query("unqueue_plans")
     return len(rows)
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
+from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.names import checked_actor
 from holdfast.domain.schedules.decision import SkipReason
 from holdfast.domain.schedules.definition import Schedule
@@ -18,6 +19,8 @@ from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules import fired_plans
 from holdfast.store.schedules.earlier_plans import OverlapRule
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, FiredPlan, PlanToFire
+
+BEFORE_ALL = JobId(0)
 
 
 class SkippedPlans(Struct, frozen=True):
@@ -65,6 +68,17 @@ class Plans(Noun):
         return self._backend.read(fired_plans.known_plans, plans)
 
     release = delegate(fired_plans.release, wakes=JOBS)
+
+    def unqueue(self, *, after: JobId = BEFORE_ALL, limit: int = 10_000) -> JobId | None:
+        """Take plans whose turn has come out of their lines, in one page of the plans in line.
+
+        Returns the start of the next page, if there is one: a check of a million plans would take seconds.
+        """
+        rows = self._fetch("list_queued_jobs", after_id=after, limit=limit)
+        ids = [job_id for job_id, state in rows if state not in (State.WAITING, State.HELD)]
+        if ids:
+            self._backend.run(query("unqueue_plans", ids=ids))
+        return rows[-1][0] if len(rows) == limit else None
 
     def find(self, plan: Plan) -> FiredPlan | None:
         """Return the plan if it was fired."""

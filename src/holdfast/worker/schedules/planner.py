@@ -12,6 +12,7 @@ from time import perf_counter
 import msgspec
 from msgspec import Struct, structs
 
+from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import PublishedKind, new_job_of, plan_parameter
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
@@ -22,6 +23,7 @@ from holdfast.errors import HoldfastError, JobLocked, StoreBusy, StoreUnavailabl
 from holdfast.store import Store
 from holdfast.store.engine.changes import Change
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, PlanToFire
+from holdfast.store.schedules.plans import BEFORE_ALL
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
 from holdfast.worker.handler import describe_error
@@ -68,6 +70,7 @@ class Planner:
         self._counts = counts
         self._clock_check = ClockCheck()
         self._release_at = 0.0
+        self._next_queued: JobId | None = None
         providers.on_answer = self.wake.set
 
     def tick(self) -> TickResult:
@@ -77,6 +80,7 @@ class Planner:
             self._release_at = clock.now() + RELEASE_INTERVAL_S
             with suppress(JobLocked):  # a user's transaction has locked a job: the next release may succeed
                 self._store.plans.release()
+            self._next_queued = self._store.plans.unqueue(after=self._next_queued or BEFORE_ALL)
         due = self._store.schedules.due(
             providers=self._providers.free, busy=self._providers.busy, limit=BATCH_SIZE, provider_limit=MAX_NEW_CALLS
         )
