@@ -161,6 +161,17 @@ def test_a_change_beside_the_rule_leaves_the_cursor_alone(store, clock):
     assert (changed.cursor, changed.next_at, changed.defined) == (START, START + 5 * MINUTE, other)
 
 
+def test_a_definition_of_newer_code_is_refused_with_a_reason(store, database):
+    """After a rollback: an internal error said nothing. A person can delete it."""
+    make(store)
+    newer = '{"kind": "mail", "cron": "@daily", "overlap": "new"}'
+    database.execute(f"UPDATE holdfast.schedule SET definition = '{newer}'")
+    store.schedules.pause("five", actor="ada")
+    with pytest.raises(InvalidInput, match="the definition of 'five' cannot be read"):
+        store.schedules.resume("five", actor="ada")
+    store.schedules.delete("five")
+
+
 LATE = structs.replace(FIVE, delay=12 * MINUTE)
 
 

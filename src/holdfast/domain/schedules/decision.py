@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import dropwhile, groupby, islice
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.domain.schedules.definition import CatchUp, Condition, Definition, Schedule, Timing
@@ -163,7 +162,7 @@ def move_after_edit(schedule: Schedule, definition: Definition, now: datetime) -
     try:
         old = schedule.defined
         old.rule()
-    except (msgspec.DecodeError, HoldfastError):  # its time zone is gone, or code of another version wrote it
+    except HoldfastError:  # its time zone is gone, or code of another version wrote it
         return CursorMove(now, _next_at(definition, now, schedule.fired))
     same = all(getattr(old, name) == getattr(definition, name) for name in _RULE_FIELDS)
     if same and schedule.condition is not Condition.OVER:
