@@ -100,6 +100,7 @@ def sweep(store: Store) -> None:
     store.batches.revive()
     store.inbox.expire()
     store.plans.release()
+    store.plans.unqueue()
 
 
 def work_off(world: World, store: Store, worker: str) -> None:

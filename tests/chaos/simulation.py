@@ -257,6 +257,7 @@ class Simulation:
         self.store.leases.promote()
         self.store.leases.check_waiting()
         self.store.plans.release()
+        self.store.plans.unqueue()
 
     # -- people ----------------------------------------------------------------------------
 

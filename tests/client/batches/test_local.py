@@ -220,6 +220,30 @@ def test_a_run_in_another_thread_gets_no_signals(app):
     assert wait_until(lambda: app.store.batches.get(batch.id).state is BatchState.PAUSED)
 
 
+def test_a_pause_that_is_withdrawn_leaves_the_batch_resumable(app):
+    """B12: the run has obeyed, and finishes its unit after the resume: exit 7, and the same call continues."""
+    begun, go = threading.Event(), threading.Event()
+
+    @app.unit()
+    def work(key: int, unit: Unit) -> None:
+        if key == 0 and not go.is_set():
+            begun.set()
+            unit.stopping.wait(120)
+            assert app.store.batches.resume(batch.id)
+            go.set()
+
+    results = []
+    thread = threading.Thread(target=lambda: results.append(run(app, work, range(3))))
+    thread.start()
+    begun.wait(120)
+    (batch,) = app.store.batches.page().batches
+    assert app.store.batches.pause(batch.id)
+    thread.join(120)
+    known = app.store.batches.get(batch.id)
+    assert (results[0].exit_code, known.state, known.aborted_by) == (7, BatchState.STOPPED, "signal")
+    assert run(app, work, range(3)).exit_code == 0
+
+
 def test_a_cancel_after_the_last_unit_was_taken_is_exit_12(app):
     """The run learns of it only at its end: its exit code is that of the store (I14), not 0."""
 

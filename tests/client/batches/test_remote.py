@@ -20,6 +20,7 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import BatchHeld, HoldfastError, InvalidInput
+from holdfast.worker import maintenance
 from holdfast.worker.batches import turns
 from holdfast.worker.metrics import WorkerCollector
 from tests.support.processes import wait_until
@@ -282,6 +283,29 @@ def test_people_control_it(app):
         wait_until(lambda: batches.get(batch.id).state is BatchState.CANCELLED)
     counted = batches.counters(batch.id)
     assert counted.done + counted.cancelled == 1000
+
+
+def test_a_pause_that_is_withdrawn_is_forgotten(app, monkeypatch):
+    """B12: the only shard has obeyed, and its unit takes long. It continues after that, without maintenance."""
+    monkeypatch.setattr(maintenance, "BATCHES_INTERVAL_S", 3600.0)
+    begun, stopped, go = threading.Event(), threading.Event(), threading.Event()
+
+    @app.unit()
+    def slow(key: int, unit: Unit) -> None:
+        if key == 0:
+            begun.set()
+            assert unit.stopping.wait(60)
+            stopped.set()
+            go.wait(60)
+
+    batch, batches = app.submit(slow, range(20), shards=1), app.store.batches
+    with worker(app):
+        assert begun.wait(60)
+        assert batches.pause(batch.id)
+        assert stopped.wait(60)
+        assert batches.resume(batch.id)
+        go.set()
+        wait_until(lambda: batches.get(batch.id).state is BatchState.DONE)
 
 
 def test_a_deadline_holds_on_workers_too(app):

@@ -111,6 +111,17 @@ def test_nothing_fires_before_the_start_or_after_the_end():
     assert (summary(decision), decision.next_at) == (([10, 15, 20], []), None)
 
 
+def test_an_end_does_not_make_late_plans_due():
+    """S3: no planner ran for a day; the age of a plan counts from now, not from the end of the schedule."""
+    end, now = at(minutes=20), at(days=1, minutes=15)
+    none = Timing(cron="*/5 * * * *", catch_up=CatchUp.NONE, end=end)
+    assert summary(decide(none, none.rule(), at(minutes=0), now)) == ([], [(4, "late")])
+    every = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, end=end)
+    assert summary(decide(every, every.rule(), at(minutes=0), now)) == ([15, 20], [(2, "window")])
+    long_over = decide(every, every.rule(), at(minutes=0), at(days=10))
+    assert (summary(long_over), long_over.next_at) == (([], [(4, "window")]), None)
+
+
 instants = st.integers(0, 400).map(lambda minutes: at(minutes=minutes))
 RULES = [
     Timing(cron="*/7 * * * *", catch_up=CatchUp.EVERY),

@@ -133,6 +133,29 @@ def test_pause_and_resume(store):
     assert len(shards_of(store)) == 2
 
 
+def test_a_pause_that_is_withdrawn_starts_the_shards_that_have_left(store):
+    """B12: one shard has a long unit in hand. The others have obeyed, and their jobs are done."""
+    batch = launch(store, 1, 2, 3, shards=3)
+    one, two, three = shard(store, batch), shard(store, batch), shard(store, batch)
+    store.batches.flush(one, next_units=NextUnits(limit=1))
+    store.batches.pause(batch.id)
+    for each in (two, three):
+        part(store, each, AbortedBy.PAUSE)
+    assert store.batches.resume(batch.id)
+    assert work(store, shard(store, batch)) == [2, 3], "B12 is broken: pending units wait for the long one"
+
+
+def test_retried_units_do_not_wait_for_a_long_unit(store):
+    """B12: a shard is busy with a long unit and the others are done. Workers begin at once."""
+    batch = launch(store, 1, 2, 3)
+    one, two = shard(store, batch), shard(store, batch)
+    store.batches.flush(one, next_units=NextUnits(limit=1))
+    assert work(store, two, state=UnitState.FAILED) == [2, 3]
+    part(store, two)
+    assert store.batches.retry_failed(batch.id) == 2
+    assert work(store, shard(store, batch)) == [2, 3], "B12 is broken: retried units wait for the long one"
+
+
 def test_a_pause_that_nobody_has_to_obey_is_told_all_the_same(store):
     """Whoever watches learns why it does not go on."""
     batch = launch(store, 1)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import psycopg
 import pytest
 
 from holdfast.domain.access.audit import Via
+from holdfast.domain.batches.batch import BatchState, Sharding
+from holdfast.domain.batches.unit import unit_key
+from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.schedules.definition import Definition
+from holdfast.domain.schedules.plan import Overlap, Plan
 from holdfast.store.access.audit import AuditedAction
+from holdfast.store.batches.runs import RunRequest
+from holdfast.store.schedules.fired_plans import Advance, PlanToFire
+from tests.support.backends import START
 from tests.support.processes import connect
 
 JOB = NewJob(kind="cleanup")
@@ -54,3 +63,17 @@ def test_an_enqueue_with_an_idempotency_key(store):
     with store.single_transaction() as single:
         answer = single.jobs.enqueue(JOB)
     assert store.views.get(answer.id).kind == "cleanup"
+
+
+def test_the_jobs_of_plans_runs_and_shards(store, postgres_database):
+    """S2, B1: they took the next id that exists at each try. No schedule was planned for up to half an hour."""
+    due = Definition(kind="cleanup", every=timedelta(seconds=1), start=START)
+    schedule = store.schedules.create("tidy", due, actor="ada")
+    fires = [PlanToFire(Plan("tidy", START), JOB)]
+    step = Advance(schedule.name, schedule.token, START, None, Overlap.ALLOW, fires)
+    assert store.plans.advance([step]).fired == 1, "S2 is broken"
+    request = RunRequest(identity="i", kind="work", arguments="{}", source="keys", actor="ada", owner="{}")
+    run = store.batches.open(request, worker=WorkerId("w"))
+    store.batches.plan(run, [(unit_key(1), 0)])
+    postgres_database.execute("SELECT setval('holdfast.job_id', 1)")
+    assert store.batches.launch(run, Sharding(kind="shard:work")).state is BatchState.RUNNING

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from holdfast.domain.jobs.dependencies import After, When
-from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
@@ -378,6 +378,19 @@ def test_live_jobs_keep_nothing_else_from_being_forgotten(store, clock, five):
     settle(store, Done())
     assert prune(store, "plans", limit=1) + prune(store, "plans", limit=1) == 2
     assert states(store) == {5: "held"}
+
+
+def test_plans_leave_their_lines_page_by_page(store, database, five):
+    """S6: a planner checks a page of a long line at a time, and continues there."""
+    take(store, step(five, *(fire(minute) for minute in range(0, 30, 5)), overlap=Overlap.QUEUE_ALL))
+    for _ in range(3):
+        settle(store, Done())
+    store.control.hold(by_minute(store, 25), actor="ada")
+    left, after = [], JobId(0)
+    while after is not None:
+        after = store.plans.unqueue(after=after, limit=2)
+        left += database.execute("SELECT count(*) FROM holdfast.plan WHERE queued")
+    assert left == [(3,), (2,), (2,)], "the plan of minute 15 is ready; 20 waits, and 25 is held"
 
 
 def test_old_decisions_are_forgotten(store, clock, five):

@@ -24,6 +24,7 @@ ASKED = {
     "schedules": ["s1"],
     "names": ["s1"],
     "ids": [1],
+    "after_id": 1,
     "providers": ["tenants0"],
     "provider": "tenants0",
     "busy": ["s8"],

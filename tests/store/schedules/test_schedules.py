@@ -161,6 +161,17 @@ def test_a_change_beside_the_rule_leaves_the_cursor_alone(store, clock):
     assert (changed.cursor, changed.next_at, changed.defined) == (START, START + 5 * MINUTE, other)
 
 
+def test_a_definition_of_newer_code_is_refused_with_a_reason(store, database):
+    """After a rollback: an internal error said nothing. A person can delete it."""
+    make(store)
+    newer = '{"kind": "mail", "cron": "@daily", "overlap": "new"}'
+    database.execute(f"UPDATE holdfast.schedule SET definition = '{newer}'")
+    store.schedules.pause("five", actor="ada")
+    with pytest.raises(InvalidInput, match="the definition of 'five' cannot be read"):
+        store.schedules.resume("five", actor="ada")
+    store.schedules.delete("five")
+
+
 LATE = structs.replace(FIVE, delay=12 * MINUTE)
 
 
@@ -184,6 +195,15 @@ def test_another_rule_without_such_plans_goes_on_from_now(store, clock):
     other = structs.replace(LATE, cron="3 * * * *")
     changed = store.schedules.update("five", lambda _: other, actor="bob")
     assert (changed.cursor, changed.next_at) == (START + 21 * MINUTE, START + 75 * MINUTE)
+    assert skips(store) == [(3, "edited")]
+
+
+def test_a_shorter_delay_with_another_rule_replays_nothing(store, clock):
+    """S8: the new rule has plans of its own in the time that the old delay covers. They are past, and do not fire."""
+    late(store, clock)
+    minutely = Definition(kind="mail", cron="* * * * *", catch_up=CatchUp.EVERY)
+    changed = store.schedules.update("five", lambda _: minutely, actor="bob")
+    assert (changed.cursor, changed.next_at) == (START + 21 * MINUTE, START + 22 * MINUTE), "S8 is broken"
     assert skips(store) == [(3, "edited")]
 
 

@@ -22,7 +22,7 @@ import holdfast
 from holdfast import Plan, State
 from holdfast.domain.schedules.definition import Condition
 from holdfast.domain.schedules.firing_times import between
-from holdfast.errors import UnknownKind
+from holdfast.errors import StoreBusy, StoreUnavailable, UnknownKind
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import AdvanceResult
 from holdfast.store.sqlite.backend import SqliteBackend
@@ -376,6 +376,16 @@ def test_a_time_in_many_scopes_is_fired_in_parts(app, monkeypatch):
     assert len(app.store.plans.history("rollup", limit=100)) == 25
 
 
+def test_a_time_in_many_scopes_is_one_run_wherever_it_fired(app, clock, monkeypatch):
+    """S4: the scopes of the last part are still busy; the plan fired in the others, and counts."""
+    monkeypatch.setattr(planner_module, "MAX_PLANS", 10)
+    declare(app, scopes=[f"s{n:02}" for n in range(25)], runs=1)
+    app.schedules.trigger("rollup", scopes=[f"s{n:02}" for n in range(20, 25)])
+    assert planner(app).tick().processed == 20
+    known = app.schedules.get("rollup")
+    assert (known.fired, known.condition) == (1, Condition.OVER), "S4 is broken: it fires once more"
+
+
 def test_many_invalid_scopes_take_fewer_times_at_once(app, clock):
     """Each costs a row in the ledger for each time: a hundred times would be millions of rows."""
     declare(app, "* * * * *", catch_up="every", scopes=lambda: range(2000))
@@ -417,6 +427,37 @@ def test_one_broken_schedule_never_stops_the_tick(app, clock):
     broken.clear()
     assert plan(app) == 2
     assert (minutes(app), app.schedules.get("rollup").condition) == ([15], Condition.ACTIVE)
+
+
+class Mute(Exception):
+    """An error whose text cannot be read."""
+
+    def __str__(self):
+        raise AttributeError("detail")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (StoreUnavailable("the tenants' own store is down"), "the tenants' own store is down"),
+        (StoreBusy("the tenants' own store is busy"), "the tenants' own store is busy"),
+        (Mute(), "<exception str() failed>"),
+    ],
+)
+def test_whatever_a_provider_raises_delays_its_own_schedule_alone(app, error, text):
+    """S5: an error that looks like an outage of our store, or that has no text, stops no tick."""
+
+    def tenants():
+        raise error
+
+    declare(app, scopes=tenants)
+    app.scopes("fine")(lambda: ["a"])
+    app.schedules.create("good", "rollup", "*/5 * * * *", scopes="fine", overlap="allow")
+    one = planner(app)
+    one.tick()
+    assert minutes(app, "good") == [0], "S5 is broken: the provider of one schedule holds up another"
+    failing = app.schedules.get("rollup")
+    assert (failing.failures, failing.error.endswith(text)) == (1, True)
 
 
 def _garbage_schedule(app):
@@ -658,3 +699,13 @@ def test_a_clock_that_jumps_ahead_briefly_fires_nothing(caplog):
     assert not check.trusts(later, 60.0)
     assert check.trusts(later + timedelta(seconds=61), 121.0)
     assert check.trusts(START, 122.0)
+
+
+def test_a_clock_that_jumps_twice_is_trusted_a_minute_after_the_second_jump():
+    """A first jump does not vouch for the second one."""
+    check, second = ClockCheck(), START + timedelta(days=400)
+    assert check.trusts(START, 0.0)
+    assert not check.trusts(START + timedelta(hours=1), 1.0)
+    assert not check.trusts(second, 61.0), "a clock is trusted that has not kept its time"
+    assert not check.trusts(second + timedelta(seconds=59), 120.0)
+    assert check.trusts(second + timedelta(seconds=61), 122.0)

@@ -46,9 +46,9 @@ class ScheduleActions(TargetActions):
 
     def perform(self, name: str, subject: str, *, dry_run: bool = False, **options: Any) -> Changed:
         """Perform an action of the table on a schedule. The scopes of a provider are read before the transaction."""
-        takes_scopes = "scopes" in find_action(self.target, name).options
-        if takes_scopes and self._api.get(subject).defined.provider in self._actions.providers:
-            options["scopes"] = self._api.scopes(subject, options.get("scopes") or None)
+        if "scopes" in find_action(self.target, name).options:
+            names, provider = options.get("scopes") or None, self._api.get(subject).defined.provider
+            options["scopes"] = self._api.scopes(subject, names) if provider in self._actions.providers else names
         return super().perform(name, subject, dry_run=dry_run, **options)
 
     def run(self, action: Action, name: str, **options: Any) -> Changed:
@@ -80,7 +80,7 @@ class ScheduleActions(TargetActions):
         return answer_for_one(action, name, before.condition, changed=changed, dry_run=dry_run)
 
     def _trigger(self, action: Action, name: str, *, scopes: Sequence[str] | None = None) -> Changed:
-        jobs = self._audited(action.name, name, changes=_fired_jobs).trigger(name, scopes=scopes or None)
+        jobs = self._audited(action.name, name, changes=_fired_jobs).trigger(name, scopes=scopes)
         condition, dry_run = self._api.get(name).condition, self._actions.is_dry_run
         answer = answer_for_one(action, name, condition, changed=bool(jobs), dry_run=dry_run)
         return structs.replace(answer, jobs=[] if dry_run else jobs)
@@ -99,7 +99,7 @@ class ScheduleActions(TargetActions):
         end = last or self._api.now()
         note = f"{first.isoformat()} to {end.isoformat()}"
         audited = self._audited(action.name, name, note=note, changes=_fired_jobs)
-        done = audited.backfill(name, first, end, scopes=scopes or None)
+        done = audited.backfill(name, first, end, scopes=scopes)
         return Changed(
             action=action.name,
             target=action.target,
@@ -115,7 +115,7 @@ class ScheduleActions(TargetActions):
         self, action: str, name: str, *, note: str | None = None, changes: Callable[[Any], Changes] = changes_of
     ) -> Schedules:
         store = self._actions.audited(f"schedule {action}", f"schedule={name}", note=note, changes=changes)
-        return Schedules(lambda: store, self._actions.providers, actor=self._actions.actor)
+        return Schedules(lambda: store, {}, actor=self._actions.actor)  # scopes are known by now
 
 
 def _fired_jobs(plans: Sequence[FiredPlan]) -> list[JobId]:

@@ -152,7 +152,7 @@ def _schedule_view(store: Store, schedule: Schedule, now: datetime, *, plans: in
     try:
         definition = schedule.defined
         definition.rule()
-    except (msgspec.DecodeError, HoldfastError) as error:
+    except HoldfastError as error:
         blank: dict[str, Any] = {"kind": "", "expression": "", "next": [], "definition": None, "warnings": []}
         blank |= {"words": "its definition cannot be read", "error": mask_text(schedule.error or str(error), values)}
         return _view(schedule, values, condition=Condition.FAILING, **blank)

@@ -45,6 +45,8 @@ class BatchResult(Struct, frozen=True):
         cls, batch: Batch, counters: Counters, aborted_by: AbortedBy | None, *, left_by: LeftBy | None = None
     ) -> Self:
         """The result of a run that is finished. *left_by*: the option that made it leave units behind."""
+        if aborted_by is AbortedBy.PAUSE and batch.state is BatchState.STOPPED:
+            aborted_by = batch.aborted_by  # a person has withdrawn the pause
         total = max(batch.total or 0, counters.over + counters.in_inbox)
         summary = summarise(counters, total, aborted_by)
         if aborted_by is None and batch.state is BatchState.STOPPED:

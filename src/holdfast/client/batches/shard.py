@@ -129,7 +129,7 @@ class _Shard:
             self._function.hooks.end(summarise(counters, batch.total or 0, batch.aborted_by))
         elif self._context.stopping.is_set():
             raise Cancelled
-        elif made_room or aborted_by is AbortedBy.STOP_SWITCH:
+        elif made_room or aborted_by in (AbortedBy.STOP_SWITCH, AbortedBy.PAUSE):  # the pause may be withdrawn
             raise Release
 
 

@@ -265,13 +265,13 @@ def shard_job(batch: Batch, sharding: Sharding, number: int) -> NewJob:
         queue=sharding.queue,
         priority=sharding.priority,
         label=batch_label(batch),
-        unique=Unique(f"{batch.id}/{number}"),
+        unique=Unique(shard_key(batch, number)),
         max_attempts=None,
         max_crashes=None,
         retry=SHARD_RETRY.dumps(),
     )
 
 
-def shard_number(payload: str) -> int:
-    """The number of a shard, from 0, in the payload of its job."""
-    return int(msgspec.json.decode(payload)["number"])
+def shard_key(batch: Batch, number: int) -> str:
+    """The unique key of the job of a shard. Shards are counted from 0."""
+    return f"{batch.id}/{number}"

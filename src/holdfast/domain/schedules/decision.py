@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import dropwhile, groupby, islice
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.domain.schedules.definition import CatchUp, Condition, Definition, Schedule, Timing
@@ -77,7 +76,7 @@ def decide(
     until = due if timing.end is None else min(due, timing.end)
     if until <= since:
         return ScheduleDecision((), (), cursor, next_after(timing, rule, cursor))
-    fire, skip, reached = _choose(timing, rule, since, until, left)
+    fire, skip, reached = _choose(timing, rule, since, until, due=due, cap=left)
     return ScheduleDecision(fire, skip, reached, next_after(timing, rule, reached))
 
 
@@ -88,24 +87,24 @@ def next_after(timing: Timing, rule: Rule, cursor: datetime) -> datetime | None:
 
 
 def _choose(
-    timing: Timing, rule: Rule, known: datetime, until: datetime, cap: int
+    timing: Timing, rule: Rule, known: datetime, until: datetime, *, due: datetime, cap: int
 ) -> tuple[list[datetime], list[Skipped], datetime]:
+    """Choose from the plans after *known* up to *until*. Their age counts from *due*, which may be after the end."""
     if (first := rule.next_after(known)) > until:
         return [], [], known
     if timing.catch_up is not CatchUp.EVERY or not timing.window:
-        return _choose_newest(timing, rule, known, first, until)
-    oldest = max(known, until - timing.window - MICROSECOND)
-    skip = _skipped_span(rule, known, rule.previous_before(oldest + MICROSECOND), SkipReason.WINDOW)
+        return _choose_newest(timing, rule, known, first, until, due=due)
+    oldest = max(known, min(until, due - timing.window - MICROSECOND))
     fire = list(islice(between(rule, oldest, until), cap))
-    return fire, skip, fire[-1] if fire else oldest
+    return fire, _skipped_span(rule, known, oldest, SkipReason.WINDOW), fire[-1] if fire else oldest
 
 
 def _choose_newest(
-    timing: Timing, rule: Rule, known: datetime, first: datetime, until: datetime
+    timing: Timing, rule: Rule, known: datetime, first: datetime, until: datetime, *, due: datetime
 ) -> tuple[list[datetime], list[Skipped], datetime]:
     alone = rule.next_after(first) > until
     newest = first if alone else rule.previous_before(until + MICROSECOND)
-    late = timing.catch_up is CatchUp.NONE and newest < until - LATE_AFTER
+    late = timing.catch_up is CatchUp.NONE and newest < due - LATE_AFTER
     if alone and not late:
         return [newest], [], newest
     reason = SkipReason.LATE if timing.catch_up is CatchUp.NONE else SkipReason.CATCH_UP
@@ -163,7 +162,7 @@ def move_after_edit(schedule: Schedule, definition: Definition, now: datetime) -
     try:
         old = schedule.defined
         old.rule()
-    except (msgspec.DecodeError, HoldfastError):  # its time zone is gone, or code of another version wrote it
+    except HoldfastError:  # its time zone is gone, or code of another version wrote it
         return CursorMove(now, _next_at(definition, now, schedule.fired))
     same = all(getattr(old, name) == getattr(definition, name) for name in _RULE_FIELDS)
     if same and schedule.condition is not Condition.OVER:
@@ -182,7 +181,10 @@ def move_after_resume(schedule: Schedule, now: datetime) -> CursorMove | None:
 
 
 def _move_to_now(schedule: Schedule, new: Timing, now: datetime, reason: SkipReason) -> CursorMove:
-    """Skip the plans that are due by now. A plan that waits for its delay stays, if the new rule has it as well."""
+    """Skip the plans that are due by now. A plan that waits for its delay stays, if the new rule has it as well.
+
+    It does not stay if a plan that only the new rule has is due by now, and later: that one would fire too.
+    """
     old = schedule.defined
     if schedule.cursor > now:
         return CursorMove(now, _next_at(new, now, schedule.fired))
@@ -190,7 +192,10 @@ def _move_to_now(schedule: Schedule, new: Timing, now: datetime, reason: SkipRea
     since, until = _clip(old, schedule.cursor + MICROSECOND, now)
     begun = max(since, now - old.delay + MICROSECOND)
     waiting = list(islice(between(rule, begun - MICROSECOND, until), MAX_COUNTED))
-    kept = list(dropwhile(lambda time: not _has_plan(new, time), waiting))
+    past, known = new.rule().previous_before(_clip(new, since, now - new.delay)[1] + MICROSECOND), set(waiting)
+    while past in known:
+        past = new.rule().previous_before(past)
+    kept = list(dropwhile(lambda time: time < past or not _has_plan(new, time), waiting))
     if not kept:
         skipped = _skipped_span(rule, since - MICROSECOND, until, reason)
         return CursorMove(now, _next_at(new, now, schedule.fired), skipped)

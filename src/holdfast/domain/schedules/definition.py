@@ -244,7 +244,11 @@ class Schedule(Struct, frozen=True):
     @property
     def defined(self) -> Definition:
         """The decoded definition."""
-        return load_definition(self.definition)
+        try:
+            return load_definition(self.definition)
+        except msgspec.DecodeError as error:
+            hint = "Newer code may have written it. Declare it again, or delete it."
+            raise InvalidInput(f"the definition of {self.name!r} cannot be read: {error}", hint=hint) from None
 
     @property
     def condition(self) -> Condition:

@@ -64,8 +64,7 @@ class Batches(BatchControl):
             Drift: The version or an input changed since the last run of an open batch.
         """
         while True:
-            drawn = self._backend.draw_ids(1)
-            run = self._backend.write(open_batch, request, drawn, worker, lease_duration)
+            run = self._backend.write(open_batch, request, worker, lease_duration)
             if run is not None:
                 return run
 

@@ -52,6 +52,7 @@ class BatchControl(Noun):
         if batch.requested == ControlRequest.PAUSE and batch.state is BatchState.RUNNING:
             yield from record_change(batch, BatchEventName.RESUMED, actor=actor)
             yield query("reopen_batch", id=batch_id)
+            yield from runs.continue_shards(batch)  # others have obeyed, and left
             return True
         on_workers = sharding_of(batch) is not None and batch.state is BatchState.STOPPED
         if batch.state is not BatchState.PAUSED and not on_workers:

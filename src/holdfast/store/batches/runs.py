@@ -17,14 +17,14 @@ from holdfast.domain.batches.batch import (
     Sharding,
     batch_label,
     shard_job,
-    shard_number,
+    shard_key,
     sharding_of,
     state_after,
 )
 from holdfast.domain.batches.history import BatchEventName
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.fleet.stop_switch import StopSwitch
-from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token, WorkerId
+from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, State, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost
 from holdfast.store.batches.events import finish, record_change
@@ -64,9 +64,7 @@ def check_lease(lease: Lease) -> Operation[None]:
         raise LeaseLost.of(lease.job_id, lease.token)
 
 
-def open_batch(
-    request: RunRequest, drawn: list[JobId] | None, worker: WorkerId, lease_duration: timedelta
-) -> Operation[BatchRun | None]:
+def open_batch(request: RunRequest, worker: WorkerId, lease_duration: timedelta) -> Operation[BatchRun | None]:
     """Begin a run; None if another process created the batch at the same time: try again."""
     switches: list[StopSwitch] = yield query("read_stop_switch", StopSwitch)
     if switches and not request.submits:
@@ -90,7 +88,7 @@ def open_batch(
         values = {name: getattr(request, name) for name in ("total", "version", "inputs", "code")}
         yield query("start_batch_run", id=batch.id, **values)
     begun: list[Batch] = yield query("get_batch", Batch, id=batch.id)
-    lease = yield from _lease(request, begun[0], drawn, worker, lease_duration)
+    lease = yield from _lease(request, begun[0], worker, lease_duration)
     yield from hold(begun[0], lease, [], owner=request.owner)
     name = BatchEventName.STARTED if alone else BatchEventName.JOINED
     yield from record_change(begun[0], name, actor=request.actor, owner=msgspec.Raw(request.owner.encode()))
@@ -131,9 +129,7 @@ def _is_alone(request: RunRequest, batch: Batch) -> Operation[bool]:
     return not alive
 
 
-def _lease(
-    request: RunRequest, batch: Batch, drawn: list[JobId] | None, worker: WorkerId, lease_duration: timedelta
-) -> Operation[Lease]:
+def _lease(request: RunRequest, batch: Batch, worker: WorkerId, lease_duration: timedelta) -> Operation[Lease]:
     job = NewJob(
         kind=DRIVER,
         queue=DRIVER_QUEUE,
@@ -143,7 +139,7 @@ def _lease(
         max_crashes=None,
         on_lost=OnLost.DEAD,
     )
-    (created,) = yield from enqueue_operation([job], drawn)
+    (created,) = yield from enqueue_operation([job], None)
     ((token,),) = yield query("claim_driver", id=created.id, worker=worker, lease_duration=lease_duration)
     return Lease(
         job_id=created.id,
@@ -179,19 +175,22 @@ def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
     return (yield from locked(run.batch.id))
 
 
-def start_shard(batch: Batch, number: int = 0) -> Operation[bool]:
-    """Start a shard of a batch that has pending units, unless it exists; whether it was missing.
+def start_shard(batch: Batch) -> Operation[bool]:
+    """Start a missing shard of a batch that has pending units, unless a shard waits; whether one was started.
 
     Each shard starts the next one when it begins. So a batch has one waiting shard at most, however many it may have:
     jobs that are enqueued later wait behind one of them, not behind all.
     """
     sharding = sharding_of(batch)
-    if sharding is None or number >= sharding.shards:
-        return False
     pending: list[UnitRow] = yield query("read_pending_units", UnitRow, batch_id=batch.id, limit=1)
-    if not pending:
+    if sharding is None or not pending:
         return False
-    (shard,) = yield from enqueue_operation([shard_job(batch, sharding, number)], None)
+    keys = [shard_key(batch, number) for number in range(sharding.shards)]
+    states = dict((yield query("list_shards", kind=sharding.kind, keys=keys)))
+    missing = [number for number, key in enumerate(keys) if key not in states]
+    if not missing or not {State.READY, State.SCHEDULED}.isdisjoint(states.values()):
+        return False
+    (shard,) = yield from enqueue_operation([shard_job(batch, sharding, missing[0])], None)
     return shard.created
 
 
@@ -215,7 +214,7 @@ def join(batch_id: BatchId, lease: Lease, *, owner: str, worker: WorkerId) -> Op
     if not rows or not is_on_workers(rows[0]):
         return None
     yield from hold(rows[0], lease, [], owner=owner)
-    yield from start_shard(rows[0], shard_number(lease.payload) + 1)
+    yield from start_shard(rows[0])
     return BatchRun(rows[0], lease, worker, created=False, edited=False)
 
 

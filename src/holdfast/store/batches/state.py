@@ -152,6 +152,8 @@ def conclude_run(
     if batch.requested == ControlRequest.CANCEL:  # the run may not have received the request
         aborted_by = AbortedBy.CANCEL
         rest = (yield from cancel_units(batch.id, START, STEP_SIZE)).cursor
+    elif aborted_by is AbortedBy.PAUSE and batch.requested is None:
+        aborted_by = AbortedBy.SIGNAL  # a person has withdrawn the pause: the batch can be continued
     if complete and aborted_by is None and not holders and run.batch.run_number > 1:
         yield from skip_vanished(run)
     now = yield from counted(batch.id)

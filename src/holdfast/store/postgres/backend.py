@@ -7,7 +7,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from psycopg import IsolationLevel
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import OtherDatabase
-from holdfast.store.engine.backend import PoolStats, Timeouts
+from holdfast.store.engine.backend import IdsTaken, PoolStats, Timeouts
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.operation import (
@@ -70,6 +70,7 @@ RETRY_DELAYS_S = (0.05, 0.2, 0.8, 2.0)
 DEFAULT_CONNECTIONS, MIN_CONNECTIONS, RESERVED, OTHERS = 12, 6, 2, 2
 #: The channel of notifications; the name of the schema replaces its first word.
 CHANNEL = "holdfast.ready"
+NOT_PSYCOPG = "this store is PostgreSQL, and {} is not a psycopg connection"
 Work = Callable[[Connection], T]
 IsHarmless = Callable[[BaseException], bool]
 
@@ -143,6 +144,9 @@ class PostgresBackend(ForkSafe):
         def once(connection: Connection) -> T:
             return self._transaction(connection, operation(*args, **kwargs), begin(self._patience))
 
+        with suppress(IdsTaken):
+            return self._retry(once)
+        self.discard_ids()  # an operation that draws its ids itself draws free ones now
         return self._retry(once)
 
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -161,9 +165,7 @@ class PostgresBackend(ForkSafe):
 
     def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         if not isinstance(connection, psycopg.Connection):
-            raise OtherDatabase(
-                f"this store is PostgreSQL, and {type(connection).__name__} is not a psycopg connection"
-            )
+            raise OtherDatabase(NOT_PSYCOPG.format(type(connection).__name__))
         check_caller(connection)
         with translated():
             self._check_installation(installation_of(connection, self.statements))
@@ -177,9 +179,7 @@ class PostgresBackend(ForkSafe):
         if isinstance(connection, psycopg.Connection):
             return self.run_on(connection, operation, changes)
         if not isinstance(connection, psycopg.AsyncConnection):
-            raise OtherDatabase(
-                f"this store is PostgreSQL, and {type(connection).__name__} is not a psycopg connection"
-            )
+            raise OtherDatabase(NOT_PSYCOPG.format(type(connection).__name__))
         check_caller(connection)
         with translated():
             self._check_installation(await ainstallation_of(connection, self.statements))

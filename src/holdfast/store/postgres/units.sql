@@ -1,5 +1,3 @@
--- Units: statements that the backends write in different ways.
-
 -- name: write_units
 -- Write outcomes of units and return the state that each known unit had before. A unit that has finished stays as it is.
 -- The caller holds the lock of the batch, so no state changes between the read and the write.

@@ -38,7 +38,8 @@ class PlanToFire(Struct, frozen=True):
 class Advance(Struct, frozen=True):
     """A planner's decision about a schedule, based on its state under *token*.
 
-    Once *runs* plan times have fired, the schedule is finished. *more*: other plans of the same time follow.
+    Once *runs* plan times have fired, the schedule is finished. *more*: other plans of the same time follow; *earlier*
+    ones were fired before.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Advance(Struct, frozen=True):
     runs: int | None = None
     max_backlog: int = MAX_BACKLOG
     more: bool = False
+    earlier: int = 0
 
 
 class AdvanceResult(Struct, frozen=True):
@@ -83,7 +85,7 @@ class _PlacedPlan(Struct, frozen=True):
     oldest: bool
 
 
-def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation[AdvanceResult]:
+def advance(advances: Sequence[Advance]) -> Operation[AdvanceResult]:
     """Apply the decisions about those schedules that have not changed since. A stopped store applies none."""
     yield LIMITED_WAITS
     rows = yield query("lock_schedules", names=[each.name for each in advances])
@@ -93,11 +95,13 @@ def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation
         return AdvanceResult([], 0, {})
     fires = [fire for each in current for fire in each.fire]
     rules = {each.name: OverlapRule(each.overlap, each.max_backlog) for each in current}
-    fired, overlapped = yield from fire_plans(fires, rules, drawn, Origin.DUE, Actor.SCHEDULER)
+    fired, overlapped = yield from fire_plans(fires, rules, Origin.DUE, Actor.SCHEDULER)
     skips = {each.name: [*each.skip, *overlapped.get(each.name, ())] for each in current}
     skipped = yield from write_skips(skips)
     times = Counter(name for name, _ in {(each.schedule, each.time) for each in fired})
-    totals = [fired_before[each.name] + (0 if each.more else times[each.name]) for each in current]
+    totals = [
+        fired_before[each.name] + (0 if each.more else max(times[each.name], min(1, each.earlier))) for each in current
+    ]
     over = [
         not each.more and each.runs is not None and total >= each.runs
         for each, total in zip(current, totals, strict=True)
@@ -132,7 +136,6 @@ def release(*, limit: int = 100) -> Operation[int]:
         yield from dependencies.pass_on(blocking)
         yield query("delete_dependencies", dependencies=Rows(job_id=waiting, dependency_id=blocking))
         yield from dependencies.judge_waiting(sorted(set(waiting)), where=dependencies.UNLOCKED)
-    yield query("unqueue_plans")
     return len(rows)
 
 
@@ -149,7 +152,7 @@ def _columns(items: Sequence[Struct], *names: str) -> dict[str, list[Any]]:
 
 
 def fire_plans(
-    fires: Sequence[PlanToFire], rules: Mapping[str, OverlapRule], drawn: list[JobId] | None, origin: Origin, actor: str
+    fires: Sequence[PlanToFire], rules: Mapping[str, OverlapRule], origin: Origin, actor: str
 ) -> Operation[tuple[list[FiredPlan], dict[str, list[Skipped]]]]:
     """Fire plans of locked schedules. Returns the fired plans, and the spans that overlap skipped, by schedule.
 
@@ -176,7 +179,7 @@ def fire_plans(
         skipped[schedule] += _skipped_spans(times, arrangement.turns, rule.overlap, scope)
     if not placed:
         return [], skipped
-    ids = drawn[: len(placed)] if drawn is not None else (yield from draw_ids(len(placed)))
+    ids = yield from draw_ids(len(placed))
     return (yield from _write_plans(placed, rules, ids, origin, actor)), skipped
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.names import checked_actor
 from holdfast.domain.schedules.decision import SkipReason
 from holdfast.domain.schedules.definition import Schedule
@@ -19,6 +19,8 @@ from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules import fired_plans
 from holdfast.store.schedules.earlier_plans import OverlapRule
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, FiredPlan, PlanToFire
+
+BEFORE_ALL = JobId(0)
 
 
 class SkippedPlans(Struct, frozen=True):
@@ -46,8 +48,7 @@ class Plans(Noun):
         Raises:
             JobLocked: Another transaction has locked a job or a key for some time; nothing was written.
         """
-        drawn = self._backend.draw_ids(sum(len(each.fire) for each in advances))
-        result = self._backend.write(fired_plans.advance, advances, drawn)
+        result = self._backend.write(fired_plans.advance, advances)
         self._wake(result.fired)
         return result
 
@@ -60,14 +61,24 @@ class Plans(Noun):
             NoSuchSchedule: There is none of this name.
         """
         checked_actor(actor, system=SYSTEM)
-        drawn = self._backend.draw_ids(len(fires))
-        return self._wake(self._backend.write(_fire, name, fires, drawn, origin, actor), JOBS | SCHEDULES)
+        return self._wake(self._backend.write(_fire, name, fires, origin, actor), JOBS | SCHEDULES)
 
     def known(self, plans: Sequence[Plan]) -> set[Plan]:
         """Return those of *plans* that have been fired."""
         return self._backend.read(fired_plans.known_plans, plans)
 
     release = delegate(fired_plans.release, wakes=JOBS)
+
+    def unqueue(self, *, after: JobId = BEFORE_ALL, limit: int = 10_000) -> JobId | None:
+        """Take plans whose turn has come out of their lines, in one page of the plans in line.
+
+        Returns the start of the next page, if there is one: a check of a million plans would take seconds.
+        """
+        rows = self._fetch("list_queued_jobs", after_id=after, limit=limit)
+        ids = [job_id for job_id, state in rows if state not in (State.WAITING, State.HELD)]
+        if ids:
+            self._backend.run(query("unqueue_plans", ids=ids))
+        return rows[-1][0] if len(rows) == limit else None
 
     def find(self, plan: Plan) -> FiredPlan | None:
         """Return the plan if it was fired."""
@@ -88,12 +99,10 @@ class Plans(Noun):
         return self._backend.fetch(query("list_skipped_plans", SkippedPlans, schedule=name, limit=limit))
 
 
-def _fire(
-    name: str, fires: Sequence[PlanToFire], drawn: list[JobId] | None, origin: Origin, actor: str
-) -> Operation[list[FiredPlan]]:
+def _fire(name: str, fires: Sequence[PlanToFire], origin: Origin, actor: str) -> Operation[list[FiredPlan]]:
     schedule = yield from locked_schedule(name)
     rules = {name: OverlapRule(schedule.defined.effective_overlap)}
-    fired, _ = yield from fired_plans.fire_plans(fires, rules, drawn, origin, actor)
+    fired, _ = yield from fired_plans.fire_plans(fires, rules, origin, actor)
     return fired
 
 

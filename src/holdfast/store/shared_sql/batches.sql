@@ -129,6 +129,11 @@ UPDATE holdfast.batch SET options = :options::json, total = :total WHERE id = :i
 -- Record the total while results still wait for their consumer.
 UPDATE holdfast.batch SET total = :total WHERE id = :id
 
+-- name: list_shards
+-- List the live ones among the shards of a batch, by their keys, and their states.
+SELECT taken.key, live.state FROM holdfast.key AS taken JOIN holdfast.live AS live ON live.id = taken.job_id
+WHERE taken.kind = :kind AND taken.key = ANY(:keys::text[])
+
 -- name: list_batches_without_shards
 -- Lock running batches on workers that have no holder, above an id. A batch that another transaction has locked is left
 -- for later.

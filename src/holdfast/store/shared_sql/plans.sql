@@ -53,11 +53,14 @@ JOIN holdfast.live AS other ON other.id = dependency.dependency_id
 WHERE plan.queued AND (other.state = 'held' OR (other.state = 'scheduled' AND other.attempts > 0))
 LIMIT :limit::bigint
 
+-- name: list_queued_jobs
+-- List the jobs of plans in line, a page at a time, and their states; NULL: it has finished.
+SELECT plan.job_id, (SELECT state FROM holdfast.live AS live WHERE live.id = plan.job_id) AS state
+FROM holdfast.plan AS plan WHERE plan.queued AND plan.job_id > :after_id ORDER BY plan.job_id LIMIT :limit::bigint
+
 -- name: unqueue_plans
 -- Clear the queued mark of plans whose turn has come.
-UPDATE holdfast.plan AS plan SET queued = false
-WHERE queued AND NOT EXISTS (
-    SELECT FROM holdfast.live AS live WHERE live.id = plan.job_id AND live.state IN ('waiting', 'held'))
+UPDATE holdfast.plan AS plan SET queued = false WHERE queued AND job_id = ANY(:ids::bigint[])
 
 -- name: get_plan
 -- Read a plan and the state of its job.

@@ -7,9 +7,8 @@ name, definition::text, declared::text, version, paused, note, cursor, next_at, 
 -- name: create_schedule
 -- Create a schedule.
 INSERT INTO holdfast.schedule (name, definition, declared, version, provider, cursor, next_at, check_at, token, actor,
-    created_at, changed_at)
-VALUES (:name, :definition::json, :declared::json, :version, :provider, :cursor, :next_at, :next_at, :token, :actor, :at,
-    :at)
+    created_at, changed_at) VALUES (:name, :definition::json, :declared::json, :version, :provider, :cursor, :next_at,
+    :next_at, :token, :actor, :at, :at)
 ON CONFLICT (name) DO NOTHING RETURNING name
 
 -- name: get_schedule

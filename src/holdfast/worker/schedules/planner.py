@@ -12,6 +12,7 @@ from time import perf_counter
 import msgspec
 from msgspec import Struct, structs
 
+from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import PublishedKind, new_job_of, plan_parameter
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
@@ -22,8 +23,10 @@ from holdfast.errors import HoldfastError, JobLocked, StoreBusy, StoreUnavailabl
 from holdfast.store import Store
 from holdfast.store.engine.changes import Change
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, PlanToFire
+from holdfast.store.schedules.plans import BEFORE_ALL
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
+from holdfast.worker.handler import describe_error
 from holdfast.worker.schedules.ping import ping_request
 from holdfast.worker.schedules.scopes import MAX_NEW_CALLS, ProviderCall, ScopeProviders
 from holdfast.worker.service import TickResult
@@ -67,6 +70,7 @@ class Planner:
         self._counts = counts
         self._clock_check = ClockCheck()
         self._release_at = 0.0
+        self._next_queued: JobId | None = None
         providers.on_answer = self.wake.set
 
     def tick(self) -> TickResult:
@@ -76,6 +80,7 @@ class Planner:
             self._release_at = clock.now() + RELEASE_INTERVAL_S
             with suppress(JobLocked):  # a user's transaction has locked a job: the next release may succeed
                 self._store.plans.release()
+            self._next_queued = self._store.plans.unqueue(after=self._next_queued or BEFORE_ALL)
         due = self._store.schedules.due(
             providers=self._providers.free, busy=self._providers.busy, limit=BATCH_SIZE, provider_limit=MAX_NEW_CALLS
         )
@@ -108,8 +113,10 @@ class Planner:
 
         A part that is void, because the schedule has changed, ends the decision. Plans that were fired stay known.
         """
+        fired = 0
         for part in _parts(advance):
-            result = self._apply([part], schedules)
+            result = self._apply([structs.replace(part, earlier=fired)], schedules)
+            fired += result.fired
             yield result
             if part.name not in result.moved:
                 return
@@ -177,9 +184,9 @@ class Planner:
 
     def _record_failure(self, schedule: DueSchedule, error: BaseException) -> None:
         unexpected = not isinstance(error, HoldfastError)
-        log.warning("schedule %r cannot be planned: %s", schedule.name, error, exc_info=error if unexpected else None)
+        text = describe_error(error).partition("\n\n")[0] if unexpected else str(error)
+        log.warning("schedule %r cannot be planned: %s", schedule.name, text, exc_info=error if unexpected else None)
         self._counts.set_back += 1
-        text = f"{type(error).__name__}: {error}" if unexpected else str(error)
         self._store.schedules.record_failure(schedule, text)
 
     def _apply(self, advances: Sequence[Advance], schedules: Sequence[DueSchedule]) -> AdvanceResult:
@@ -273,18 +280,21 @@ class ClockCheck:
     """
 
     def __init__(self) -> None:
+        #: Times of both clocks: the last ones that were trusted, and those of the last jump.
         self._trusted: tuple[datetime, float] | None = None
-        self._jumped_at: float | None = None
+        self._jumped: tuple[datetime, float] | None = None
 
     def trusts(self, now: datetime, at: float) -> bool:
         """Return whether plans may be decided by the store's time *now*; *at* is the monotonic time, in seconds."""
-        trusted_now, trusted_at = self._trusted or (now, at)
-        ahead = (now - trusted_now) - timedelta(seconds=at - trusted_at)
-        if ahead > MAX_GAIN:
-            if self._jumped_at is None:
-                self._jumped_at = at
+        if (ahead := _gain(self._trusted or (now, at), now, at)) > MAX_GAIN:
+            if self._jumped is None or abs(_gain(self._jumped, now, at)) > MAX_GAIN:
+                self._jumped = (now, at)
                 log.warning(JUMPED, ahead)
-            if at - self._jumped_at < PROBATION_S:
+            if at - self._jumped[1] < PROBATION_S:
                 return False
-        self._trusted, self._jumped_at = (now, at), None
+        self._trusted, self._jumped = (now, at), None
         return True
+
+
+def _gain(since: tuple[datetime, float], now: datetime, at: float) -> timedelta:
+    return (now - since[0]) - timedelta(seconds=at - since[1])

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors import HoldfastError, InvalidInput, StoreBusy, StoreUnavailable
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
 
@@ -139,11 +139,14 @@ class _Call:
         threading.Thread(target=self._run, args=(function,), name="holdfast-scopes", daemon=True).start()
 
     def answer(self) -> list[str]:
-        if isinstance(self._error, Exception):
-            raise self._error
-        if self._error is not None:
-            raise HoldfastError(f"a provider must not raise {type(self._error).__name__}") from self._error
-        return self._scopes
+        match self._error:
+            case None:
+                return self._scopes
+            case StoreUnavailable() | StoreBusy():  # about a store of its own: the planner's store answers
+                raise HoldfastError(self._error.message) from self._error
+            case Exception():
+                raise self._error
+        raise HoldfastError(f"a provider must not raise {type(self._error).__name__}") from self._error
 
     def _run(self, function: Provider) -> None:
         try:
