@@ -224,7 +224,7 @@ def test_a_job_is_handed_to_one_of_two_who_claim_at_once(worlds: Worlds):
     world.enqueue(world.store, "a")
     kinds = ById(id=[KIND], lease_duration=[HOUR], short=[False])
     asked = {"queues": [QUEUE], "kinds": kinds, "free": 1, "ahead": 0, "few": 1, "alone": 1}
-    asked |= {"autoscaled": [], "unfinished": [], "build": ""}
+    asked |= {"autoscaled": [], "unfinished": [], "build": "", "lease_duration": None}
     found: list[Lease] = []
     second = threading.Thread(target=lambda: found.extend(world.claim(world.store, "second")))
     with world.store.backend.transaction() as connection:

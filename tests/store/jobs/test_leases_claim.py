@@ -280,7 +280,7 @@ def test_a_claim_locks_no_more_rows_than_it_takes(make_store, backend_name):
     jobs = [put(store, kind) for kind in kinds for _ in range(2)]
     durations = ById(id=kinds, lease_duration=[DEFAULT_LEASE] * 20, short=[False] * 20)
     values = {"queues": ["default"], "kinds": durations, "free": 3, "ahead": 0, "few": 9, "alone": 9}
-    statement = query("claim", worker="first", autoscaled=[], unfinished=[], build="", **values)
+    statement = query("claim", worker="first", autoscaled=[], unfinished=[], build="", lease_duration=None, **values)
     with store.backend.transaction() as connection:
         taken = store.backend.run_on(connection, single(statement))
         found = claim_jobs(other, WorkerId("second"), 99, queues=["default"], kinds=kinds, limits=False)

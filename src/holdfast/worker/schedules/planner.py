@@ -26,7 +26,7 @@ from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, PlanToF
 from holdfast.store.schedules.plans import BEFORE_ALL
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
-from holdfast.worker.handler import describe_error
+from holdfast.worker.handler_call import describe_error
 from holdfast.worker.schedules.ping import ping_request
 from holdfast.worker.schedules.scopes import MAX_NEW_CALLS, ProviderCall, ScopeProviders
 from holdfast.worker.service import TickResult
