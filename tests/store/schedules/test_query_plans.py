@@ -28,6 +28,7 @@ ASKED = {
     "providers": ["tenants0"],
     "provider": "tenants0",
     "busy": ["s8"],
+    "waiting": Rows(provider=["tenants0"], name=["s8"]),
     "scopes": Rows(schedule=["s1"], scope=["global"]),
     "plan": BY_PLAN,
     "advance": BY_NAME,

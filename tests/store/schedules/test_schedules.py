@@ -390,12 +390,14 @@ def test_schedules_that_wait_for_their_provider_hide_no_others(store):
         make(store, f"a{n}", structs.replace(FIVE, provider="slow"))
     make(store, "b", structs.replace(FIVE, provider="quick"))
     make(store, "c")
-    found = store.schedules.due(providers=["quick", "slow"], busy=["a0", "a1"], limit=1, provider_limit=1)
+    found = store.schedules.due(providers=["quick", "slow"], busy={"slow": ["a0", "a1"]}, limit=1, provider_limit=1)
     assert [each.name for each in found.schedules] == ["c"]
     assert sorted(each.name for each in found.scoped) == ["a2", "b"]
     take(store, step(store.schedules.get("c"), cursor=START))
-    waiting = ["a0", "a1", "a2", "a3", "b"]
+    waiting = {"slow": ["a0", "a1", "a2", "a3"], "quick": ["b"]}
     assert store.schedules.due(providers=["quick", "slow"], busy=waiting, limit=1).next_in == 5 * MINUTE
+    # A schedule that waits for another provider than its own is due.
+    assert store.schedules.due(providers=["quick"], busy={"slow": ["b"]}, limit=1).next_in == timedelta(0)
 
 
 def test_a_schedule_that_cannot_be_planned_rests_longer_each_time(store, clock):

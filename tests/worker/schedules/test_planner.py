@@ -251,6 +251,24 @@ def test_a_provider_that_hangs_sets_its_schedule_back(app, clock):
     assert one._counts.scope_calls == {"waiting": 0, "abandoned": 0}
 
 
+def test_a_schedule_that_gets_another_provider_does_not_wait_for_the_first(app, clock):
+    """A scope function hangs, and the schedule is changed to another one: the same planner fires it."""
+    never = threading.Event()
+    app.scopes("quick")(lambda: ["a"])
+    declare(app, scopes=lambda: [str(never.wait(60))])
+    one = planner(app, provider_wait=0.0)
+    clock.advance(minutes=10)
+    one.tick()
+    app.schedules.update("rollup", scopes="quick")
+    clock.advance(minutes=10)
+    one.wake.clear()
+    one.tick()
+    assert one.wake.wait(60)
+    one.tick()
+    assert {each.scope for each in app.store.plans.history("rollup")} == {"a"}
+    never.set()
+
+
 @pytest.fixture
 def hung(app, monkeypatch):
     """Forty schedules whose provider hangs, one whose provider answers, and one without a provider."""
@@ -309,7 +327,7 @@ def test_threads_of_hung_calls_are_bounded(app, hung, monkeypatch, caplog):
     monkeypatch.setattr(scopes_module, "MAX_CALLS_OF_PROVIDER", 3)
     one = planner(app, provider_wait=0.01)
     tick_often(one)
-    assert (len(one._providers.busy), minutes(app, "quick")) == (3, [0])
+    assert (len(one._providers._calls), minutes(app, "quick")) == (3, [0])
     monkeypatch.setattr(scopes_module, "MAX_CALLS", 3)
     with caplog.at_level(logging.ERROR, logger="holdfast"):
         for _ in range(3):

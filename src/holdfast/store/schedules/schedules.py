@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import zip_longest
+from itertools import chain, zip_longest
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -29,7 +30,7 @@ from holdfast.domain.schedules.definition import (
 from holdfast.domain.schedules.schedule_filter import NO_FILTER, ScheduleFilter
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.engine.changes import SCHEDULES
-from holdfast.store.engine.operation import Noun, Operation, Query, query, read, read_now, timestamp, transaction
+from holdfast.store.engine.operation import Noun, Operation, Query, Rows, query, read, read_now, timestamp, transaction
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.fired_plans import write_skips
 from holdfast.store.schedules.plans import locked_schedule, missing_schedule
@@ -187,21 +188,27 @@ class ScheduleStore(Noun):
 
     @read
     def due(
-        self, *, providers: Sequence[str] = (), busy: Sequence[str] = (), limit: int, provider_limit: int | None = None
+        self,
+        *,
+        providers: Sequence[str] = (),
+        busy: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        limit: int,
+        provider_limit: int | None = None,
     ) -> Operation[DueSchedules]:
         """Return the schedules that are due and either need no scope provider or one of *providers*.
 
-        Schedules in *busy* are left out: they wait for their provider. At most *limit* without a provider are returned,
-        and at most *provider_limit* of each provider, so that none of them hides the others.
+        *busy* names schedules by provider; they are left out, because they wait for it. At most *limit* without a
+        provider are returned, and at most *provider_limit* of each provider, so that none of them hides the others.
         """
         now, most = (yield from read_now()), limit if provider_limit is None else provider_limit
         plain: list[DueSchedule] = yield query("list_due_schedules", DueSchedule, limit=limit, until=now)
-        rows = yield query("list_next_checks", providers=sorted(providers), busy=list(busy))
+        waiting = Rows(provider=[p for p, names in busy.items() for _ in names], name=[*chain(*busy.values())])
+        rows = yield query("list_next_checks", providers=sorted(providers), waiting=waiting)
         checks = [(provider, timestamp(check_at)) for provider, check_at in rows if check_at is not None]
         scoped: list[list[DueSchedule]] = []
         for provider, check_at in checks:
             if provider is not None and check_at <= now:
-                values = {"provider": provider, "busy": list(busy), "limit": most, "until": now}
+                values = {"provider": provider, "busy": list(busy.get(provider, ())), "limit": most, "until": now}
                 scoped.append((yield query("list_due_schedules_of_provider", DueSchedule, **values)))
         in_turn = [each for turn in zip_longest(*scoped) for each in turn if each is not None]
         later = [max(timedelta(0), check_at - now) for _, check_at in checks]

@@ -83,8 +83,10 @@ SELECT NULL AS provider, (
 WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch)
 UNION ALL
 SELECT requested.value, (
-    SELECT check_at FROM holdfast.schedule
-    WHERE provider = requested.value AND check_at IS NOT NULL AND NOT name = ANY(:busy::text[])
+    SELECT check_at FROM holdfast.schedule AS schedule
+    WHERE provider = requested.value AND check_at IS NOT NULL AND NOT EXISTS (
+        SELECT FROM jsonb_to_recordset(:waiting::jsonb) AS waiting (provider text, name text)
+        WHERE waiting.provider = requested.value AND waiting.name = schedule.name)
     ORDER BY check_at, name LIMIT 1)
 FROM unnest(:providers::text[]) AS requested (value) WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch)
 

@@ -32,7 +32,7 @@ FULL = "%d calls of scope functions have not returned; no more calls start until
 
 
 class ScopeProviders:
-    """Calls each provider in a thread of its own, at most once at a time for each schedule.
+    """Calls each provider in a thread of its own, at most once at a time for each of its schedules.
 
     A call that does not return hurts its own schedule only. Its thread is abandoned after *timeout* seconds, and ends
     with the process.
@@ -41,15 +41,19 @@ class ScopeProviders:
     def __init__(self, functions: Mapping[str, Provider], *, timeout: float = TIMEOUT_S) -> None:
         self._functions = dict(functions)
         self._timeout = timeout
-        self._calls: dict[str, ProviderCall] = {}
+        #: By provider and schedule: a schedule that gets another provider does not wait for the first one.
+        self._calls: dict[tuple[str, str], ProviderCall] = {}
         self._is_full = False
         #: Called by the thread of a call that has returned.
         self.on_answer: Callable[[], object] = lambda: None
 
     @property
-    def busy(self) -> list[str]:
-        """The schedules whose calls have not been taken yet: no other call is made for them."""
-        return list(self._calls)
+    def busy(self) -> dict[str, list[str]]:
+        """The schedules of each provider whose calls have not been taken yet: no other call is made for them."""
+        busy: dict[str, list[str]] = {}
+        for provider, schedule in self._calls:
+            busy.setdefault(provider, []).append(schedule)
+        return busy
 
     @property
     def free(self) -> list[str]:
@@ -72,9 +76,11 @@ class ScopeProviders:
         """Begin to read the scopes of a schedule. False: there are too many calls, or one for this schedule."""
         since = clock.now() - NEW_CALL_S
         new = sum(call.begun_at > since and not call.finished.is_set() for call in self._calls.values())
-        if schedule.name in self._calls or new >= MAX_NEW_CALLS or provider not in self.free:
+        if (provider, schedule.name) in self._calls or new >= MAX_NEW_CALLS or provider not in self.free:
             return False
-        self._calls[schedule.name] = ProviderCall(schedule, provider, self._functions[provider], self._answered)
+        self._calls[provider, schedule.name] = ProviderCall(
+            schedule, provider, self._functions[provider], self._answered
+        )
         return True
 
     def take(self, *, new_since: float, until: float) -> list[ProviderCall]:
@@ -87,7 +93,7 @@ class ScopeProviders:
                 call.finished.wait(max(0.0, until - clock.now()))
         returned = [call for call in self._calls.values() if call.finished.is_set()]
         for call in returned:
-            del self._calls[call.schedule.name]
+            del self._calls[call.provider, call.schedule.name]
         return returned
 
     def abandon(self) -> Iterator[tuple[DueSchedule, HoldfastError]]:
