@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from enum import StrEnum
 
@@ -82,8 +82,8 @@ class Run:
         #: Whether the start is recorded durably, and whether the lease is known to be lost.
         self.started = False
         self.lost = False
-        #: Opens the tracing span around the handler.
-        self.span: Callable[[], AbstractContextManager[None]] = nullcontext
+        #: Opens the tracing span around the handler, if the application uses traces.
+        self.span: Callable[[], AbstractContextManager[None]] | None = None
         self.stop_reason: StopReason | None = None
         self._stopping: threading.Event | None = None
         self._handle: Handle | None = None

@@ -7,6 +7,7 @@ import json
 import os
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from itertools import dropwhile
 from pathlib import Path
@@ -52,8 +53,11 @@ def run_handler(run: Run, context: MakeContext) -> Outcome:
         return arguments
     process = os.getpid()
     try:
-        with run.span():
+        if run.span is None:
             outcome: Outcome = done(run.kind.function(**arguments))
+        else:
+            with run.span():
+                outcome = done(run.kind.function(**arguments))
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the worker
         outcome = outcome_of(error, run.stop_reason)
     _exit_if_forked(process)
@@ -67,7 +71,7 @@ async def await_handler(run: Run, context: MakeContext) -> Outcome:
         return arguments
     process = os.getpid()
     try:
-        with run.span():
+        with nullcontext() if run.span is None else run.span():
             outcome: Outcome = done(await run.kind.function(**arguments))
     except asyncio.CancelledError as error:
         # Without a stop request, the handler has cancelled itself.

@@ -90,7 +90,7 @@ class Kind:
             raise InvalidPayload(text, kind=self.name)
         upgrades = self._upgrades[version - 1 :] if version is not None and self._upgrades else ()
         decoded = self._decode(upgraded(self.name, payload, upgrades) if any(upgrades) else payload)
-        return {name: getattr(decoded, name) for name in self.payload_type.__struct_fields__}
+        return msgspec.structs.asdict(decoded)
 
     def arguments(self, payload: str, context: Callable[[], Context], *, version: int | None = None) -> dict[str, Any]:
         """The handler's arguments, with the context if it has a parameter for it."""
