@@ -112,6 +112,8 @@ class RandomStore:
                 take(self.store, run, 4)
             else:
                 aborted_by = self.rng.choice((None, AbortedBy.SIGNAL, AbortedBy.PAUSE))
+                if aborted_by is AbortedBy.PAUSE:
+                    self.store.batches.pause(run.batch.id, actor="bob")
                 leave(self.store, run, aborted_by, total=3, complete=aborted_by is None)
 
     def _add_schedules(self):
