@@ -289,9 +289,13 @@ def test_a_claim_locks_no_more_rows_than_it_takes(make_store, backend_name):
     assert set(states(store).values()) == {State.RUNNING}
 
 
+@pytest.mark.parametrize("limits", [False, True], ids=["no limit", "limited"])
 @pytest.mark.parametrize("rest", [("mail", 5), ("post", 5)], ids=["same lane", "other lane"])
-def test_a_claim_beside_another_takes_the_next_best_job(make_store, backend_name, rest):
-    """K56, I17: what another transaction has locked is replaced by the next job in the order of all lanes."""
+def test_a_claim_beside_another_takes_the_next_best_job(make_store, backend_name, rest, limits):
+    """K56, I17: what another transaction has locked is replaced by the next job in the order of all lanes.
+
+    Also by workers that serve a queue with a limit: they took a lower priority of the same lane, or nothing.
+    """
     if backend_name == "sqlite":
         pytest.skip("one writer at a time")
     store, kinds = make_store(), ["mail", "post", "once"]
@@ -299,8 +303,22 @@ def test_a_claim_beside_another_takes_the_next_best_job(make_store, backend_name
     next_best = put(store, rest[0], priority=rest[1])
     with store.backend.transaction() as connection:
         connection.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (best,))
-        claimed = [ids(claim_jobs(store, WORKER, 1, queues=["default"], kinds=kinds, limits=False)) for _ in range(4)]
+        claimed = [ids(claim_jobs(store, WORKER, 1, queues=["default"], kinds=kinds, limits=limits)) for _ in range(4)]
     assert claimed == [[next_best], [other], [low], []], "K56 is broken"
+
+
+def test_a_locked_job_of_a_limited_queue_is_replaced_within_the_limit(make_store, backend_name):
+    """I8, I17: the next jobs take the places of locked ones, but never more than the queue has."""
+    if backend_name == "sqlite":
+        pytest.skip("one writer at a time")
+    store = make_store()
+    store.queues.set_limits("narrow", limit=2)
+    narrow = [put(store, "mail", queue="narrow", priority=9 - n) for n in range(4)]
+    plain = [put(store, "mail", priority=1) for _ in range(3)]
+    with store.backend.transaction() as connection:
+        connection.execute("SELECT FROM holdfast.live WHERE id = ANY(%s) FOR UPDATE", (narrow[:1],))
+        claimed = ids(claim_jobs(store, WORKER, 5, queues=["default", "narrow"], kinds=["mail"]))
+    assert claimed == [*narrow[1:3], *plain], "I8 is broken"
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -47,7 +47,7 @@ ORDER BY priority DESC, due_at, id
 -- fragment: lock_best
 -- Lock the jobs that "best" counts per lane. Other claims skip these rows, and find the next ones of the same lanes.
 SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-    lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only
+    lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only, lane.queue
 FROM best AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT lane.jobs FOR UPDATE SKIP LOCKED) AS candidate
 
 -- fragment: claim_locked
@@ -146,7 +146,7 @@ WITH lane AS ({lanes}
     SELECT * FROM locked_best
     UNION ALL
     (SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0
+        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0, lane.queue
     FROM (SELECT filled.*, best.jobs FROM filled LEFT JOIN best USING (queue, kind, reader)) AS lane
     CROSS JOIN LATERAL (    -- a lane begins with the jobs that are locked above
         {next_in_lane} LIMIT (SELECT jobs FROM missed) + coalesce(lane.jobs, 0) FOR UPDATE SKIP LOCKED) AS candidate
@@ -174,9 +174,9 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
     CROSS JOIN {readers} AS readers (name)
     WHERE {lane_of_worker} AND queues.slots > 0
 ), best AS (                -- as in claim, but at most as many jobs per queue as it has slots
-    SELECT queue, kind, reader, slot_only, least, count(*) AS jobs
+    SELECT queue, kind, reader, slot_only, greatest(least, min(min(priority)) OVER ()) AS least, count(*) AS jobs
     FROM (
-        SELECT queue, kind, reader, slot_only, least
+        SELECT queue, kind, reader, slot_only, least, priority
         FROM (
             SELECT lane.*, candidate.id, candidate.priority, candidate.due_at, row_number() OVER (
                 PARTITION BY lane.queue ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS place
@@ -186,7 +186,24 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
         WHERE place <= slots
         ORDER BY priority DESC, due_at, id LIMIT :free::bigint + :ahead::bigint) AS first
     GROUP BY queue, kind, reader, slot_only, least
-), locked AS ({lock_best}
+), locked_best AS ({lock_best}
+), missed AS (              -- how many of the best jobs other transactions have locked
+    SELECT sum(jobs) - (SELECT count(*) FROM locked_best) AS jobs FROM best
+), locked AS (              -- the next ones of all lanes replace them, as far as their queues have slots
+    SELECT * FROM locked_best
+    UNION ALL
+    (SELECT id, priority, due_at, losses, slot_only, queue
+    FROM (
+        SELECT candidate.*, lane.queue, lane.slots,
+            lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only, row_number() OVER (
+                PARTITION BY lane.queue ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS place
+        FROM (SELECT lane.*, best.jobs FROM lane LEFT JOIN best USING (queue, kind, reader)) AS lane
+        CROSS JOIN LATERAL (
+            {next_in_lane} LIMIT (SELECT jobs FROM missed) + coalesce(lane.jobs, 0) FOR UPDATE SKIP LOCKED) AS candidate
+        WHERE (SELECT jobs FROM missed) > 0 AND NOT candidate.id = ANY(ARRAY(SELECT id FROM locked_best))
+    ) AS next_in_queue
+    WHERE place <= slots - (SELECT count(*) FROM locked_best WHERE locked_best.queue = next_in_queue.queue)
+    ORDER BY priority DESC, due_at, id LIMIT (SELECT jobs FROM missed))
 ), {claim_locked}
 
 -- name: list_claimable
