@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import inspect
 import re
@@ -141,6 +142,9 @@ class HoldfastCommand(_WithSharedOptions):
         return extra
 
     def invoke(self, ctx: click.Context) -> Any:
+        if not gc.isenabled():  # main has disabled it; the modules of the command live to the end, too
+            gc.freeze()
+            gc.enable()
         session = ctx.ensure_object(CliSession)
         session.changes, session.creates = self.changes, self._creates
         if self.changes:

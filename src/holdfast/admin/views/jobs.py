@@ -20,8 +20,7 @@ from holdfast.store.jobs.queries import COUNT_CAP, LEFT_OUT, JobPage
 JSON_FIELDS = ("payload", "result", "checkpoint", "tags", "retry", "refusals")
 #: Fields of text that may contain a secret of the payload.
 TEXT_FIELDS = ("error", "note", "progress_message", "label", "key")
-#: Jobs in one page of a list. A shorter one would be read once for each of the jobs that are left out.
-MIN_PAGE, MAX_PAGE = 50, 500
+MIN_PAGE, MAX_PAGE = 50, 500  # jobs; shorter pages would be many if most jobs are left out
 
 
 def list_jobs(store: Store, selector: Selector, *, internal: bool = True, most: int = MAX_PAGE) -> Iterator[Job]:
