@@ -1,6 +1,6 @@
 """Settings: defaults, configuration files and the environment, from weak to strong. Flags override all of them."""
 
-from __future__ import annotations
+# Without the import of annotations from __future__: msgspec would compile each of them from its text, at every start.
 
 import os
 import re
@@ -141,8 +141,8 @@ def setting_fields() -> dict[str, SettingField]:
     """Every field of the settings, by name."""
     defaults = msgspec.to_builtins(Settings(url=""))
     return {
-        field.name: SettingField(field.name, field.type, defaults[field.name], field.type.__metadata__[-1].description)
-        for field in msgspec.structs.fields(Settings)
+        name: SettingField(name, type_, defaults[name], type_.__metadata__[-1].description)
+        for name, type_ in Settings.__annotations__.items()
     }
 
 
@@ -154,7 +154,7 @@ def load_settings(
 
 
 def read_settings(
-    *, environ: Mapping[str, str] = os.environ, directory: Path | None = None, file: Path | None = None
+    *, environ: Mapping[str, str] = os.environ, directory: Path | None = None, file: Path | str | None = None
 ) -> LoadedSettings:
     """Merge the layers: a variable overrides a file, a file overrides the default.
 
@@ -165,7 +165,7 @@ def read_settings(
     values = {field.name: SettingValue(field.name, field.default, "default") for field in setting_fields().values()}
     values["url"] = SettingValue("url", typed["url"], "default")
     key_origins = {f"retention.{key}": "default" for key in values["retention"].value}
-    files = [_file_layer(file)] if file is not None else _nearest_layers(directory or Path.cwd())
+    files = [_file_layer(Path(file))] if file is not None else _nearest_layers(directory or Path.cwd())
     for origin, layer in (*files, *_environment_layers(environ)):
         for name, value in layer.items():
             if name == "retention" and isinstance(value, dict):

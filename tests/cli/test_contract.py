@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 
@@ -261,12 +262,47 @@ def test_a_closed_pipe_ends_quietly(real_database, populated):
     assert (code, done.stderr) == ("0", "")
 
 
-def test_help_loads_little():
-    """Help imports no driver, no rich and no event loop."""
-    code = "import sys; sys.argv = ['holdfast', '--help']\ntry:\n import holdfast.cli.main as c; c.main()\nexcept SystemExit: pass\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    loaded = set(done.stdout.splitlines()[-1].split())
-    assert not loaded & {"rich", "psycopg", "asyncio", "starlette", "prometheus_client", "sqlite3"}
+#: Modules of Holdfast that a short command imports, at most. Each costs up to 1 % of its start.
+MAX_MODULES = {"--help": 13, "ls": 54}
+#: Modules that take milliseconds to import. Neither the help nor a list needs them.
+SLOW = {
+    *["rich", "psycopg", "asyncio", "starlette", "prometheus_client", "socket", "hashlib", "json", "tomllib", "logging"]
+}
+
+
+def loaded_by(word, folder):
+    """The modules that a command imports, on a store with a job."""
+    url = f"sqlite:///{folder}/jobs.db"
+    with holdfast.Holdfast(url) as app:
+        app.job(name="mail")(lambda: None).enqueue()
+    code = f"import sys; sys.argv = ['holdfast', '{word}']\ntry:\n import holdfast.cli.main as c; c.main()\nexcept SystemExit: pass\nprint(*sys.modules)"
+    # In an empty folder: a pyproject.toml beside it would be read.
+    env = {**os.environ, "HOLDFAST_URL": url}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env=env, cwd=folder
+    )
+    assert done.stderr == ""
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("word", MAX_MODULES)
+def test_a_short_command_loads_little(word, tmp_path):
+    """It imports few modules of Holdfast, no other driver, no rich and no event loop."""
+    loaded = loaded_by(word, tmp_path)
+    assert not loaded & SLOW
+    assert len([name for name in loaded if name.startswith("holdfast")]) <= MAX_MODULES[word]
+
+
+def test_help_loads_no_settings(tmp_path):
+    """The settings need msgspec and pathlib, a third of the time of the help."""
+    assert not loaded_by("--help", tmp_path) & {"holdfast.settings", "msgspec", "pathlib", "sqlite3"}
+
+
+def test_a_list_loads_no_rules_that_it_does_not_apply(tmp_path):
+    """A list without commands and running jobs needs neither history nor reasons nor the rules of commands."""
+    rooms = ("domain.jobs.history", "domain.jobs.why", "domain.commands.command", "domain.schedules.", "store.fleet.")
+    prefixes = tuple(f"holdfast.{room}" for room in rooms)
+    assert not [name for name in loaded_by("ls", tmp_path) if name.startswith(prefixes)]
 
 
 def test_an_internal_error_is_one_document_too(run, monkeypatch):

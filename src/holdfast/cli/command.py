@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import inspect
 import re
@@ -64,7 +65,7 @@ class Items(NamedTuple):
 
 
 #: The limits of a number, as click appends them to the help of an option.
-NUMBER_LIMITS = re.compile(r"; [-\d.<=]*x[<>=]+[-\d.]+(?=\])|  \[[-\d.<=]*x[<>=]+[-\d.]+\]")
+NUMBER_LIMITS = r"; [-\d.<=]*x[<>=]+[-\d.]+(?=\])|  \[[-\d.<=]*x[<>=]+[-\d.]+\]"
 #: In the metadata of a context: show the shared options in the help.
 HELP_ALL = "holdfast.help_all"
 
@@ -104,7 +105,7 @@ class _WithSharedOptions(click.Command):
         ):
             if records := [record for option in chosen if (record := option.get_help_record(ctx)) is not None]:
                 with formatter.section(heading):
-                    formatter.write_dl([(names, NUMBER_LIMITS.sub("", text)) for names, text in records])
+                    formatter.write_dl([(names, re.sub(NUMBER_LIMITS, "", text)) for names, text in records])
         if HELP_ALL not in ctx.meta:
             formatter.write_paragraph()
             names = "-o json|ndjson|wide, --quiet, --verbose, --no-color, --url URL, --config FILE"
@@ -141,6 +142,9 @@ class HoldfastCommand(_WithSharedOptions):
         return extra
 
     def invoke(self, ctx: click.Context) -> Any:
+        if not gc.isenabled():  # main has disabled it; the modules of the command live to the end, too
+            gc.freeze()
+            gc.enable()
         session = ctx.ensure_object(CliSession)
         session.changes, session.creates = self.changes, self._creates
         if self.changes:

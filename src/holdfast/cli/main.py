@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import NoReturn
 
@@ -99,6 +100,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run one command line and exit. Each failure prints one line with a hint, or one JSON document."""
     if arguments is None:
         arguments = sys.argv[1:]
+        gc.freeze()  # modules live to the end: a collection would only cost time
+        gc.disable()  # until the command is loaded
     repair_streams()
     session = CliSession(format=requested_format(arguments))
     try:

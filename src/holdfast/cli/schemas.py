@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.admin.views.jobs import JobView
+from holdfast.admin.views.job_detail import JobView
 from holdfast.admin.views.overview import ErrorGroup
 from holdfast.cli.command import Items
 from holdfast.domain.json_schema import schema_components

@@ -8,22 +8,21 @@ import re
 import sys
 import time
 from functools import cached_property
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.output.printer import Format, Output
-from holdfast.settings import LoadedSettings, log_folder, read_settings
 
 if TYPE_CHECKING:
     from holdfast.admin.actions.actions import Actions
     from holdfast.app import Holdfast
+    from holdfast.settings import LoadedSettings
     from holdfast.store import Store
 
 #: The value of ``--output`` for text with all columns of a table.
 WIDE = "wide"
-_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_MODULE = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
 
 
 class CliSession:
@@ -43,8 +42,9 @@ class CliSession:
     @cached_property
     def loaded(self) -> LoadedSettings:
         """Every setting with its origin, without the flags."""
-        file = self.flags.get("config")
-        return read_settings(file=None if file is None else Path(file))
+        from holdfast.settings import read_settings  # the help needs none
+
+        return read_settings(file=self.flags.get("config"))
 
     def setting(self, name: str, flag: Any = None) -> Any:
         """The effective value of a setting: the flag if it is set, else the configured value."""
@@ -97,7 +97,7 @@ class CliSession:
         store = open_store(self.url, create=create, may_migrate=self.may_migrate)
         if self.changes:
             store.database.refuse_moved()
-        elif (successor := store.database.tools.successor) is not None:
+        elif (successor := store.backend.tools.successor) is not None:
             self.output.note(f"warning: this store was copied to {successor}, and is out of date")
         return store
 
@@ -117,6 +117,7 @@ class CliSession:
         """The actions service, on behalf of the user at the keyboard."""
         from holdfast.admin.actions.actions import Actions
         from holdfast.domain.access.audit import Via
+        from holdfast.settings import log_folder
 
         return Actions(self.store, actor=self.actor, via=Via.CLI, logs=log_folder(self.url))
 
@@ -152,7 +153,7 @@ def load_app(target: str | None, *, url: str | None = None) -> Holdfast:
     if target is None:
         return Holdfast(url)
     name, _, attribute = target.partition(":")
-    if not _MODULE.fullmatch(name) or not (attribute or "app").isidentifier():
+    if not re.fullmatch(_MODULE, name) or not (attribute or "app").isidentifier():
         raise ConfigurationError(
             f"{target!r} is not an application", hint="Write MODULE:APP, for example shop.jobs:app."
         )
@@ -170,7 +171,7 @@ def load_app(target: str | None, *, url: str | None = None) -> Holdfast:
 def load_object(target: str) -> Any:
     """The object that ``MODULE:NAME`` names."""
     name, _, attribute = target.partition(":")
-    if not _MODULE.fullmatch(name) or not attribute.isidentifier():
+    if not re.fullmatch(_MODULE, name) or not attribute.isidentifier():
         raise ConfigurationError(f"{target!r} is not MODULE:NAME", hint="Write it like shop.jobs:resync.")
     module = _import(name)
     if not hasattr(module, attribute):
@@ -182,7 +183,7 @@ def load_object(target: str) -> Any:
 def _import(name: str) -> ModuleType:
     """Import a module with the current directory on the path; any failure becomes a ConfigurationError."""
     try:
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - few commands need pathlib
     except FileNotFoundError:
         raise ConfigurationError("the current directory does not exist any more") from None
     try:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast.errors import InvalidInput
 
-_NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_NUMBER_AND_UNIT = r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)"
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_UTC_TIME = re.compile(r"\b((?:19|2\d)\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)(?: UTC|Z)\b")
+_UTC_TIME = r"\b((?:19|2\d)\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)(?: UTC|Z)\b"
 MAX_DURATION = timedelta(days=36_525)
 #: Timestamps lie within these years, in UTC, so that calculations around them never overflow. The schema checks it too.
 FIRST_YEAR, LAST_YEAR = 1900, 8999
@@ -30,9 +30,9 @@ def parse_duration(text: str) -> timedelta:
     compact = text.strip().lower()
     if re.fullmatch(r"\d+(\.\d+)?", compact):
         compact += "s"
-    if not compact or _NUMBER_AND_UNIT.sub("", compact):
+    if not compact or re.sub(_NUMBER_AND_UNIT, "", compact):
         raise InvalidInput(f"not a duration: {text!r}", hint="Write it like 90, 1.5h, 1h30m or 500ms.")
-    seconds = sum(float(n) * _SECONDS[unit] for n, unit in _NUMBER_AND_UNIT.findall(compact))
+    seconds = sum(float(n) * _SECONDS[unit] for n, unit in re.findall(_NUMBER_AND_UNIT, compact))
     return checked_delay(timedelta(seconds=min(seconds, 1e12)), label="a duration")
 
 
@@ -140,7 +140,7 @@ def host_limit(limit: str, total: int) -> int:
 def split_times(text: str) -> Iterator[str | datetime]:
     """The UTC times in a sentence, and the texts between them: edges show times by the clock of the reader."""
     end = 0
-    for match in _UTC_TIME.finditer(text):
+    for match in re.finditer(_UTC_TIME, text):
         with suppress(ValueError):  # 2030-02-31 is text
             time = datetime.fromisoformat(f"{match[1]}+00:00")
             yield text[end : match.start()]

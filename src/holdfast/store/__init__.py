@@ -26,7 +26,6 @@ from holdfast.store.engine import forks  # noqa: F401 - imported before a fork, 
 
 if TYPE_CHECKING:
     from holdfast.store.access.audit import AuditedAction, AuditLog
-    from holdfast.store.access.command_switch import CommandSwitch
     from holdfast.store.access.credentials import Credentials
     from holdfast.store.access.idempotency_keys import IdempotencyKeys
     from holdfast.store.access.saved_filters import SavedFilters
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.store.fleet.autoscaler import AutoscalerStore
     from holdfast.store.fleet.dashboard import DashboardQueries
     from holdfast.store.fleet.registry import Kinds, Queues, Workers
-    from holdfast.store.fleet.stop_switch import StopSwitches
+    from holdfast.store.fleet.stop_switch import CommandSwitch, StopSwitches
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.enqueue import Jobs
     from holdfast.store.jobs.leases import Leases
@@ -102,7 +101,7 @@ class Store:
     plans: Plans = noun("schedules.plans:Plans")
     audit_log: AuditLog = noun("access.audit:AuditLog")
     credentials: Credentials = noun("access.credentials:Credentials")
-    command_switch: CommandSwitch = noun("access.command_switch:CommandSwitch")
+    command_switch: CommandSwitch = noun("fleet.stop_switch:CommandSwitch")
     sessions: Sessions = noun("access.sessions:Sessions")
     saved_filters: SavedFilters = noun("access.saved_filters:SavedFilters")
     idempotency_keys: IdempotencyKeys = noun("access.idempotency_keys:IdempotencyKeys")

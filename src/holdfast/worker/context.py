@@ -71,7 +71,6 @@ ANSWERS: dict[type[Message], Any] = {
     KeepStep: StoredStep,
 }
 
-
 #: Seconds between two tries while the store does not answer.
 RETRY_S = 0.5
 

@@ -7,7 +7,8 @@ import pytest
 from msgspec import structs
 
 from holdfast.admin.views.batches import BatchReader
-from holdfast.admin.views.jobs import decoded_job, job_detail, job_page, job_record, masked_job
+from holdfast.admin.views.job_detail import job_detail, job_record
+from holdfast.admin.views.jobs import decoded_job, job_page, masked_job
 from holdfast.admin.views.payload_secrets import schema_of
 from holdfast.admin.views.schedules import schedule_view
 from holdfast.domain.jobs.kind import Kind

@@ -114,7 +114,7 @@ def test_a_reader_that_was_interrupted_keeps_no_snapshot(tmp_path):
     """S8: a transaction that was not ended ends before the next read."""
     backend = SqliteBackend(tmp_path / "jobs.db")
     store = Store(backend)
-    with backend._reader() as connection:
+    with backend.reader() as connection:
         connection.execute("BEGIN")  # and an interrupt, before its COMMIT
         assert connection.execute("SELECT count(*) FROM holdfast_job").fetchone() == (0,)
     job_id = store.jobs.enqueue(NewJob(kind="mail")).id

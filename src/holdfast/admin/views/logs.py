@@ -11,7 +11,8 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from holdfast.admin.views.jobs import mask_field, masked_job
+from holdfast.admin.views.job_detail import mask_field
+from holdfast.admin.views.jobs import masked_job
 from holdfast.admin.views.payload_secrets import job_secrets
 from holdfast.domain.access.masking import MASK, mask_text
 from holdfast.domain.commands.command import COMMAND, load_command

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.domain.access.masking import is_secret, mask_json, mask_value, secret_values
-from holdfast.domain.commands.command import COMMAND, masked_payload, secret_variables
-from holdfast.domain.jobs.job import Job
-from holdfast.domain.schedules.plan import PING, PING_SECRETS
+from holdfast.domain.jobs.job import COMMAND, PING, PING_SECRETS, Job
 from holdfast.store import Store
 
 if TYPE_CHECKING:
@@ -30,6 +28,8 @@ def values_of(kind: str, payload: str, declared: Collection[str] = ()) -> list[s
     except (msgspec.DecodeError, RecursionError):
         return []
     if kind == COMMAND:
+        from holdfast.domain.commands.command import secret_variables  # most lists have no commands
+
         if isinstance(decoded, dict):
             decoded.pop("origins", None)  # where values come from: the names of options and files
         return secret_values({"payload": decoded, "secrets": secret_variables(payload)}, declared)
@@ -38,8 +38,12 @@ def values_of(kind: str, payload: str, declared: Collection[str] = ()) -> list[s
 
 def mask_payload(kind: str, payload: str, declared: Collection[str], values: Collection[str]) -> str:
     """A payload as JSON, without secrets. Origins of a command's values stay: they name options and files."""
+    if kind != COMMAND:
+        return msgspec.json.encode(mask_json(payload, declared, values)).decode()
+    from holdfast.domain.commands.command import masked_payload
+
     masked = mask_json(masked_payload(kind, payload), declared, values)
-    if kind == COMMAND and isinstance(masked, dict) and isinstance(masked.get("origins"), dict):
+    if isinstance(masked, dict) and isinstance(masked.get("origins"), dict):
         origins = msgspec.json.decode(payload)["origins"]
         masked["origins"] = {name: mask_value(origin, (), values) for name, origin in origins.items()}
     return msgspec.json.encode(masked).decode()

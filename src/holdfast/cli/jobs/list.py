@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.admin.views.jobs import decoded_job, list_jobs
+from holdfast.admin.views.jobs import MAX_PAGE, decoded_job, list_jobs
 from holdfast.cli.command import command, limit_option
 from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
@@ -113,7 +113,7 @@ def ls(
       holdfast ls --label nightly --all -o ndjson
     """
     internal = everything or selector.kinds is not None or selector.ids is not None
-    matches = list_jobs(session.store, selector, internal=internal)
+    matches = list_jobs(session.store, selector, internal=internal, most=MAX_PAGE if everything else limit)
     jobs = matches if everything else islice(matches, limit)
     first = next(jobs, None)
     if first is None:

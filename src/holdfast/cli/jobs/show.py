@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from holdfast.admin.views.jobs import JobDetail, Reasons, job_detail, job_record
+from holdfast.admin.views.job_detail import JobDetail, Reasons, job_detail, job_record
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import local_times, progress_text, stamp

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 LINK_LIFETIME = timedelta(minutes=10)
 _ROLES = "A viewer reads, an operator performs actions, an admin also adds commands and deletes."
 
-
 TOKENS: Table[TokenView] = Table(
     (
         Column("NAME", lambda view: view.name),

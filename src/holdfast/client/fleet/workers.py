@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
 from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.jobs.job import PING
 from holdfast.domain.jobs.kind import Kind, suggest_kind
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import Duration, as_bytes, as_duration, host_limit
 from holdfast.domain.retention import Retention, retention_of
-from holdfast.domain.schedules.plan import PING
 from holdfast.errors import InvalidInput, UnknownKind
 from holdfast.settings import command_url, load_settings, log_folder
 from holdfast.worker.commands.executor import command_kind

@@ -43,9 +43,8 @@ _PASSWORD_COMMANDS = re.compile(r"(mysql|mariadb)[\w-]*|sshpass")
 _PASSWORD_OPTIONS = {"sshpass": "-p", "redis-cli": "-a"}
 #: A payload's longer texts are not searched for patterns; a shorter match may be a common word.
 MAX_SEARCHED_CHARS, MIN_PATTERN_CHARS = 10_000, 6
-_USER_INFO = re.compile(r"//[^/@]+@")
 #: A URL that is cut within its password; digits are a port.
-_CUT_URL = re.compile(r"(://[^\s:/@]{1,200}:)(?!\d{1,5}$)[^\s/@]{1,500}$")
+_CUT_URL = r"(://[^\s:/@]{1,200}:)(?!\d{1,5}$)[^\s/@]{1,500}$"
 
 
 def is_secret(name: str, declared: Collection[str] = ()) -> bool:
@@ -170,13 +169,13 @@ def mask_cut(text: str, values: Collection[str] = ()) -> str:
     for place, piece in enumerate(pieces):
         kept = _mask_rest(piece, values) if place else piece
         has_end = place == len(pieces) - 1 and len(text) < MIN_CUT_CHARS
-        pieces[place] = kept if has_end else _CUT_URL.sub(rf"\1{MASK}", _mask_beginning(kept, values))
+        pieces[place] = kept if has_end else re.sub(_CUT_URL, rf"\1{MASK}", _mask_beginning(kept, values))
     return _mask_patterns(CUT.join(pieces))
 
 
 def mask_url(url: str) -> str:
     """Mask everything of a URL behind its host, and its user info: services put tokens into the path."""
-    scheme, mark, rest = _USER_INFO.sub(f"//{MASK}@", url, count=1).partition("://")
+    scheme, mark, rest = re.sub(r"//[^/@]+@", f"//{MASK}@", url, count=1).partition("://")
     host = re.split(r"[/?#]", rest, maxsplit=1)[0]
     return f"{scheme}{mark}{host}" + ("" if rest in (host, f"{host}/") else f"/{MASK}")
 

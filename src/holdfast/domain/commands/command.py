@@ -12,13 +12,12 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from holdfast.domain.access.masking import MASK
+from holdfast.domain.jobs.job import COMMAND as COMMAND  # noqa: PLC0414 - importers of the rules take it from here
 from holdfast.domain.jobs.job import Job
 from holdfast.domain.names import checked_text, checked_variable
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, InvalidText
 
-#: The kind of jobs that run commands.
-COMMAND = "command"
 #: Variables stored from the environment in which the command was added.
 CAPTURED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX")
 #: Variables taken from the environment of the worker that runs it.

@@ -1,6 +1,6 @@
 """Jobs: states, transitions, leases."""
 
-from __future__ import annotations
+# Without the import of annotations from __future__: readers of rows would compile each of them from its text.
 
 from datetime import datetime
 from enum import StrEnum
@@ -13,6 +13,10 @@ Token = NewType("Token", int)
 WorkerId = NewType("WorkerId", str)
 #: The kinds of Holdfast's own jobs begin with it. People do not enqueue them.
 INTERNAL_PREFIX = "holdfast."
+#: The kind of jobs that run commands.
+COMMAND = "command"
+#: The kind of jobs that report the end of a plan to a URL, and its secret field: who knows the URL can report too.
+PING, PING_SECRETS = "holdfast.ping", ("url",)
 
 
 class State(StrEnum):

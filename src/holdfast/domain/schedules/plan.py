@@ -17,8 +17,6 @@ from holdfast.domain.jobs.job import JobId, State
 GLOBAL = "global"
 #: The most plans of a scope that wait in line, unless the schedule has another limit.
 MAX_BACKLOG = 10_000
-#: The kind of the jobs that report the end of a plan to a URL, and its secret field: who knows the URL can report too.
-PING, PING_SECRETS = "holdfast.ping", ("url",)
 
 
 class Plan(Struct, frozen=True):

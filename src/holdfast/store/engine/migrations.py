@@ -5,7 +5,6 @@ The ``schema.py`` of each backend applies them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -39,6 +38,8 @@ class Migration(Struct, frozen=True):
 
     @property
     def checksum(self) -> str:
+        import hashlib  # it loads OpenSSL
+
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property

@@ -10,6 +10,7 @@ several, divided by ``;``, because SQLite has no common table expression that wr
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,26 +18,26 @@ from typing import NamedTuple
 #: The folder of the statements that both backends share.
 SHARED = "shared_sql"
 _STORE = Path(__file__).parents[1]
-_HEAD = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
+_HEAD = re.compile(r"\n-- (name|fragment): (\w+)(?=\n|\Z)")  # "^" would try every character of all files
 _COMMENT = re.compile(r"\s*--[^\n]*")
 _INCLUDE = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
-#: The rules that make SQLite's spelling of PostgreSQL's, in this order; see docs/adr/0012-shared-sql.md.
-_TO_SQLITE = (
-    (re.compile(r"\(SELECT holdfast\.now\(\)\)"), ":now"),
-    (re.compile(r"\bholdfast\."), "holdfast_"),
-    (re.compile(r"::\w+(\[\])?"), ""),
-    (re.compile(r"= ANY\(:(\w+)\)"), r"IN (SELECT value FROM json_each(:\1))"),
-    (re.compile(r"\bunnest\(:(\w+)\) AS (\w+) \(value\)"), r"json_each(:\1) AS \2"),
-    (re.compile(r"\bjsonb_to_recordset\(:(\w+)\) AS (\w+) \(([^)]*)\)"), lambda match: _records(*match.groups())),
-    (re.compile(r"\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE)( OF \w+)?( SKIP LOCKED)?"), ""),
-    (re.compile(r"\bIS DISTINCT FROM\b"), "IS NOT"),
-    (re.compile(r"\bSELECT FROM\b"), "SELECT 1 FROM"),
-    (re.compile(r"\bstrpos\("), "instr("),
-    (re.compile(r"\bLIKE :"), "GLOB :"),
-    (re.compile(r"(?:WITH )?\bdeleted_\w+ AS \((DELETE .*?)\),?\n(?=deleted_|DELETE|UPDATE)", re.DOTALL), r"\1;\n"),
-    (re.compile(r"= ANY\(ARRAY(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))\)"), r"IN \1"),
+#: The rules that make SQLite's spelling, in this order (docs/adr/0012-shared-sql.md); compiled if their text occurs.
+_TO_SQLITE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
+    ("holdfast.now", r"\(SELECT holdfast\.now\(\)\)", ":now"),
+    ("holdfast.", r"\bholdfast\.", "holdfast_"),
+    ("::", r"::\w+(\[\])?", ""),
+    ("= ANY(:", r"= ANY\(:(\w+)\)", r"IN (SELECT value FROM json_each(:\1))"),
+    ("unnest(", r"\bunnest\(:(\w+)\) AS (\w+) \(value\)", r"json_each(:\1) AS \2"),
+    ("recordset(", r"\bjsonb_to_recordset\(:(\w+)\) AS (\w+) \(([^)]*)\)", lambda match: _records(*match.groups())),
+    ("FOR ", r"\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE)( OF \w+)?( SKIP LOCKED)?", ""),
+    ("IS DISTINCT", r"\bIS DISTINCT FROM\b", "IS NOT"),
+    ("SELECT FROM", r"\bSELECT FROM\b", "SELECT 1 FROM"),
+    ("strpos(", r"\bstrpos\(", "instr("),
+    ("LIKE :", r"\bLIKE :", "GLOB :"),
+    ("deleted_", r"(?s)(?:WITH )?\bdeleted_\w+ AS \((DELETE .*?)\),?\n(?=deleted_|DELETE|UPDATE)", r"\1;\n"),
+    ("= ANY(ARRAY(", r"= ANY\(ARRAY(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))\)", r"IN \1"),
 )
 
 
@@ -55,11 +56,12 @@ def _pieces(backend: str) -> dict[str, _Piece]:
     pieces: dict[str, _Piece] = {}
     for folder in (SHARED, backend):
         for file in sorted((_STORE / folder).glob("*.sql")):
-            _, *heads = _HEAD.split(file.read_text(encoding="utf-8"))
+            noun = file.stem
+            _, *heads = _HEAD.split("\n" + file.read_bytes().decode())
             for sort, name, text in zip(heads[::3], heads[1::3], heads[2::3], strict=True):
                 if name in pieces:
                     raise ValueError(f"{backend}: the statement {name} is there twice")
-                pieces[name] = _Piece(sort, file.stem, folder, text)
+                pieces[name] = _Piece(sort, noun, folder, text)
     return pieces
 
 
@@ -88,8 +90,9 @@ def statements(backend: str, *, noun: str | None = None) -> dict[str, str]:
 
 def to_sqlite(text: str) -> str:
     """Return a shared statement in SQLite's spelling."""
-    for pattern, replacement in _TO_SQLITE:
-        text = pattern.sub(replacement, text)
+    for needed, pattern, replacement in _TO_SQLITE:
+        if needed in text:
+            text = re.sub(pattern, replacement, text)
     return text
 
 

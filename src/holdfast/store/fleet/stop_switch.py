@@ -1,4 +1,4 @@
-"""The stop switch of the store: while it is set, no claim starts a job and no planner fires a plan."""
+"""The switches of the store: while it is stopped, no job starts and no plan fires; commands have one of their own."""
 
 from __future__ import annotations
 
@@ -58,6 +58,17 @@ class StopSwitches(Noun):
     def stopped_jobs(self) -> list[JobId]:
         """The jobs that emergency stops hold, or have requested to stop."""
         return [row[0] for row in self._fetch("list_stopped_jobs", prefix=STOP_NOTE)]
+
+
+class CommandSwitch(Noun):
+    """Whether workers may run commands. The default is on."""
+
+    def is_on(self) -> bool:
+        return not self._fetch("read_command_switch")
+
+    def set(self, *, on: bool) -> bool:
+        """Switch commands on or off, from the next start of a command on; returns whether that changed anything."""
+        return bool(self._backend.run(query("switch_commands_on" if on else "switch_commands_off")))
 
 
 def refuse_if_stopped(switch: StopSwitch | None) -> None:

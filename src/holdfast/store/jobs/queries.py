@@ -5,20 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from holdfast.domain.jobs.dependencies import DependencyState
-from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
 from holdfast.domain.jobs.selector import Count, Glob, Selector
-from holdfast.domain.jobs.why import WhyReason, explain
 from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import Noun, Operation, Query, query, read
-from holdfast.store.jobs.situation import read_situation
+
+if TYPE_CHECKING:
+    from holdfast.domain.jobs.dependencies import DependencyState
+    from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity
+    from holdfast.domain.jobs.why import WhyReason
 
 COUNT_CAP = 10_000
 #: Declarations of secret fields are read again after this time.
@@ -144,6 +145,8 @@ class JobQueries(Noun):
     @read
     def attempts(self, job_id: JobId) -> Operation[list[Attempt]]:
         """Every attempt of a job, the running one included."""
+        from holdfast.domain.jobs.history import WorkerIdentity  # lists of jobs need no history
+
         job = yield from get_job(job_id)
         workers: list[WorkerIdentity] = yield query("get_worker_host", WorkerIdentity, id=job.worker)
         return (yield from _attempts(job, workers[0] if workers else WorkerIdentity()))
@@ -151,17 +154,24 @@ class JobQueries(Noun):
     @read
     def events(self, job_id: JobId) -> Operation[list[Event]]:
         """The history of a job, oldest first: it explains the job's state."""
+        from holdfast.domain.jobs.history import Event, WorkerIdentity, all_events
+
         job = yield from get_job(job_id)
         rows: list[Event] = yield query("list_events", Event, id=job_id)
         return all_events(job, rows, (yield from _attempts(job, WorkerIdentity())))
 
     def dependencies(self, job_id: JobId) -> list[DependencyState]:
         """The dependencies of a job and their states."""
+        from holdfast.domain.jobs.dependencies import DependencyState
+
         return self._fetch("list_dependency_states", DependencyState, ids=[job_id])
 
     @read
     def why(self, job_id: JobId) -> Operation[list[WhyReason]]:
         """The reasons why a job is not running, the most direct one first."""
+        from holdfast.domain.jobs.why import explain
+        from holdfast.store.jobs.situation import read_situation
+
         job = yield from get_job(job_id)
         return explain((yield from read_situation(job)))
 
@@ -189,6 +199,8 @@ def get_job(job_id: JobId) -> Operation[Job]:
 
 
 def _attempts(job: Job, worker: WorkerIdentity) -> Operation[list[Attempt]]:
+    from holdfast.domain.jobs.history import Attempt, all_attempts
+
     rows: list[Attempt] = yield query("list_attempts", Attempt, id=job.id)
     return all_attempts(job, rows, worker)
 

@@ -124,7 +124,6 @@ _USAGE = (
     "GRANT SELECT ON {schema}.meta, {schema}.live_view, {schema}.finished_view TO {role}",
 )
 
-
 #: Contents of tables in the words of people. ``job_id`` is the sequence that every enqueue reads.
 _CONTENTS = {"audit_entry": "the audit log", "event": "the history of jobs", "credential": "tokens", "batch": "batches"}
 _CONTENTS |= {table: f"{table}s" for table in ("job", "queue", "worker", "schedule", "session", "unit")}

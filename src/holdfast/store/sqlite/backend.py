@@ -29,7 +29,6 @@ from holdfast.store.sqlite.writer import Checkpoints, Performer, Writer
 if TYPE_CHECKING:
     from holdfast.store.sqlite.database import SqliteDatabase
 
-
 #: Steps of SQLite's machine between two checks of the time limit of a read.
 STEPS_PER_CHECK = 10_000
 
@@ -100,7 +99,7 @@ class SqliteBackend(ForkSafe):
             return self._writer.write(lambda: single(statement), timeout=limit)
 
     def fetch(self, statement: Query) -> list[Any]:
-        with self._reader() as connection, translated():
+        with self.reader() as connection, translated():
             return perform(connection, statement, now=self.clock())
 
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -108,7 +107,7 @@ class SqliteBackend(ForkSafe):
             return self._writer.write(lambda: operation(*args, **kwargs))
 
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._reader() as connection, translated():
+        with self.reader() as connection, translated():
             connection.execute("BEGIN")
             try:
                 return run_operation(operation(*args, **kwargs), self._performer(connection))
@@ -258,7 +257,7 @@ class SqliteBackend(ForkSafe):
         return self.connect()
 
     @contextmanager
-    def _reader(self) -> Iterator[sqlite3.Connection]:
+    def reader(self) -> Iterator[sqlite3.Connection]:
         self._refuse_closed()
         with self._gate.use():
             with self._readers.connection() as connection:

@@ -9,13 +9,13 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
 from holdfast.store.engine.migrations import TABLES, schema_problems
-from holdfast.store.sqlite.files import create_private, is_busy
+from holdfast.store.sqlite.files import create_private, is_busy, translated
 from holdfast.store.sqlite.schema import read_objects, read_record
 
 if TYPE_CHECKING:
+    from holdfast.domain.health_check import HealthCheck
     from holdfast.store.sqlite.backend import SqliteBackend
 
 #: Tables that a closed store still changes: tokens, sessions and the audit log.
@@ -65,6 +65,8 @@ class SqliteDatabase:
     def health(self) -> Iterator[HealthCheck]:
         """Checks of the file, its disk and its log."""
         import shutil
+
+        from holdfast.domain.health_check import ok, warn
 
         path = self._backend.path
         mode = path.stat().st_mode & 0o777
@@ -145,7 +147,8 @@ class SqliteDatabase:
     @property
     def successor(self) -> str | None:
         """The store that this one was copied to."""
-        with self._connection() as connection:
+        # Every command reads it: a connection of its own would read the whole schema again.
+        with self._backend.reader() as connection, translated():
             (successor,) = connection.execute("SELECT successor FROM holdfast_meta").fetchone()
             return None if successor is None else str(successor)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.store.engine.changes import MAX_TEXT_BYTES, Changes, decode, encode
+
+if TYPE_CHECKING:
+    import socket
 
 #: The longest path of a socket, in bytes, that every system allows.
 MAX_PATH_BYTES = 100
@@ -49,7 +52,7 @@ class SqliteNotifier:
     def _socket(self) -> socket.socket:
         with self._lock:
             if self._sender is None:
-                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._sender = _datagram_socket()
                 self._sender.setblocking(False)
             return self._sender
 
@@ -62,7 +65,7 @@ class SqliteListener:
         self._wake = wake
         self._path = notifier.directory / os.urandom(6).hex()
         self._closed = threading.Event()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket = _datagram_socket()
         self.works = self._bind(notifier.directory)
         if self.works:
             self._thread = threading.Thread(target=self._work, name="holdfast-listener", daemon=True)
@@ -73,6 +76,8 @@ class SqliteListener:
             return
         self._closed.set()
         if self.works:
+            import socket
+
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._thread.join(JOIN_TIMEOUT_S)
@@ -96,6 +101,12 @@ class SqliteListener:
         with suppress(OSError):
             while datagram := self._socket.recv(2 * MAX_TEXT_BYTES):  # empty after a shutdown
                 self._wake(decode(datagram.decode(errors="replace")))
+
+
+def _datagram_socket() -> socket.socket:
+    import socket  # it takes milliseconds, and a command that only reads sends nothing
+
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
+
+import msgspec
 
 from holdfast.errors import SchemaOutdated
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
@@ -59,11 +60,12 @@ def migrate(connection: sqlite3.Connection) -> list[int]:
         if missing:
             checksums = {} if meta is None else read_record(connection).checksums
             checksums |= {str(each.number): each.checksum for each in missing}
+            record = (msgspec.json.encode(each).decode() for each in (checksums, read_objects(connection)))
             connection.execute(
                 "INSERT INTO holdfast_meta (single_row, version, oldest_code, checksums, objects)"
                 " VALUES (1, ?, ?, ?, ?) ON CONFLICT (single_row) DO UPDATE SET version = excluded.version,"
                 " oldest_code = excluded.oldest_code, checksums = excluded.checksums, objects = excluded.objects",
-                (missing[-1].number, OLDEST_CODE, json.dumps(checksums), json.dumps(read_objects(connection))),
+                (missing[-1].number, OLDEST_CODE, *record),
             )
         connection.execute("COMMIT")
     except BaseException:
@@ -76,7 +78,7 @@ def migrate(connection: sqlite3.Connection) -> list[int]:
 def read_record(connection: sqlite3.Connection) -> SchemaRecord:
     """The checksums and objects that the last migration recorded."""
     checksums, objects = connection.execute("SELECT checksums, objects FROM holdfast_meta").fetchone()
-    return SchemaRecord(json.loads(checksums), json.loads(objects))
+    return SchemaRecord(msgspec.json.decode(checksums), msgspec.json.decode(objects))
 
 
 def read_objects(connection: sqlite3.Connection) -> dict[str, str]:

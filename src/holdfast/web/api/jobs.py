@@ -10,8 +10,9 @@ from holdfast.admin.actions.actions import EnqueuedJob
 from holdfast.admin.actions.changed import Changed
 from holdfast.admin.actions.options import JobActionOptions
 from holdfast.admin.actions.table import Target, find_action, options_of
-from holdfast.admin.views.jobs import JobDetail, JobView, decoded_job, job_detail, job_page, job_record
+from holdfast.admin.views.job_detail import JobDetail, JobView, job_detail, job_record
 from holdfast.admin.views.jobs import count_jobs as count
+from holdfast.admin.views.jobs import decoded_job, job_page
 from holdfast.admin.views.logs import JobLogs, LogPart
 from holdfast.admin.views.overview import ErrorClusters, Overview, error_clusters, overview
 from holdfast.domain.access.roles import TEXT_SEARCH, Role

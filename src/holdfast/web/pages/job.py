@@ -9,7 +9,8 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.admin.actions.table import Action, Target
-from holdfast.admin.views.jobs import decoded_job, job_edges, job_page, job_record
+from holdfast.admin.views.job_detail import job_edges, job_record
+from holdfast.admin.views.jobs import decoded_job, job_page
 from holdfast.admin.views.logs import JobLogs
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import ControlRequest, Job, JobId, State

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from holdfast.domain.jobs.context import Fail, Retry
+from holdfast.domain.jobs.job import PING, PING_SECRETS
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.new_job import Actor, NewJob
-from holdfast.domain.schedules.plan import PING, PING_SECRETS
 
 MAX_ATTEMPTS = 5
 TIMEOUT_S = 10.0

@@ -1,4 +1,4 @@
-"""The command switch: one test per promise of store/access/command_switch.py."""
+"""The command switch: one test per promise of store/fleet/stop_switch.py."""
 
 from __future__ import annotations
 
