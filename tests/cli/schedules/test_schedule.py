@@ -40,7 +40,7 @@ def test_a_schedule_is_made_and_shown(schedule, run, nightly):
     assert (view["condition"], view["kind"], view["words"]) == ("active", "mail", "at 02:30 (Europe/Berlin)")
     assert view["definition"]["payload"] == {"to": 1}
     assert len(view["next"]) == 3
-    assert any("leave out 02:30" in warning for warning in view["warnings"])
+    assert any("skip 02:30" in warning for warning in view["warnings"])
     (listed,) = schedule("ls").data["schedules"]
     assert listed == view
     text = run("schedule", "show", "nightly").out
