@@ -14,6 +14,7 @@ from holdfast.admin.actions.table import Action, Confirm, Target
 from holdfast.cli.command import HoldfastCommand, command, keep_blocks, with_options
 from holdfast.cli.flags import flags_of, read_flags
 from holdfast.cli.session import CliSession
+from holdfast.domain.quantities import local_times
 from holdfast.errors import NothingChanged
 
 Decorator = Callable[..., Any]
@@ -91,7 +92,7 @@ def print_changed(session: CliSession, changed: Changed, *, quiet: str | None = 
     """
     if not changed.failed:
         text = changed.text if quiet is None or not session.output.quiet else quiet
-        session.output.value(changed, lambda: [text])
+        session.output.value(changed, lambda: [local_times(text)])
         return 0
     from holdfast.output.envelope import failure_of
 
