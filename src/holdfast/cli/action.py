@@ -28,7 +28,7 @@ def action_flags(action: Action, options: type[Struct] | None) -> tuple[Decorato
     dry_run = click.option(
         "--dry-run", is_flag=True, help="Show what would change, and what would not and why. Changes nothing."
     )
-    when = " Only more than one job needs it." if action.confirm is Confirm.MANY else ""
+    when = " Only actions on several jobs ask." if action.confirm is Confirm.MANY else ""
     yes = click.option("--yes", is_flag=True, help=f"Do not ask for confirmation.{when}")
     return (*own, dry_run, *([yes] if action.confirm in (Confirm.MANY, Confirm.ALWAYS) else []))
 
