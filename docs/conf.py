@@ -47,6 +47,9 @@ html_title = f"Holdfast {release}"
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
+#: Browsers refuse the requests that summaries need when the site is opened as files.
+html_show_search_summary = False
+html_context = {"default_mode": "auto"}
 html_theme_options: dict[str, Any] = {
     "header_links_before_dropdown": 6,
     "navbar_end": ["theme-switcher"],

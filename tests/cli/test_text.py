@@ -17,8 +17,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import holdfast
-from holdfast.cli.text import local_day, local_times, parse_when, stamp, table
+from holdfast.cli.text import local_day, parse_when, table
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.quantities import local_times, stamp
 from holdfast.errors import InvalidInput
 from holdfast.output.printer import Line
 from tests.support.processes import PATIENCE, wait_until

@@ -101,13 +101,16 @@ def test_pages_load_nothing_from_the_network(site):
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="Chromium is not installed (make services)")
 def test_a_reader_searches_and_switches_to_dark(site):
-    """From the file system: no server, and no request leaves it."""
+    """From the file system: no server, no request leaves it, and the browser reports no error."""
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as running:
         browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(color_scheme="dark")
         page.set_default_timeout(1000 * PATIENCE)
         requests: list[str] = []
+        errors: list[str] = []
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
         page.goto((site / "index.html").as_uri())
         page.wait_for_url("**/docs/index.html")
@@ -117,4 +120,5 @@ def test_a_reader_searches_and_switches_to_dark(site):
         page.keyboard.press("Enter")
         page.locator("#search-results a", has_text="Celery").first.wait_for()
         browser.close()
+    assert errors == []
     assert [url for url in requests if not url.startswith(("file:", "data:"))] == []

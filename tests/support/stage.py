@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import uvicorn
 from starlette.applications import Starlette
@@ -31,7 +34,9 @@ class Stage:
         self.other = holdfast.Holdfast(f"sqlite:///{folder / 'hostile.db'}")
         self.steps, self.blocked = threading.Semaphore(0), threading.Event()
         self.crawl = self._units()
-        self.scene = Scene(self.app).build()
+        # As if a person had started its batch from a script: the pictures of the guide show both.
+        with mock.patch.object(sys, "orig_argv", ["python", "resync.py"]), mock.patch.dict(os.environ, LOGNAME="ada"):
+            self.scene = Scene(self.app).build()
         self.hostile = Scene(self.other, hostile).build()
         self.url = ""
         #: Of a person who is signed in at both.

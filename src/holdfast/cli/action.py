@@ -14,6 +14,7 @@ from holdfast.admin.actions.table import Action, Confirm, Target
 from holdfast.cli.command import HoldfastCommand, command, keep_blocks, with_options
 from holdfast.cli.flags import flags_of, read_flags
 from holdfast.cli.session import CliSession
+from holdfast.domain.quantities import local_times
 from holdfast.errors import NothingChanged
 
 Decorator = Callable[..., Any]
@@ -27,7 +28,7 @@ def action_flags(action: Action, options: type[Struct] | None) -> tuple[Decorato
     dry_run = click.option(
         "--dry-run", is_flag=True, help="Show what would change, and what would not and why. Changes nothing."
     )
-    when = " Only more than one job needs it." if action.confirm is Confirm.MANY else ""
+    when = " Only actions on several jobs ask." if action.confirm is Confirm.MANY else ""
     yes = click.option("--yes", is_flag=True, help=f"Do not ask for confirmation.{when}")
     return (*own, dry_run, *([yes] if action.confirm in (Confirm.MANY, Confirm.ALWAYS) else []))
 
@@ -91,7 +92,7 @@ def print_changed(session: CliSession, changed: Changed, *, quiet: str | None = 
     """
     if not changed.failed:
         text = changed.text if quiet is None or not session.output.quiet else quiet
-        session.output.value(changed, lambda: [text])
+        session.output.value(changed, lambda: [local_times(text)])
         return 0
     from holdfast.output.envelope import failure_of
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.session import CliSession
-from holdfast.errors import HoldfastError
-from holdfast.output.printer import OutputError, PipeClosed
+from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.output.printer import Format, Output, OutputError, PipeClosed
 
 if TYPE_CHECKING:
     from holdfast.output.envelope import Failure
@@ -35,7 +35,7 @@ def report(error: BaseException, session: CliSession) -> int:
                 sys.excepthook(type(error), error, error.__traceback__)
             from holdfast.output.envelope import failure_of
 
-            session.output.error(failure_of(error))
+            session.output.error(localized(failure_of(error), error, session.output))
             return error.exit_code
         case click.exceptions.NoArgsIsHelpError():
             sys.stderr.write(error.format_message() + "\n")  # a bare group name prints its help, not an error
@@ -63,6 +63,17 @@ def report(error: BaseException, session: CliSession) -> int:
             text = f"this is a defect of Holdfast: {type(error).__name__}: {error}"
             session.output.error(_failure("E_INTERNAL", text, hint="Please report it, with the lines above."))
             return 1
+
+
+def localized(failure: Failure, error: HoldfastError, output: Output) -> Failure:
+    """*failure* with its times by the clock of the user, if it is printed as text. Invalid input is quoted as it is."""
+    if output.format is not Format.TEXT or isinstance(error, InvalidInput):
+        return failure
+    from msgspec import structs
+
+    from holdfast.domain.quantities import local_times
+
+    return structs.replace(failure, message=local_times(failure.message))
 
 
 def _failure(code: str, message: str, **more: Any) -> Failure:

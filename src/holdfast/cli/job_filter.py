@@ -36,8 +36,12 @@ _PARAMETERS = (
         callback=local_day,
         help="Enqueued since: 1h (ago), yesterday, or a time. If --state has only finished states: finished since.",
     ),
-    click.option("--until", metavar="WHEN", callback=local_day, help="Enqueued before, or finished: as --since."),
-    click.option("--filter", "filter_", metavar="TEXT", help="All of them in one: 'state=dead kind=mail-* since=1h'."),
+    click.option(
+        "--until", metavar="WHEN", callback=local_day, help="Enqueued before, or finished before: see --since."
+    ),
+    click.option(
+        "--filter", "filter_", metavar="TEXT", help="All conditions in one text: 'state=dead kind=mail-* since=1h'."
+    ),
 )
 
 

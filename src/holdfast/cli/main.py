@@ -31,7 +31,7 @@ COMMANDS = {
         "wait": ("jobs.wait:wait", "Wait until jobs finish; the exit code is their result."),
         "cancel": ("jobs.actions:cancel", "Cancel jobs, idle and running."),
         "kill": ("jobs.actions:kill", "Cancel running jobs only; idle jobs stay."),
-        "hold": ("jobs.actions:hold", "Keep idle jobs from starting; running jobs go on."),
+        "hold": ("jobs.actions:hold", "Keep idle jobs from starting; running jobs continue."),
         "unhold": ("jobs.actions:unhold", "Release held jobs."),
         "pause": ("jobs.actions:pause", "Stop running jobs and hold idle ones; they lose no attempt."),
         "resume": ("jobs.actions:resume", "Release paused and held jobs, or a stopped store."),

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.command import with_options
 from holdfast.domain.names import escape_controls
-from holdfast.domain.quantities import checked_timestamp, format_short_duration, split_times
+from holdfast.domain.quantities import checked_timestamp, format_short_duration, stamp
 from holdfast.errors import InvalidInput
 from holdfast.output.printer import Format, Line
 
@@ -216,19 +216,6 @@ def age(timestamp: datetime | None) -> str:
         return ""
     seconds = (datetime.now(UTC) - timestamp).total_seconds()
     return format_short_duration(abs(seconds)) + (" ago" if seconds >= 0 else "")
-
-
-def stamp(timestamp: datetime | None) -> str:
-    """A timestamp to the second, by the clock of the user (``TZ``) and with its zone: ``2030-01-02 13:45:10 CET``."""
-    if timestamp is None:
-        return ""
-    local = timestamp.astimezone()
-    return f"{local.replace(tzinfo=None).isoformat(' ', 'seconds')} {local.tzname()}"
-
-
-def local_times(text: str) -> str:
-    """A sentence of a view, in which times are UTC, with its times by the clock of the user."""
-    return "".join(piece if isinstance(piece, str) else stamp(piece) for piece in split_times(text))
 
 
 def _read_stamp(text: str) -> datetime | None:

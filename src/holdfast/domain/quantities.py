@@ -147,3 +147,16 @@ def split_times(text: str) -> Iterator[str | datetime]:
             yield time
             end = match.end()
     yield text[end:]
+
+
+def stamp(timestamp: datetime | None) -> str:
+    """A timestamp to the second, by the clock of the user (``TZ``) and with its zone: ``2030-01-02 13:45:10 CET``."""
+    if timestamp is None:
+        return ""
+    local = timestamp.astimezone()
+    return f"{local.replace(tzinfo=None).isoformat(' ', 'seconds')} {local.tzname()}"
+
+
+def local_times(text: str) -> str:
+    """A sentence of a view, in which times are UTC, with its times by the clock of the user."""
+    return "".join(piece if isinstance(piece, str) else stamp(piece) for piece in split_times(text))

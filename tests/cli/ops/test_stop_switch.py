@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
@@ -86,6 +87,17 @@ def test_a_stopped_store_refuses_commands_here(call, run, tmp_path):
     assert (answer.code, answer.document["error"]["code"]) == (11, "E_STOPPED")
     assert "deploy" in answer.document["error"]["message"]
     assert "resume --all" in answer.document["error"]["hint"]
+
+
+def test_a_refusal_shows_the_time_of_the_stop_by_the_clock_of_the_user(call, run, zone):
+    """As text, also for a batch; JSON has UTC."""
+    zone("America/Caracas")
+    call("drain")
+    for line in (["run", "--", "true"], ["batch", "run", "tests.support.programs.batch_units:plain", "--range", "1-2"]):
+        refused = run(*line)
+        assert refused.code == 11, refused.err
+        assert re.search(r"since [-\d]{10} [:\d]{8} -04 \[E_STOPPED\]", refused.err), refused.err
+    assert " UTC" in run("run", "-o", "json", "--", "true").document["error"]["message"]
 
 
 def test_every_screen_shows_the_stop(app, call, run):

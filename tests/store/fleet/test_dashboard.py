@@ -80,7 +80,7 @@ def test_trouble_is_found(store, clock):
     assert told["expired"] == "job 2 (mail) has lost its worker"
     assert told["dead"] == "1 job is dead; the newest is job 1 (mail, handler_error)"
     assert told["paused_queue"] == "queue q is paused: the moon"
-    assert told["no_worker"] == "no worker runs post in queue default; 1 wait"
+    assert told["no_worker"] == "no worker runs post in queue default; 1 job waits"
 
 
 def test_an_overview_has_one_count_of_dead_jobs(store):

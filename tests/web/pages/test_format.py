@@ -52,7 +52,8 @@ def test_size(count, text):
 def test_numbers():
     """Separators of thousands; a plus sign at the cap."""
     assert formats.number(1234567) == "1,234,567"
-    assert formats.number(0.12345) == "0.123"
+    assert formats.number(1 / 15) == "0.07"
+    assert formats.number(0.001) == "0.001"
     assert formats.number(None) == ""
     assert formats.counted(Count(1000, True)) == "1,000+"
     assert formats.counted(Count(12, False)) == "12"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import threading
 
@@ -319,7 +320,9 @@ def test_notices_before_the_answer_of_pm2_are_ignored(app, work, manager, monkey
 def test_a_worker_is_a_conflict(app, work):
     with app.worker(queues=["mail"], poll=0.1):
         wait_until(app.store.workers.list)
-        assert run(app, work, [1], conflicts=["worker:mail"]).exit_code == 9
+        result = run(app, work, [1], conflicts=["worker:mail"])
+        assert result.exit_code == 9
+        assert re.search(r"worker:mail \(pid \d+ on \S+, for \d+s\) is running", str(result.error))
         assert run(app, work, [1], conflicts=["worker:other"]).exit_code == 0
 
 

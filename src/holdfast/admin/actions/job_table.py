@@ -61,7 +61,7 @@ JOB_ACTIONS = (
         help="""Release paused and held jobs, or a stopped store.
 
         --all resumes the store after drain or emergency-stop; it does not select all jobs. Queues and jobs that were
-        paused or held separately stay so. For a queue, use holdfast queue resume.
+        paused or held separately do not change. For a queue, use holdfast queue resume.
         """,
         examples=("holdfast resume 17 18", "holdfast resume --label nightly", "holdfast resume --all"),
         confirmation="Paused and held jobs can start again.",
@@ -89,7 +89,7 @@ JOB_ACTIONS = (
         "hold",
         "Hold",
         "held",
-        help="""Keep idle jobs from starting; running jobs go on.
+        help="""Keep idle jobs from starting; running jobs continue.
 
         Release them with holdfast unhold. To stop running jobs too, use holdfast pause.
         """,

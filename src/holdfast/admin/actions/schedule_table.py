@@ -53,7 +53,7 @@ SCHEDULE_ACTIONS = (
             "holdfast schedule backfill rollup --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --dry-run",
             "holdfast schedule backfill rollup --from 6h",
         ),
-        confirmation="The plans of the span that were not fired before are fired, one after the other.",
+        confirmation="Fires the plans in the span that were not fired before, one after another.",
         states=tuple(Condition),
         repeatable=True,
         options=("first", "last", "scopes"),

@@ -97,7 +97,7 @@ class ScheduleActions(TargetActions):
         if first is None:
             raise InvalidInput("a backfill needs a start", hint="Give its first plan, and its last unless it is now.")
         end = last or self._api.now()
-        note = f"{first.isoformat()} to {end.isoformat()}"
+        note = f"{_format_time(first)} to {_format_time(end)}"
         audited = self._audited(action.name, name, note=note, changes=_fired_jobs)
         done = audited.backfill(name, first, end, scopes=scopes)
         return Changed(
@@ -123,5 +123,9 @@ def _fired_jobs(plans: Sequence[FiredPlan]) -> list[JobId]:
 
 
 def _describe_plan(plan: Plan) -> str:
-    time = plan.time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    time = _format_time(plan.time)
     return time if plan.scope == GLOBAL else f"{time} {plan.scope}"
+
+
+def _format_time(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -161,7 +161,8 @@ def _unserved(lanes: list[LaneCount], workers: list[WorkerView], cap: int) -> It
     for lane in lanes:
         if not any(serves_queue(worker.queues, lane.queue) and lane.kind in worker.kinds for worker in workers):
             many = f"{min(lane.ready, cap):,}{'+' if lane.ready > cap else ''}"
-            text = f"no worker runs {lane.kind} in queue {lane.queue}; {many} wait"
+            waits = "job waits" if lane.ready == 1 else "jobs wait"
+            text = f"no worker runs {lane.kind} in queue {lane.queue}; {many} {waits}"
             yield Attention("no_worker", f"{lane.queue}/{lane.kind}", text, None, lane.ready)
 
 

@@ -28,14 +28,14 @@ KEYS_PER_QUERY = 500
 @argv_argument
 @click.option("--param", "parameters", multiple=True, metavar="NAME=A,B,…", help="Parameter and its values.")
 @click.option("--csv", "file", metavar="FILE", help="CSV file: names in the first row, one job per further row.")
-@click.option("--again", is_flag=True, help="Run done combinations again too: the whole grid.")
-@click.option("--workdir", metavar="DIR", help="Run each in its own new directory below this one. Write paths in full.")
+@click.option("--again", is_flag=True, help="Also run combinations again that are done.")
+@click.option("--workdir", metavar="DIR", help="Run each in its own new directory below this one. Use absolute paths.")
 @with_options(*OPTIONS)
 def sweep(session: CliSession, *, argv: tuple[str, ...], workdir: str | None, again: bool, **options: Any) -> None:
     """Add a command for every combination of parameters. {name} stands for the value of a parameter.
 
     Run the same sweep again to add only what is missing. Each job has the label PROGRAM/name=value: holdfast ls
-    --label 'simulate*' lists them. Write {{ and }} for braces.
+    --label 'simulate*' lists them. Write {{ and }} for literal braces.
 
     Examples:
       holdfast sweep --param symbol=A,B --param year=2020,2021 -- python backtest.py {symbol} {year}

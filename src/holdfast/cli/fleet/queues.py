@@ -17,10 +17,10 @@ from holdfast.admin.views.fleet import TERMINAL_CAP, QueueView, decision_views, 
 from holdfast.cli.action import action_command
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import Column, Table, age, local_times, table, with_table
+from holdfast.cli.text import Column, Table, age, table, with_table
 from holdfast.domain.fleet.autoscaler import RecordedDecision
 from holdfast.domain.fleet.stop_switch import StopSwitch
-from holdfast.domain.quantities import format_short_duration
+from holdfast.domain.quantities import format_short_duration, local_times
 from holdfast.output.printer import Line
 
 

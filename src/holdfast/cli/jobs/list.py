@@ -137,7 +137,7 @@ def errors(session: CliSession, *, limit: int, table: Table[ErrorGroup]) -> None
     """Group failed and retrying jobs by errors that are equal except for numbers, names and times.
 
     The largest group is first. FIRST and LAST are the ages of its oldest and newest error, NEWEST is its newest job.
-    The newest 1,000 dead and 1,000 retrying jobs count.
+    It reads the newest 1,000 dead and 1,000 retrying jobs.
 
     Examples:
       holdfast errors

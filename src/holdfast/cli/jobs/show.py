@@ -12,12 +12,12 @@ import msgspec
 from holdfast.admin.views.job_detail import JobDetail, Reasons, job_detail, job_record
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import local_times, progress_text, stamp
+from holdfast.cli.text import progress_text
 from holdfast.domain.commands.command import COMMAND, Command, load_command
 from holdfast.domain.jobs.job import Job, State
 from holdfast.domain.jobs.why import WhyReason
 from holdfast.domain.names import escape_controls
-from holdfast.domain.quantities import format_duration
+from holdfast.domain.quantities import format_duration, local_times, stamp
 from holdfast.errors import HoldfastError
 
 

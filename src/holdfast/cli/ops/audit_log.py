@@ -9,6 +9,7 @@ from holdfast.cli.command import Items, command, limit_option
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import Column, Table, time_column, with_table
 from holdfast.domain.access.audit import AuditEntry
+from holdfast.domain.quantities import local_times
 
 AUDIT_ENTRIES: Table[AuditEntry] = Table(
     (
@@ -21,7 +22,7 @@ AUDIT_ENTRIES: Table[AuditEntry] = Table(
         Column("ACTION", lambda entry: entry.action),
         Column("TARGET", lambda entry: entry.target),
         Column("COUNT", lambda entry: None if entry.count is None else f"{entry.count:,}", lambda entry: entry.count),
-        Column("NOTE", lambda entry: entry.note),
+        Column("NOTE", lambda entry: entry.note and local_times(entry.note), lambda entry: entry.note),
     )
 )
 

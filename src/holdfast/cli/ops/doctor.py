@@ -10,8 +10,9 @@ from msgspec import Struct
 from holdfast.admin.doctor.checks import examine
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import UNLIMITED, local_times, table, terminal_width
+from holdfast.cli.text import UNLIMITED, table, terminal_width
 from holdfast.domain.health_check import HealthCheck, Level
+from holdfast.domain.quantities import local_times
 from holdfast.output.printer import Line
 from holdfast.settings import log_folder
 

@@ -13,10 +13,11 @@ from holdfast.cli.command import Items, command
 from holdfast.cli.ops.pid_file import PidFile, UpStatus
 from holdfast.cli.ops.up import all_up, elsewhere
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import Column, Table, age_column, local_times, with_table
+from holdfast.cli.text import Column, Table, age_column, with_table
 from holdfast.domain.access.masking import MASK, mask_store_url
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.names import escape_controls
+from holdfast.domain.quantities import local_times
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.output.printer import Line
 from holdfast.store import open_store

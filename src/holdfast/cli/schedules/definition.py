@@ -14,7 +14,8 @@ from holdfast.admin.views.schedules import ScheduleView, schedule_view
 from holdfast.cli.command import command, with_options
 from holdfast.cli.jobs.enqueue import decoded_payload, read_payload
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import local_times, parse_when, stamp
+from holdfast.cli.text import parse_when
+from holdfast.domain.quantities import local_times, stamp
 from holdfast.domain.schedules.definition import CatchUp, Definition, format_exact_duration
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.errors import InvalidInput

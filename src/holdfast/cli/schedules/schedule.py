@@ -28,10 +28,10 @@ from holdfast.cli.action import action_command, action_flags, action_help, print
 from holdfast.cli.command import CommandGroup, Items, command, limit_option, with_options
 from holdfast.cli.schedules.definition import add, edit, show
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import Column, Table, age, count_column, local_times, parse_when, stamp, time_column, with_table
+from holdfast.cli.text import Column, Table, age, count_column, parse_when, time_column, with_table
 from holdfast.domain.access.audit import Via
 from holdfast.domain.names import quote_argument
-from holdfast.domain.quantities import as_duration
+from holdfast.domain.quantities import as_duration, local_times, stamp
 from holdfast.domain.schedules.definition import Condition, Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL

@@ -16,6 +16,7 @@ from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.remote import run_on_workers
 from holdfast.client.batches.report import BatchResult
 from holdfast.domain.access.tokens import check_api_key
+from holdfast.domain.quantities import local_times
 from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, InvalidInput, ServiceRunning, StoreStopped
 from holdfast.output.envelope import Failure, failure_of, usage_failure
 from holdfast.output.printer import Format, Output, PipeClosed, SilentOutput, requested_format
@@ -39,7 +40,7 @@ def run_or_report(
     except HoldfastError as error:
         if isinstance(output, SilentOutput) and not isinstance(error, REFUSALS):
             raise
-        _print_failure(failure_of(error), output)
+        _print_failure(_failure_of(error, output), output)
         return BatchResult(None, None, error.exit_code, error)
 
 
@@ -75,7 +76,7 @@ def exit_on_error(options: RunOptions) -> Iterator[RunOptions]:
     except HoldfastError as error:
         if isinstance(output, SilentOutput):
             raise
-        _print_failure(failure_of(error), output)
+        _print_failure(_failure_of(error, output), output)
         raise SystemExit(error.exit_code) from error
 
 
@@ -87,6 +88,14 @@ def exit_on_usage_error(words: Sequence[str], message: str, path: str) -> None:
     if output.format is not Format.TEXT:
         _print_failure(usage_failure(message, path), output)
         raise SystemExit(InvalidInput.exit_code)
+
+
+def _failure_of(error: HoldfastError, output: Output) -> Failure:
+    """The failure to print; the times of a refusal are by the clock of the user, if it is text."""
+    failure = failure_of(error)
+    if output.format is not Format.TEXT or not isinstance(error, REFUSALS):
+        return failure
+    return structs.replace(failure, message=local_times(failure.message))
 
 
 def _print_failure(failure: Failure, output: Output) -> None:

@@ -212,7 +212,7 @@ def _clock_changes(rule: Calendar, now: datetime) -> Iterator[str]:
         (skipped if shift > timedelta(0) else twice).update(_times_between(rule.cron, first, abs(shift)))
     if skipped:
         then = "it fires right after the gap" if rule.cron.fixed else "with a wildcard it does not fire then"
-        yield f"When the clocks go forward, they leave out {_some(skipped)}: {then}."
+        yield f"When the clocks go forward, they skip {_some(skipped)}: {then}."
     if twice:
         then = "it fires once, on the first pass" if rule.cron.fixed else "with a wildcard it fires both times"
         yield f"When the clocks go back, they show {_some(twice)} twice: {then}."

@@ -74,12 +74,12 @@ def verbatim(value: str | None) -> Markup:
 
 
 def number(value: float | None) -> str:
-    """A number with separators of thousands; a small rate with three digits."""
+    """A number with separators of thousands; a small rate with at most two decimals."""
     if value is None:
         return ""
     if isinstance(value, int) or value >= 100:
         return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{round(value, 2) or value:.3g}"  # a rate below 0.005 keeps its digits
 
 
 def counted(count: Count) -> str:

@@ -285,7 +285,7 @@ function chooseTo(box) {
 
 function count() {
   const chosen = $$(".select:checked").length;
-  for (const each of $$("[data-chosen]")) each.textContent = chosen ? `${chosen.toLocaleString("en")} chosen` : "none chosen";
+  for (const each of $$("[data-chosen]")) each.textContent = chosen ? `${chosen.toLocaleString("en")} selected` : "none selected";
   for (const button of $$("button[data-needs-chosen]")) button.disabled = chosen === 0;
   const all = $("#select-all");
   if (all) {

@@ -88,7 +88,10 @@ def _pm2_processes(answer: str) -> list[dict[str, Any]]:
 
 def _worker(name: str, store: Store) -> str | None:
     workers = [worker for worker in store.workers.list() if name in msgspec.json.decode(worker.queues)]
-    return next((f"pid {w.pid} on {w.host}, since {w.started_at:%Y-%m-%d %H:%M} UTC" for w in workers), None)
+    if not workers:
+        return None
+    age = max(0.0, time.time() - workers[0].started_at.timestamp())
+    return f"pid {workers[0].pid} on {workers[0].host}, for {format_short_duration(age)}"
 
 
 _PROBES = {"pid": _pid_file, "systemd": _systemd, "pm2": _pm2, "worker": _worker}
