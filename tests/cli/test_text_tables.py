@@ -31,7 +31,7 @@ def rows_of(answer):
 def test_every_list_has_columns_to_choose():
     """E8: ``--columns`` and ``--sort`` belong to each command that lists things, jobs included."""
     for path, command in generate.commands():
-        is_list = isinstance(command.answers, Items) or command.answers == "JOBS"
+        is_list = isinstance(command.answers, Items) or command.answers in ("JOBS", "ERRORS")
         flags = {flag for param in command.params for flag in param.opts}
         assert (is_list and path not in WITHOUT_TABLE) == ({"--columns", "--sort"} <= flags), path
 

@@ -227,3 +227,15 @@ def test_lists_and_details_show_a_request(run, app):
     assert "cancel requested: the worker receives it with its next heartbeat" in run("why", ref.id).out
     data = run("cancel", ref.id, "-o", "json")
     assert (data.code, data.data["requested"]) == (9, [])
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    "line",
+    ["pause 1", "retry 1", "cancel 1", "set 1 --priority 3", "rm 1 --yes", "resume --all", "batch cancel 1 --yes"],
+)
+def test_an_action_creates_no_store(run, tmp_path, line):
+    """E2: with a wrong URL, an action on something that exists left an empty store behind."""
+    answer = run(*line.split(), "--url", f"sqlite:///{tmp_path}/mistyped.db", "-o", "json")
+    assert (answer.code, answer.document["error"]["code"]) == (4, "E_SCHEMA_MISSING")
+    assert not list(tmp_path.glob("mistyped*"))

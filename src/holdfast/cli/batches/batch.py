@@ -176,7 +176,7 @@ def _perform(name: str, session: CliSession, *, batch_id: int, dry_run: bool) ->
 
 
 def _command_on_many(action: Action) -> HoldfastCommand:
-    @command(action.name, answers=Changed, changes=True)
+    @command(action.name, answers=Changed, changes=True, creates=False)
     @click.argument("ids", nargs=-1, type=click.IntRange(1))
     @with_batch_filter(OLDER_THAN, *action_flags(action, None))
     def change(session: CliSession, *, ids: tuple[int, ...], chosen: BatchFilter, dry_run: bool, yes: bool) -> int:

@@ -85,7 +85,7 @@ def show(session: CliSession, *, name: str, limit: int, table: Table[InboxResult
     session.output.items("results", list_results(session.store, name, limit=limit), table.lines)
 
 
-@command("take", group=inbox, answers=Items("results", TakenResult), changes=True)
+@command("take", group=inbox, answers=Items("results", TakenResult), changes=True, creates=False)
 @click.argument("name")
 @click.option("-n", "--limit", default=1, show_default=True, type=_LIMIT, help="Maximum number of rows.")
 @click.option(

@@ -54,7 +54,7 @@ def _perform(session: CliSession, *, worker: str, request: str, dry_run: bool) -
     return session.actions.workers.perform(request, worker, dry_run=dry_run)
 
 
-@command("ask", answers=Changed, changes=True)
+@command("ask", answers=Changed, changes=True, creates=False)
 @click.argument("worker")
 @click.argument("request", type=click.Choice(list(actions_on(Target.WORKER))))
 @with_options(*action_flags(find_action(Target.WORKER, "stop"), None))

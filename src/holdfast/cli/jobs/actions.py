@@ -36,7 +36,7 @@ def action(name: str, *extra: Callable[..., Any]) -> HoldfastCommand:
 
     run.__doc__ = action_help(row)
     flags = with_options(*extra, *action_flags(row, JobActionOptions))
-    return command(name, answers=Changed, changes=True)(with_job_filter(flags(run)))
+    return command(name, answers=Changed, changes=True, creates=False)(with_job_filter(flags(run)))
 
 
 def _perform(
@@ -62,7 +62,7 @@ cancel, pause, retry, kill = action("cancel"), action("pause"), action("retry"),
 restart, hold, unhold, rm = action("restart"), action("hold"), action("unhold"), action("rm")
 
 
-@command("resume", answers=Changed, changes=True)
+@command("resume", answers=Changed, changes=True, creates=False)
 @with_job_filter
 @with_options(
     click.option("--all", "everything", is_flag=True, help="Resume the store after drain or emergency-stop."),
@@ -96,7 +96,7 @@ _OPTIONS = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, 
 _ADD_AGAIN = "Add a new job with other options."
 
 
-@command("set", answers=Changed, changes=True)
+@command("set", answers=Changed, changes=True, creates=False)
 @with_job_filter
 @with_options(
     *flags_of(JobActionOptions, only=find_action(Target.JOB, "set").options),

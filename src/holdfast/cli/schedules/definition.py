@@ -70,7 +70,7 @@ def add(session: CliSession, *, name: str, kind: str, expression: str, **options
     _print_schedule(session, name)
 
 
-@command("edit", answers=ScheduleView, changes=True)
+@command("edit", answers=ScheduleView, changes=True, creates=False)
 @click.argument("name")
 @click.option(
     "--expression", metavar="EXPRESSION", help="New rule. It applies from now on; earlier plans are not repeated."

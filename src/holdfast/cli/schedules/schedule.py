@@ -157,7 +157,7 @@ pause, resume, rm = (
 )
 
 
-@command("trigger", answers=Changed, changes=True)
+@command("trigger", answers=Changed, changes=True, creates=False)
 @with_options(_name, scope_option, app_option, *action_flags(find_action(Target.SCHEDULE, "trigger"), None))
 def trigger(session: CliSession, *, schedule: str, scopes: tuple[str, ...], app: str | None, dry_run: bool) -> int:
     done = _actions(session, app).schedules.perform("trigger", schedule, scopes=scopes or None, dry_run=dry_run)
@@ -166,7 +166,7 @@ def trigger(session: CliSession, *, schedule: str, scopes: tuple[str, ...], app:
     return print_changed(session, structs.replace(done, note=note), quiet=jobs)
 
 
-@command("backfill", answers=Changed, changes=True)
+@command("backfill", answers=Changed, changes=True, creates=False)
 @with_options(
     _name,
     click.option(
