@@ -1,0 +1,118 @@
+"""Instructions of the server for each job of a claim and of a settlement: ``python -m bench.instructions``.
+
+PostgreSQL runs in single-user mode under callgrind, once without the statement and once with it. The difference is the
+same in every run, whatever else the machine does. Needs valgrind and, as root, setpriv.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import psycopg
+from tests.support.postgres import DURABLE, NOBODY, bundled_programs, running
+
+from bench.worker_jobs import app
+from holdfast.store.engine import sql
+
+JOBS, KIND = 500, "nothing"
+LEASE = {"lease_duration": "00:01:00", "short": True}
+#: As the connections of a worker have them: plans are made once, and never read a whole table.
+SETTINGS = ["plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_hashjoin = off", "jit = off"]
+CLAIM = {
+    "worker": "'w'",
+    "queues": "'{default}'",
+    "kinds": f"'{json.dumps(dict.fromkeys(app.kinds, LEASE))}'",
+    "free": "8",
+    "ahead": str(JOBS - 8),
+    "few": "8",
+    "alone": "8",
+    "autoscaled": "'{}'",
+    "unfinished": "'{}'",
+    "build": "'b'",
+    "lease_duration": "'00:01:00'",
+}
+SETTLE = {"leases": f"'{json.dumps({n: {'token': 1, 'ran': 'PT0.001S'} for n in range(1, JOBS + 1)})}'"}
+
+
+def prepared(name: str) -> tuple[str, list[str]]:
+    """The statement as PREPARE wants it, and the names of its parameters in their order."""
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}"
+
+    text = re.sub(r"--[^\n]*", "", sql.compose("postgres", name, ()))
+    text = re.sub(r"(?<![:\w]):([a-z_]+)", number, text)
+    return f"PREPARE {name} AS {' '.join(text.split())}", names
+
+
+def make_data(folder: Path) -> None:
+    """A stopped server with ready jobs, as a template."""
+    with running(bundled_programs(), settings={**DURABLE, "autovacuum": "off"}) as server:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute("CREATE DATABASE jobs")
+        app.use(server.url("jobs"))
+        app.store.jobs.enqueue_many([app.request(KIND, {"n": 1}, {})] * JOBS * 2)
+        app.close()
+        with psycopg.connect(server.url("jobs"), autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+        server.stop()
+        shutil.copytree(server.data, folder / "template")
+
+
+def count(folder: Path, statements: list[str]) -> int:
+    """Run *statements* on a copy of the template; returns the instructions."""
+    data, report = folder / "data", folder / "callgrind.out"
+    shutil.rmtree(data, ignore_errors=True)
+    shutil.copytree(folder / "template", data)
+    data.chmod(0o700)
+    report.touch()
+    root = os.geteuid() == 0
+    if root:
+        subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(folder)], check=True)
+    done = subprocess.run(
+        [
+            *(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if root else []),
+            *("valgrind", "--tool=callgrind", f"--callgrind-out-file={report}"),
+            *(str(bundled_programs() / "postgres"), "--single", "-j", "-D", str(data), "-c", "autovacuum=off", "jobs"),
+        ],
+        input="".join(f"{each};\n\n" for each in statements),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if "ERROR" in done.stdout + done.stderr:
+        raise RuntimeError(re.search(r".*ERROR.*", done.stdout + done.stderr)[0])  # type: ignore[index]
+    return int(re.search(r"Collected : (\d+)", done.stderr)[1])  # type: ignore[index]
+
+
+def main() -> None:
+    steps = []
+    begin = [f"SET {setting}" for setting in SETTINGS]
+    for name, values in (("claim", CLAIM), ("settle_done", SETTLE)):
+        text, names = prepared(name)
+        call = f"EXECUTE {name}({', '.join(values[each] for each in names)})"
+        begin += [text, f"EXPLAIN (COSTS OFF) {call}"]  # the plan is made here, and not counted
+        steps.append((name, f"EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF, BUFFERS OFF) {call}"))
+    with tempfile.TemporaryDirectory(prefix="holdfast-instructions-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        make_data(folder)
+        before = count(folder, begin)
+        for statement, call in steps:
+            begin.append(call)
+            after = count(folder, begin)
+            print(f"{statement:12} {(after - before) / JOBS:>10,.0f} instructions a job")
+            before = after
+
+
+if __name__ == "__main__":
+    main()
