@@ -95,10 +95,14 @@ class CliSession:
 
         create = self.creates or self._is_default_url
         store = open_store(self.url, create=create, may_migrate=self.may_migrate)
-        if self.changes:
-            store.database.refuse_moved()
-        elif (successor := store.backend.tools.successor) is not None:
-            self.output.note(f"warning: this store was copied to {successor}, and is out of date")
+        try:
+            if self.changes:
+                store.database.refuse_moved()
+            elif (successor := store.backend.tools.successor) is not None:
+                self.output.note(f"warning: this store was copied to {successor}, and is out of date")
+        except BaseException:
+            store.close()
+            raise
         return store
 
     def refuse_moved(self) -> None:

@@ -98,10 +98,15 @@ class KindRegistry:
             StoreMoved: Another store has taken its place.
         """
         with self.lock:
-            if self._store is None:
-                self._store = open_store(self.url, may_migrate=True)
-            self._store.database.require_schema()
-            self._store.database.refuse_moved()
+            store = self._store or open_store(self.url, may_migrate=True)
+            try:
+                store.database.require_schema()
+                store.database.refuse_moved()
+            except BaseException:
+                if self._store is None:
+                    store.close()
+                raise
+            self._store = store
             return self.store()
 
     def unpublished(self) -> list[PublishedKind]:
