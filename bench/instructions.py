@@ -37,7 +37,12 @@ CLAIM = {
     "build": "'b'",
     "lease_duration": "'00:01:00'",
 }
-SETTLE = {"leases": f"'{json.dumps({n: {'token': 1, 'ran': 'PT0.001S'} for n in range(1, JOBS + 1)})}'"}
+SETTLE = {
+    "leases.id": f"'{{{','.join(map(str, range(1, JOBS + 1)))}}}'",
+    "leases.token": f"'{{{','.join(['1'] * JOBS)}}}'",
+    "leases.ran": f"'{{{','.join(['1000'] * JOBS)}}}'",
+    **dict.fromkeys(("leases.age", "leases.result", "leases.error"), "NULL"),
+}
 
 
 def prepared(name: str) -> tuple[str, list[str]]:
@@ -50,7 +55,7 @@ def prepared(name: str) -> tuple[str, list[str]]:
         return f"${names.index(match[1]) + 1}"
 
     text = re.sub(r"--[^\n]*", "", sql.compose("postgres", name, ()))
-    text = re.sub(r"(?<![:\w]):([a-z_]+)", number, text)
+    text = re.sub(r"(?<![:\w]):([a-z_]+(?:\.[a-z_]+)?)", number, text)
     return f"PREPARE {name} AS {' '.join(text.split())}", names
 
 

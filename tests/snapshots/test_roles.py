@@ -16,8 +16,8 @@ from tests.support.backends import open_database
 #: The roles that may touch tokens, sessions and the secrets of the server.
 TRUSTED = {"dashboard", "admin"}
 _WRITES = re.compile(r"\b(INSERT INTO|UPDATE|DELETE FROM) holdfast\.")
-_PARAMETER = re.compile(r"(?<![:\w]):[a-z_]+")
-_UNTYPED = re.compile(_PARAMETER.pattern + r"\b(?!::)")
+_PARAMETER = re.compile(r"(?<![:\w]):[a-z_]+(?:\.[a-z_]+)?")
+_UNTYPED = re.compile(_PARAMETER.pattern + r"\b(?!::|\.)")
 _LOCKS = re.compile(r"\bFOR (NO KEY UPDATE|UPDATE|SHARE|KEY SHARE)\b")
 _SECRETS = re.compile(rf"\bholdfast\.({'|'.join(set(PRIVATE) - {'idempotency_key'})})\b")
 

@@ -26,7 +26,6 @@ from holdfast.store.engine.operation import Query, Statement, run_operation, to_
 from holdfast.store.postgres.backend import PostgresBackend
 from holdfast.store.postgres.connections import prepared_options
 from holdfast.store.postgres.statements import Statements
-from holdfast.store.postgres.statements import to_sql as to_postgres
 from holdfast.store.sqlite import statements as sqlite_statements
 from holdfast.store.sqlite.backend import SqliteBackend
 
@@ -237,8 +236,8 @@ class BigPostgres:
 
     def _numbered(self, query: Query) -> tuple[str, list[Any]]:
         text = self._statements.text(query).decode()
-        parameters = to_postgres(query.parameters)
-        names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
+        parameters = self._statements.arguments(query)
+        names = list(dict.fromkeys(re.findall(r"%\(([\w.]+)\)s", text)))
         for number, name in enumerate(names, start=1):
             text = text.replace(f"%({name})s", f"${number}")
         return text.replace("%%", "%"), [parameters[name] for name in names]

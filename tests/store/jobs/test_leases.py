@@ -456,6 +456,24 @@ def test_a_renewal_marks_the_runs_that_are_under_way(store):
     assert (jobs[unbegun].attempts, jobs[unbegun].started_at) == (0, None)
 
 
+def test_the_order_of_leases_does_not_matter(store, clock):
+    """Each row is compared with its own lease, whatever the order of the call; of two leases of a job, one counts."""
+    ids = [put(store) for _ in range(5)]
+    leases = take(store, 5)
+    stale = leases[2]
+    assert store.leases.release([stale]).released == 1
+    shuffled = [leases[4], stale, leases[1], take_one(store), leases[3], leases[0]]
+    clock.advance(SECOND * 30)
+    renewed = store.leases.renew(shuffled, begun=ids[1:4:2])
+    assert {renewal.job_id for renewal in renewed if renewal.renewed} == set(ids)
+    assert [store.views.get(job).attempts for job in ids] == [0, 1, 0, 1, 0]
+    results = {lease.job_id: f'"{lease.job_id}"' for lease in shuffled}
+    assert results.keys() == set(ids)
+    lost = store.leases.settle_many([Settlement(lease, Done(results[lease.job_id])) for lease in shuffled]).lost
+    assert lost == {(stale.job_id, stale.token)}
+    assert {job: store.views.get(job).result for job in ids} == results
+
+
 # -- leases that their holder does not know of ----------------------------------------------------
 
 

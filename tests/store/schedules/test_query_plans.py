@@ -10,7 +10,6 @@ import pytest
 from holdfast.domain.schedules.definition import Definition
 from holdfast.store.engine import sql
 from holdfast.store.engine.operation import Query, Rows
-from holdfast.store.postgres.statements import to_sql
 from holdfast.store.sqlite.statements import to_sql as to_sqlite
 from tests.support.backends import START
 from tests.support.processes import connect
@@ -103,7 +102,7 @@ def plan_of(database, store, name, where=()):
     if database.name != "sqlite":
         with connect(database.url) as connection:
             text = b"EXPLAIN " + store.backend.statements.text(ask)
-            return "\n".join(row[0] for row in connection.execute(text, to_sql(ask.parameters)))
+            return "\n".join(row[0] for row in connection.execute(text, store.backend.statements.arguments(ask)))
     rows = []
     with connect(database.url) as connection:
         for part in sql.compose("sqlite", name, where).split(";\n"):

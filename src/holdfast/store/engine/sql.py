@@ -2,9 +2,10 @@
 
 ``shared_sql/`` holds the statements that both backends share, in PostgreSQL's spelling; ``sqlite/``
 and ``postgres/`` hold the others. Each file describes one noun. ``-- name: x`` begins a
-statement, with parameters ``:like_this``; ``-- fragment: x`` begins a text that statements
-include as ``{x}``. ``holdfast.`` stands for the schema. A statement for SQLite may consist of
-several, divided by ``;``, because SQLite has no common table expression that writes.
+statement, with parameters ``:like_this``; on PostgreSQL ``:leases.token`` is a column of a table of
+parameters. ``-- fragment: x`` begins a text that statements include as ``{x}``. ``holdfast.`` stands
+for the schema. A statement for SQLite may consist of several, divided by ``;``, because SQLite has no
+common table expression that writes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _STORE = Path(__file__).parents[1]
 _HEAD = re.compile(r"\n-- (name|fragment): (\w+)(?=\n|\Z)")  # "^" would try every character of all files
 _COMMENT = re.compile(r"\s*--[^\n]*")
 _INCLUDE = re.compile(r"\{(\w+)\}")
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+(?:\.[a-z_]+)?)")
 
 #: The rules that make SQLite's spelling, in this order (docs/adr/0012-shared-sql.md); compiled if their text occurs.
 _TO_SQLITE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
@@ -111,6 +112,11 @@ def migrations(backend: str) -> list[str]:
 
 def parameters(text: str) -> set[str]:
     """Return the names of the parameters of a statement."""
+    return {name.partition(".")[0] for name in placeholders(text)}
+
+
+def placeholders(text: str) -> set[str]:
+    """Return the parameters of a statement as it names them, ``leases.token`` for a column."""
     return set(_PARAMETER.findall(text))
 
 

@@ -13,11 +13,15 @@
 (SELECT set_config('lock_timeout', '2s', true)
     || set_config('idle_in_transaction_session_timeout', '5s', true)) IS NOT NULL
 
--- fragment: leases_ids
--- The job ids of :leases, a JSON object {"17": {"token": 3, ...}}.
--- planner: its values are looked up by the row's id. A join's order is the planner's choice, and with stale
--- statistics it compares every row with every parameter.
-ARRAY(SELECT jsonb_object_keys(:leases::jsonb)::bigint)
+-- fragment: place
+-- The place of a row's lease in the columns of :leases, which are in the order of ids. As many ids as this are not above
+-- that of the row; a binary search counts them.
+-- planner: a join's order is the planner's choice. With stale statistics it compares every row with every parameter.
+width_bucket(id, :leases.id::bigint[])
+
+-- fragment: held
+-- The condition on a live row to be held by one of :leases.
+id = ANY(:leases.id::bigint[]) AND token = (:leases.token::bigint[])[{place}] AND state = 'running'
 
 -- fragment: live_with_job
 -- planner: LATERAL with LIMIT 1 forces one primary-key lookup per row; a join may hash the whole job table.
@@ -235,8 +239,7 @@ FROM ranked_in_queue WHERE place <= jobs ORDER BY priority DESC, due_at, id LIMI
 -- name: read_requests
 -- Read the requests for a holder whose leases need no renewal yet.
 SELECT id AS job_id, false AS renewed, requested FROM holdfast.live
-WHERE id = ANY({leases_ids})
-    AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+WHERE {held}
 
 -- name: renew_leases
 -- Renew all leases of a worker, record the starts of jobs that have begun, and return requests for the holder.
@@ -244,20 +247,20 @@ WHERE id = ANY({leases_ids})
 -- still valid, and is reported as not renewed.
 WITH owned AS (
     SELECT id, requested FROM holdfast.live
-    WHERE id = ANY({leases_ids})
-        AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+    WHERE {held}
 ), renewed AS (
     UPDATE holdfast.live SET
-        lease_expires_at = (SELECT holdfast.now()) + (:leases::jsonb->id::text->>'lease_duration')::interval,
+        lease_expires_at = (SELECT holdfast.now())
+            + (:leases.lease_duration::bigint[])[{place}] * interval '1 microsecond',
         attempts = attempts + CASE
-            WHEN started_at IS NULL AND (:leases::jsonb->id::text->>'mark')::boolean THEN 1 ELSE 0 END,
+            WHEN started_at IS NULL AND (:leases.mark::boolean[])[{place}] THEN 1 ELSE 0 END,
         started_at = CASE
-            WHEN started_at IS NULL AND (:leases::jsonb->id::text->>'mark')::boolean THEN (SELECT holdfast.now())
+            WHEN started_at IS NULL AND (:leases.mark::boolean[])[{place}] THEN (SELECT holdfast.now())
             ELSE started_at END
     WHERE id = ANY(ARRAY(
-            SELECT id FROM holdfast.live WHERE id = ANY({leases_ids})
+            SELECT id FROM holdfast.live WHERE id = ANY(:leases.id::bigint[])
             ORDER BY id FOR UPDATE SKIP LOCKED))
-        AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+        AND token = (:leases.token::bigint[])[{place}] AND state = 'running'
     RETURNING id
 )
 SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, requested FROM owned
@@ -267,29 +270,25 @@ SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, requested FROM o
 UPDATE holdfast.live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
     started_at = coalesce(started_at, (SELECT holdfast.now()))
 WHERE id = ANY(ARRAY(
-        SELECT id FROM holdfast.live WHERE id = ANY({leases_ids})
+        SELECT id FROM holdfast.live WHERE id = ANY(:leases.id::bigint[])
         ORDER BY id FOR UPDATE SKIP LOCKED))
-    AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+    AND token = (:leases.token::bigint[])[{place}] AND state = 'running'
 RETURNING id
 
 -- name: settle_done
--- Finish jobs that succeeded: delete the live row, append the finished one. A value that no lease has is left out of
--- :leases.
+-- Finish jobs that succeeded: delete the live row, append the finished one. A column that no lease has is NULL.
 WITH deleted AS (
-    DELETE FROM holdfast.live
-    WHERE {brief_lock_wait} AND {where}
-        AND id = ANY({leases_ids})
-        AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
-    -- planner: one search for the lease of a job, among a thousand, finds all its values.
-    RETURNING *, :leases::jsonb->id::text AS lease
+    DELETE FROM holdfast.live WHERE {brief_lock_wait} AND {where} AND {held}
+    RETURNING *, {place} AS place
 ), inserted AS (
     INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
         started_at, finished_at, reason, result, error)
     SELECT id, 'done', queue, kind, priority, due_at, attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
         crashes, token, worker,
-        coalesce((SELECT holdfast.now()) - (lease->>'ran')::interval, started_at, claimed_at),
-        (SELECT holdfast.now()) - coalesce((lease->>'age')::interval, '0 s'), 'done',
-        (lease->>'result')::json, lease->>'error'
+        coalesce((SELECT holdfast.now()) - (:leases.ran::bigint[])[place] * interval '1 microsecond',
+            started_at, claimed_at),
+        (SELECT holdfast.now()) - coalesce((:leases.age::bigint[])[place] * interval '1 microsecond', '0 s'), 'done',
+        (:leases.result::jsonb->>(place - 1))::json, :leases.error::jsonb->>(place - 1)
     FROM deleted
 )
 SELECT id, has_dependents FROM deleted
@@ -298,26 +297,26 @@ SELECT id, has_dependents FROM deleted
 -- Find out why settlements changed no row: recorded before, so that a repeated settle is a success, or locked by
 -- another transaction. The leases of the others are lost.
 SELECT id, 'recorded' AS result FROM holdfast.finished
-WHERE id = ANY({leases_ids})
-    AND token = (:leases::jsonb->id::text->>'token')::bigint AND reason = :leases::jsonb->id::text->>'reason'
+WHERE id = ANY(:leases.id::bigint[]) AND token = (:leases.token::bigint[])[{place}]
+    AND reason = :leases.reason::jsonb->>({place} - 1)
 UNION
-SELECT job_id, 'recorded' FROM holdfast.attempt
-WHERE job_id = ANY({leases_ids})
-    AND token = (:leases::jsonb->job_id::text->>'token')::bigint AND reason = :leases::jsonb->job_id::text->>'reason'
+SELECT id, 'recorded'
+FROM (SELECT job_id AS id, token, reason FROM holdfast.attempt WHERE job_id = ANY(:leases.id::bigint[])) AS attempt
+WHERE token = (:leases.token::bigint[])[{place}] AND reason = :leases.reason::jsonb->>({place} - 1)
 UNION
-SELECT id, 'locked' FROM holdfast.live
-WHERE id = ANY({leases_ids}) AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running'
+SELECT id, 'locked' FROM holdfast.live WHERE {held}
 
 -- name: unlocked_leases
 -- Condition: a lease whose row no other transaction has locked.
-live.id = ANY(ARRAY(SELECT id FROM holdfast.live WHERE id = ANY({leases_ids}) ORDER BY id FOR UPDATE SKIP LOCKED))
+live.id = ANY(ARRAY(
+    SELECT id FROM holdfast.live WHERE id = ANY(:leases.id::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED))
 
 -- name: lock_leases
 -- Lock running jobs and read the numbers that judge() needs. The locks last until the verdict is written.
 SELECT {lease_columns} FROM {live_with_job}
 WHERE {brief_lock_wait} AND {where}
-    AND live.id = ANY({leases_ids})
-    AND live.token = (:leases::jsonb->live.id::text->>'token')::bigint AND live.state = 'running'
+    AND live.id = ANY(:leases.id::bigint[]) AND live.state = 'running'
+    AND live.token = (:leases.token::bigint[])[width_bucket(live.id, :leases.id::bigint[])]
 ORDER BY live.id FOR UPDATE OF live
 
 -- name: return_jobs
@@ -356,8 +355,7 @@ FROM deleted
 -- name: release_unstarted
 -- Return prefetched jobs that have not started to the queue, at no cost and without a trace.
 UPDATE holdfast.live SET state = 'ready', worker = NULL, claimed_at = NULL, lease_expires_at = NULL
-WHERE id = ANY({leases_ids})
-    AND token = (:leases::jsonb->id::text->>'token')::bigint AND state = 'running' AND started_at IS NULL
+WHERE {held} AND started_at IS NULL
     AND requested IS NULL
 RETURNING id
 

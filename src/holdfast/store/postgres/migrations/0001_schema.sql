@@ -139,7 +139,7 @@ CREATE INDEX job_tags ON holdfast.job USING gin ((tags::jsonb)) WHERE tags IS NO
 -- The present state of a job.
 CREATE TABLE holdfast.live (
     id bigint PRIMARY KEY,
-    state text NOT NULL CHECK (state IN ('held', 'waiting', 'scheduled', 'ready', 'running')),
+    state text NOT NULL CHECK (state IN ('running', 'ready', 'scheduled', 'waiting', 'held')),
     queue text NOT NULL,
     kind text NOT NULL,
     priority integer NOT NULL,
@@ -209,7 +209,7 @@ CREATE FUNCTION holdfast.refuse_transition() RETURNS trigger LANGUAGE plpgsql AS
 BEGIN
     RAISE EXCEPTION 'job % cannot move from % to %', OLD.id, OLD.state, NEW.state USING ERRCODE = 'check_violation';
 END $$;
-CREATE TRIGGER live_transitions BEFORE UPDATE OF state ON holdfast.live FOR EACH ROW
+CREATE TRIGGER live_transitions AFTER UPDATE OF state ON holdfast.live FOR EACH ROW
     WHEN ((OLD.state <> 'ready' OR NEW.state <> 'running') AND OLD.state <> NEW.state
         AND OLD.state || '>' || NEW.state NOT IN (
         'held>waiting', 'held>scheduled', 'held>ready',
@@ -243,7 +243,7 @@ CREATE TRIGGER live_inserted_command AFTER INSERT ON holdfast.live FOR EACH ROW
 -- A retry turns a finished job into a live one of the same kind.
 CREATE TRIGGER finished_inserted_command AFTER INSERT ON holdfast.finished FOR EACH ROW
     WHEN (NEW.kind IN ('command', 'holdfast' || '.ping')) EXECUTE FUNCTION holdfast.check_command_right();
-CREATE TRIGGER live_changed_command BEFORE UPDATE OF kind, state, due_at ON holdfast.live FOR EACH ROW
+CREATE TRIGGER live_changed_command AFTER UPDATE OF kind, state, due_at ON holdfast.live FOR EACH ROW
     WHEN (NEW.kind IN ('command', 'holdfast' || '.ping')) EXECUTE FUNCTION holdfast.check_command_right();
 
 -- Without that right a payload changes only as a new enqueue with the same key replaces it.
@@ -306,7 +306,7 @@ END $$;
 CREATE TRIGGER live_deleted AFTER DELETE ON holdfast.live FOR EACH ROW
     WHEN (OLD.state <> 'waiting' AND NOT has_table_privilege('holdfast.attempt'::regclass, 'DELETE'))
     EXECUTE FUNCTION holdfast.refuse_producer();
-CREATE TRIGGER live_changed_running BEFORE UPDATE OF state, priority, due_at, token, note, reader ON holdfast.live FOR EACH ROW
+CREATE TRIGGER live_changed_running AFTER UPDATE OF state, priority, due_at, token, note, reader ON holdfast.live FOR EACH ROW
     WHEN (OLD.state = 'running' AND NOT has_table_privilege('holdfast.attempt'::regclass, 'DELETE'))
     EXECUTE FUNCTION holdfast.refuse_producer();
 
