@@ -13,7 +13,6 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.store.engine import sql
 from holdfast.store.engine.operation import Query, Rows
-from holdfast.store.postgres.statements import to_sql
 from tests.store.batches.test_batches import WORKER, begin, keys, leave
 from tests.support.jobs import claim_jobs
 from tests.support.processes import connect
@@ -59,7 +58,8 @@ def plan_of(database, store, ask):
         connection.close()
         return "\n".join(row[3] for row in rows)
     with connect(database.url) as connection:
-        rows = connection.execute(b"EXPLAIN " + store.backend.statements.text(ask), to_sql(ask.parameters)).fetchall()
+        statements = store.backend.statements
+        rows = connection.execute(b"EXPLAIN " + statements.text(ask), statements.arguments(ask)).fetchall()
     return "\n".join(row[0] for row in rows)
 
 
