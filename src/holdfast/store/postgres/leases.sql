@@ -276,7 +276,7 @@ WHERE id = ANY(ARRAY(
 RETURNING id
 
 -- name: settle_done
--- Finish jobs that succeeded: delete the live row, append the finished one. A column that no lease has is NULL.
+-- Finish jobs that succeeded: delete the live row, append the finished one. A column without values is NULL.
 WITH deleted AS (
     DELETE FROM holdfast.live WHERE {brief_lock_wait} AND {where} AND {held}
     RETURNING *, {place} AS place

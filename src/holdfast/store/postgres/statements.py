@@ -140,16 +140,15 @@ def _argument(parameters: dict[str, Any], name: str) -> Any:
 def _column(table: ById, name: str) -> str | None:
     """A column in the order of ids: texts as a JSON array, numbers as an array, durations in microseconds.
 
-    It is NULL if the table has no such column.
+    It is NULL if no row has a value in it.
     """
-    cells, ids = table.columns.get(name), table.columns["id"]
-    if cells is None:
+    cells, ids = table.columns.get(name, ()), table.columns["id"]
+    first = next((cell for cell in cells if cell is not None), None)
+    if first is None:
         return None
     if any(map(gt, ids, islice(ids, 1, None))):  # seldom
         cells = [cells[place] for place in sorted(range(len(ids)), key=ids.__getitem__)]
-    if any(isinstance(cell, str) for cell in cells):
-        return _encoder.encode(cells).decode()
-    return f"{{{','.join(map(_number, cells))}}}"
+    return _encoder.encode(cells).decode() if isinstance(first, str) else f"{{{','.join(map(_number, cells))}}}"
 
 
 def _number(cell: Any) -> str:
