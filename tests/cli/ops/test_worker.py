@@ -7,6 +7,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
 
 import pytest
 
@@ -214,7 +215,7 @@ def test_without_an_app_a_worker_only_does_maintenance(url, app):
 
 
 class Started(Exception):
-    """Carries a worker that did not run."""
+    """Carries a worker that did not run, and its application."""
 
 
 @pytest.mark.parametrize(
@@ -227,8 +228,8 @@ def test_workers_prune_by_the_retention_of_flags_and_settings(app, url, monkeypa
     from holdfast.cli.ops import worker as commands
     from holdfast.cli.session import CliSession
 
-    def catch(_session, _app, worker, *_, **__):
-        raise Started(worker)
+    def catch(_session, loaded, worker, *_, **__):
+        raise Started(worker, loaded)
 
     monkeypatch.setattr(commands, "run_worker", catch)
     monkeypatch.setattr(commands, "configure_log", lambda **_: None)
@@ -238,10 +239,10 @@ def test_workers_prune_by_the_retention_of_flags_and_settings(app, url, monkeypa
         app.store.leases.settle(take_one(app.store), outcome)
     with pytest.raises(Started) as started:
         cli.main([command, "--url", url, *flags], standalone_mode=False, obj=CliSession())
-    (maintenance,) = [
-        each.service for each in started.value.args[0].services.helpers if each.service.name == "maintenance"
-    ]
+    worker, loaded = started.value.args
+    (maintenance,) = [each.service for each in worker.services.helpers if each.service.name == "maintenance"]
     for step in maintenance._steps:
         step.due_at = 0.0
-    wait_until(lambda: maintenance.tick() and not app.views.count(Selector(states=(State.DEAD,))).count)
+    with closing(loaded):
+        wait_until(lambda: maintenance.tick() and not app.views.count(Selector(states=(State.DEAD,))).count)
     assert app.views.count(Selector(states=(State.DONE,))).count == (0 if flags else 1)

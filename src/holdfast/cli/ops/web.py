@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,13 +49,13 @@ def web(session: CliSession, *, opens: bool, **flags: Any) -> None:
     if settings["app"] is None and session.named_url is not None:
         # A typo in the name of a store would otherwise show the dashboard of a new, empty store.
         open_store(session.named_url, create=False).close()
-    app = load_app(settings["app"], url=session.url_flag)
-    server = build_server(session, app, settings["web"], flags)
-    print_notice(f"the dashboard of {server.site.location} is at {server.url}")
-    link = print_link(session, server)
-    if opens and link is not None:
-        open_link(link)
-    server.run()
+    with closing(load_app(settings["app"], url=session.url_flag)) as app:
+        server = build_server(session, app, settings["web"], flags)
+        print_notice(f"the dashboard of {server.site.location} is at {server.url}")
+        link = print_link(session, server)
+        if opens and link is not None:
+            open_link(link)
+        server.run()
     session.output.value(WebAnswer(server.url), lambda: ())
 
 
