@@ -48,27 +48,25 @@ class Worlds:
             rows = self._database.execute(
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'holdfast%'"
             )
-            tables = [name.removeprefix("holdfast_") for (name,) in rows]
+            self._tables = [name for (name,) in rows if name.removeprefix("holdfast_") not in _KEPT]
         else:
             self.faults = [*Fault]
             self._database = PostgresDatabase(postgres_url(backend))
             others = PostgresBackend(f"{self._database.url}&options=-c%20lock_timeout%3D20ms")
-            rows = self._database.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'")
-            tables = [name for (name,) in rows]
         self._process: Store | None = None
         #: Somebody else, who does not wait for a lock.
         self.other = Store(others)
         self._store = self._database.open()
         # Whoever writes first in a server's life says that one has begun: no run is to be the first.
         self._store.jobs.enqueue_many([NewJob(kind="first"), NewJob(kind="second")])
-        empty = ["BEGIN", *(f"DELETE FROM holdfast.{name}" for name in tables if name not in _KEPT), "COMMIT"]
-        # One round trip where there is one.
-        self._empty = empty if backend == "sqlite" else ["; ".join(empty)]
 
     def make(self) -> World:
         """An empty world at the start of time."""
-        for statement in self._empty:
-            self._database.execute(statement)
+        if isinstance(self._database, PostgresDatabase):
+            self._database.empty()
+        else:
+            for statement in ("BEGIN", *(f"DELETE FROM {table}" for table in self._tables), "COMMIT"):
+                self._database.execute(statement)
         self._database.clock.advance(START - self._database.clock.now())
         return World(self._database, self._store)
 
