@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -82,7 +83,7 @@ class SqliteDrill:
         shutil.copy(self._backup, self._file)
 
     def become_another(self) -> None:
-        with sqlite3.connect(self._file) as connection:
+        with closing(sqlite3.connect(self._file)) as connection, connection:
             connection.execute(sql_block("last_job_id"))
         connection.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 #: Texts of a job: they contain secrets of its payload.
@@ -75,7 +76,7 @@ STRUCTURED = {
 
 def hide(home: Path) -> None:
     """Put the secrets into the store of a home folder, and into its logs."""
-    with sqlite3.connect(home / "jobs.db", isolation_level=None) as connection:
+    with closing(sqlite3.connect(home / "jobs.db", isolation_level=None)) as connection, connection:
         _hide_in_jobs(connection)
         _hide_in_batches(connection)
         _hide_elsewhere(connection)
@@ -86,7 +87,7 @@ def hide(home: Path) -> None:
 
 def text_columns(home: Path) -> set[tuple[str, str]]:
     """All columns of text in the store's tables."""
-    with sqlite3.connect(home / "jobs.db") as connection:
+    with closing(sqlite3.connect(home / "jobs.db")) as connection, connection:
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         return {
             (table, column[1])

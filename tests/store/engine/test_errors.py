@@ -87,14 +87,14 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path):
 def test_the_store_may_live_in_the_users_own_file(tmp_path):
     """Its tables are prefixed and harm no other."""
     path = tmp_path / "mine.db"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE job (n)")
         connection.execute("INSERT INTO job VALUES (1)")
     connection.close()
     store = open_store(f"sqlite:///{path}")
     put(store)
     store.close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         assert connection.execute("SELECT n FROM job").fetchall() == [(1,)]
     connection.close()
 
