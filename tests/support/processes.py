@@ -44,10 +44,21 @@ def open_store(url: str) -> Store:
     return Store(PostgresBackend(url))
 
 
+class _SqliteConnection(sqlite3.Connection):
+    """As those of psycopg, it is closed at the end of its block."""
+
+    def __exit__(self, *error: Any) -> Any:
+        try:
+            return super().__exit__(*error)
+        finally:
+            self.close()
+
+
 def connect(url: str, *, autocommit: bool = False) -> Any:
     """A plain connection to the database of a test, as a user's own code would have."""
     if url.startswith("sqlite:///"):
-        return sqlite3.connect(_path(url), timeout=30, isolation_level=None if autocommit else "DEFERRED")
+        level = None if autocommit else "DEFERRED"
+        return sqlite3.connect(_path(url), timeout=30, isolation_level=level, factory=_SqliteConnection)
     import psycopg
 
     return psycopg.connect(url, autocommit=autocommit)
