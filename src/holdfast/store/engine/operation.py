@@ -86,6 +86,11 @@ def columns_of(rows: Sequence[Any], *names: str, **paths: str) -> dict[str, list
     return {name: [*map(attrgetter(path), rows)] for name, path in every.items()}
 
 
+def without_empty(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Leave out columns without a value: the database need not read so for every row."""
+    return {name: cells for name, cells in columns.items() if cells[0] is not None or cells.count(None) < len(cells)}
+
+
 def query(name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> Query:
     """Build a :class:`Query` from keyword parameters."""
     return Query(name, parameters, rows)

@@ -17,7 +17,7 @@ from holdfast.domain.quantities import checked_delay, checked_number, checked_ti
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import IdsTaken
 from holdfast.store.engine.changes import Change, Changes, jobs_in
-from holdfast.store.engine.operation import BulkInsert, Noun, Operation, T, columns_of, query, read_now
+from holdfast.store.engine.operation import BulkInsert, Noun, Operation, T, columns_of, query, read_now, without_empty
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
 
@@ -208,7 +208,7 @@ def insert_jobs(
     if not created:
         return
     new, new_ids = [_following(requests[i], answers[i]) for i in created], [ids[i] for i in created]
-    yield BulkInsert("job", _job_columns(new, new_ids, now, call))
+    yield BulkInsert("job", without_empty(_job_columns(new, new_ids, now, call)))
     yield BulkInsert("live", _live_columns(new, new_ids, now))
     traced = {job_id: request.trace for request, job_id in zip(new, new_ids, strict=True) if request.trace}
     if traced:

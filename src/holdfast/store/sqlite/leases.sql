@@ -14,16 +14,6 @@ true
 -- SQLite has no row locks.
 true
 
--- fragment: claimed_columns
--- The first columns of a lease.
-id AS job_id, token, kind, queue,
-    (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload
-
--- fragment: last_claimed_columns
--- The last columns of a lease.
-(SELECT timeout FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS timeout,
-    (SELECT plan FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS plan
-
 -- fragment: leases_with_live
 -- The live rows of :leases, a JSON object {"17": {"token": 3, ...}}.
 -- planner: CROSS JOIN keeps this order, so that each lease is one primary-key lookup.
@@ -51,7 +41,8 @@ ORDER BY priority DESC, due_at, id
 
 -- fragment: claim_best
 -- Claim of the jobs in "best": the first :free ones, then a prefix of the others. The prefix ends before the first job
--- that needs a free slot. No start is recorded.
+-- that needs a free slot. No start is recorded. The first statement returns the leases, the second one writes them: there
+-- is one writer, and RETURNING with a search for each column of the request takes longer.
 surplus AS (                -- poison suspects beyond the room of their level
     SELECT id FROM (
         SELECT id, losses, row_number() OVER (PARTITION BY losses ORDER BY priority DESC, due_at, id) AS place
@@ -61,23 +52,24 @@ surplus AS (                -- poison suspects beyond the room of their level
     SELECT id, slot_only, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
     FROM best WHERE id NOT IN (SELECT id FROM surplus)
 )
+SELECT live.id AS job_id, live.token + 1 AS token, live.kind, live.queue, job.payload, live.attempts + 1 AS attempt,
+    live.no_prefetch, live.losses, live.priority, live.due_at,
+    CASE WHEN live.token > 0 THEN (SELECT checkpoint FROM holdfast_progress WHERE job_id = live.id) END AS checkpoint,
+    live.kind_version, job.timeout, job.plan
+-- planner: CROSS JOIN keeps this order, so that each job is two primary-key lookups.
+FROM best CROSS JOIN holdfast_live AS live ON live.id = best.id CROSS JOIN holdfast_job AS job ON job.id = best.id
+-- planner: the common case, in which no job needs a slot, does without ranks.
+WHERE NOT EXISTS (SELECT 1 FROM best WHERE slot_only) OR best.id IN (
+    SELECT id FROM ranked
+    WHERE place <= :free
+        OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE slot_only AND place > :free));
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
     claimed_at = :now,
     -- :lease_duration is that of all kinds, if they have the same one. A path of JSON would read a dot in the name of a kind
     -- as a level.
     lease_expires_at = :now + coalesce(:lease_duration, (
         SELECT kinds.value->>'lease_duration' FROM json_each(:kinds) AS kinds WHERE kinds.key = holdfast_live.kind))
-WHERE id IN (
-    -- planner: the common case, in which no job needs a slot, does without ranks.
-    SELECT id FROM best WHERE NOT EXISTS (SELECT 1 FROM best WHERE slot_only)
-    UNION ALL
-    -- planner: without a row in "needy", the CROSS JOIN never asks for ranks.
-    SELECT id FROM (SELECT 1 FROM best WHERE slot_only LIMIT 1) AS needy CROSS JOIN ranked
-    WHERE place <= :free
-        OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE slot_only AND place > :free))
-RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
-    CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress
-        WHERE job_id = holdfast_live.id) END AS checkpoint, kind_version, {last_claimed_columns}
+WHERE id IN (SELECT value FROM json_each(:chosen))
 
 -- fragment: lanes
 -- The lanes of a worker. A lane is a queue and a kind that the worker serves, and a reader: all jobs but those that other
@@ -104,24 +96,24 @@ WITH lane AS MATERIALIZED ({lanes}
 -- Claim the best ready jobs, in one order over all lanes.
 WITH lane AS MATERIALIZED ({lanes}
 ), filled AS MATERIALIZED (     -- the lanes that have jobs
-    SELECT lane.* FROM lane WHERE EXISTS ({next_in_lane} LIMIT 1)
+    SELECT lane.*, row_number() OVER () AS number FROM lane WHERE EXISTS ({next_in_lane} LIMIT 1)
 ), size AS MATERIALIZED (       -- how many jobs to claim, and how many of each lane to read at first: few if lanes are many
     SELECT :free + :ahead AS jobs, min(:free + :ahead, 4 + 2 * (:free + :ahead) / max(1, count(*))) AS depth FROM filled
 ), first AS MATERIALIZED (      -- the best of those
-    SELECT lane.*, candidate.id, candidate.priority, candidate.due_at, candidate.losses, candidate.no_prefetch
+    SELECT lane.number, candidate.id, candidate.priority, candidate.due_at, candidate.losses,
+        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only
     FROM filled AS lane CROSS JOIN holdfast_live AS candidate
     WHERE candidate.id IN ({next_in_lane} LIMIT (SELECT depth FROM size))
     ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free + :ahead
 ), deep AS MATERIALIZED (       -- lanes that were read to their depth: they may have more of the best jobs
-    SELECT queue, kind, reader, slot_only, least FROM first WHERE (SELECT depth < jobs FROM size)
-    GROUP BY queue, kind, reader HAVING count(*) = (SELECT depth FROM size)
+    SELECT number FROM first WHERE (SELECT depth < jobs FROM size)
+    GROUP BY number HAVING count(*) = (SELECT depth FROM size)
 ), best AS MATERIALIZED (
-    SELECT id, priority, due_at, losses, slot_only OR no_prefetch OR losses > 0 AS slot_only
-    FROM first WHERE NOT EXISTS (SELECT 1 FROM deep WHERE (queue, kind, reader) = (first.queue, first.kind, first.reader))
+    SELECT id, priority, due_at, losses, slot_only FROM first WHERE number NOT IN (SELECT number FROM deep)
     UNION ALL
     SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
         lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0
-    FROM deep AS lane CROSS JOIN holdfast_live AS candidate
+    FROM deep JOIN filled AS lane USING (number) CROSS JOIN holdfast_live AS candidate
     WHERE candidate.id IN ({next_in_lane} LIMIT :free + :ahead)
     ORDER BY 2 DESC, 3, 1 LIMIT :free + :ahead
 ), {claim_best}

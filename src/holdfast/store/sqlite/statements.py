@@ -29,16 +29,21 @@ def perform(connection: sqlite3.Connection, step: Statement, *, now: datetime) -
 
 
 def _execute(connection: sqlite3.Connection, step: Query, parameters: dict[str, Any]) -> list[Any]:
+    """Run the statements one after the other; ``:chosen`` is the first column of what the one before has returned."""
     rows: list[Any] = []
+    fetched: list[Any] = []
     for statement in split_statement(step.name, step.where):
+        if ":chosen" in statement:
+            parameters["chosen"] = _encoder.encode([row[0] for row in fetched]).decode()
         cursor = plain_cursor(connection).execute(statement, parameters)
         if cursor.description is None:
             continue
         fetched = cursor.fetchall()
-        if step.rows is not None:
-            columns = tuple(column[0] for column in cursor.description)
-            fetched = reader(step.rows, columns, micros=True)(fetched)
-        rows += fetched
+        if step.rows is None:
+            rows += fetched
+            continue
+        columns = tuple(column[0] for column in cursor.description)
+        rows += reader(step.rows, columns, micros=True)(fetched)
     return rows
 
 
