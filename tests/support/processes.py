@@ -47,7 +47,7 @@ def open_store(url: str) -> Store:
 class _SqliteConnection(sqlite3.Connection):
     """As those of psycopg, it is closed at the end of its block."""
 
-    def __exit__(self, *error: Any) -> Any:
+    def __exit__(self, *error: object) -> Any:
         try:
             return super().__exit__(*error)
         finally:

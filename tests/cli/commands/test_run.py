@@ -14,7 +14,8 @@ from holdfast import Selector, State
 from tests.cli.conftest import run_process
 from tests.support.processes import wait_until
 
-pytestmark = pytest.mark.usefixtures("here")
+#: How a command runs does not depend on the store.
+pytestmark = [pytest.mark.usefixtures("here"), pytest.mark.one_backend]
 
 
 def test_a_command_runs_here(app, run):

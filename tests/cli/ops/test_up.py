@@ -79,6 +79,7 @@ def test_up_runs_until_down(app, real_database, holdfast_):
     assert (code, "the store is stopped (drained by ada: deploy)" in err) == (3, True)
 
 
+@pytest.mark.one_backend
 def test_a_detached_up_comes_up_and_goes_down(app, holdfast_):
     """The command returns when the process is up; jobs run; the log is private."""
     code, out, err = holdfast_("up", *APP, "--detach", "-o", "json")
@@ -104,6 +105,7 @@ def test_a_detached_up_prints_its_store_and_its_dashboard(app, holdfast_, real_d
     assert holdfast_("down")[0] == 0
 
 
+@pytest.mark.one_backend
 def test_down_now_waits_for_no_job(app, holdfast_, tmp_path):
     """The job is released and keeps its attempt."""
     holdfast_("up", *APP, "--detach")
@@ -117,6 +119,7 @@ def test_down_now_waits_for_no_job(app, holdfast_, tmp_path):
     assert (stored.state, stored.attempts) == (State.READY, 0)
 
 
+@pytest.mark.one_backend
 def test_a_failed_start_reports_its_error(holdfast_):
     """The error is that of the process, with its code."""
     code, out, _ = holdfast_("up", "--metrics", "no-port", "--detach", "-o", "json")
@@ -125,6 +128,7 @@ def test_a_failed_start_reports_its_error(holdfast_):
     assert "metrics" in error["message"].lower() or "port" in error["message"].lower()
 
 
+@pytest.mark.one_backend
 def test_a_killed_up_is_not_up(real_database, holdfast_):
     """The kernel releases the lock with the process; the file stays."""
     with program("up", *APP, url=real_database.url) as running:

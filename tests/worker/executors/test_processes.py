@@ -25,6 +25,9 @@ from tests.support.processes import gone, wait_until
 from tests.support.programs.process_jobs import register
 from tests.support.workers import drain, working
 
+#: How a child runs does not depend on the store. Children on both stores: tests/worker/batches, tests/chaos.
+pytestmark = pytest.mark.one_backend
+
 
 @pytest.fixture
 def app(real_database):

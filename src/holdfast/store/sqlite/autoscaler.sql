@@ -9,11 +9,11 @@ ORDER BY live.priority DESC, live.due_at, live.id LIMIT :limit
 
 -- name: claim_job
 -- Claim one chosen job, if it is still ready.
+SELECT {lease_after_claim} FROM {live_with_job}
+WHERE live.id = :id AND live.state = 'ready' AND live.queue = :queue
+    AND live.priority >= coalesce(
+        (SELECT {least_priority} FROM holdfast_queue AS queue WHERE queue.name = :queue), -2147483648)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch);
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
     claimed_at = :now, lease_expires_at = :now + :lease_duration
-WHERE id = :id AND state = 'ready' AND queue = :queue
-    AND priority >= coalesce(
-        (SELECT {least_priority} FROM holdfast_queue AS queue WHERE queue.name = :queue), -2147483648)
-    AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
-RETURNING {claimed_columns}, attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
-    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint, kind_version, {last_claimed_columns}
+WHERE id IN (SELECT value FROM json_each(:chosen))

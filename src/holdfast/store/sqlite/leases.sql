@@ -14,6 +14,13 @@ true
 -- SQLite has no row locks.
 true
 
+-- fragment: lease_after_claim
+-- The columns of the lease that the next statement writes.
+live.id AS job_id, live.token + 1 AS token, live.kind, live.queue, job.payload, live.attempts + 1 AS attempt,
+    live.no_prefetch, live.losses, live.priority, live.due_at,
+    CASE WHEN live.token > 0 THEN (SELECT checkpoint FROM holdfast_progress WHERE job_id = live.id) END AS checkpoint,
+    live.kind_version, job.timeout, job.plan
+
 -- fragment: leases_with_live
 -- The live rows of :leases, a JSON object {"17": {"token": 3, ...}}.
 -- planner: CROSS JOIN keeps this order, so that each lease is one primary-key lookup.
@@ -52,10 +59,7 @@ surplus AS (                -- poison suspects beyond the room of their level
     SELECT id, slot_only, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
     FROM best WHERE id NOT IN (SELECT id FROM surplus)
 )
-SELECT live.id AS job_id, live.token + 1 AS token, live.kind, live.queue, job.payload, live.attempts + 1 AS attempt,
-    live.no_prefetch, live.losses, live.priority, live.due_at,
-    CASE WHEN live.token > 0 THEN (SELECT checkpoint FROM holdfast_progress WHERE job_id = live.id) END AS checkpoint,
-    live.kind_version, job.timeout, job.plan
+SELECT {lease_after_claim}
 -- planner: CROSS JOIN keeps this order, so that each job is two primary-key lookups.
 FROM best CROSS JOIN holdfast_live AS live ON live.id = best.id CROSS JOIN holdfast_job AS job ON job.id = best.id
 -- planner: the common case, in which no job needs a slot, does without ranks.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -40,6 +39,8 @@ def ping_kind(hosts: Sequence[str]) -> Kind:
 
 def call(url: str) -> int:
     """Call *url* and return its status. Redirects are not followed, and the body is not read."""
+    import http.client  # every worker has this kind, and few plans have pings
+
     parts = urlsplit(url)
     assert parts.hostname is not None
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
