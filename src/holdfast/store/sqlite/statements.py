@@ -39,11 +39,8 @@ def _execute(connection: sqlite3.Connection, step: Query, parameters: dict[str, 
         if cursor.description is None:
             continue
         fetched = cursor.fetchall()
-        if step.rows is None:
-            rows += fetched
-            continue
         columns = tuple(column[0] for column in cursor.description)
-        rows += reader(step.rows, columns, micros=True)(fetched)
+        rows += fetched if step.rows is None else reader(step.rows, columns, micros=True)(fetched)
     return rows
 
 
