@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check services chaos mutants format docs docs-site snapshots bench test-pythons clean
+.PHONY: help run test check services chaos mutants format docs docs-site snapshots bench bench-quick test-pythons clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,7 +69,11 @@ docs-site: .venv-docs/.ready ## build the documentation site in build/site
 snapshots: $(READY) ## write the snapshots of commands, answers and pages anew
 	HOLDFAST_SNAPSHOTS=write $(BIN)/python -m pytest tests/snapshots
 
-bench: $(READY) ## measure against raw SQL, PgQueuer and huey
+bench-quick: $(READY) ## compare with PgQueuer, Procrastinate and huey; about three minutes
+	$(BIN)/python -m bench.comparison --quick
+
+bench: $(READY) ## measure against raw SQL and against other systems
+	$(BIN)/python -m bench.comparison
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.workers
 	$(BIN)/python -m bench.raw_batch
