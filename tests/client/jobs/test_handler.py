@@ -62,3 +62,28 @@ def test_a_rerun_follows_the_callers_transaction(app, real_database, commits):
     kept = build.options(key="k").enqueue(3)
     assert (kept.outcome, kept.id) == ("existing", ref.id if commits else first.id)
     assert kept.state is (State.WAITING if commits else State.RUNNING)
+
+
+def test_jobs_of_one_call_differ_in_their_payloads_alone(app):
+    """Each payload is checked, and the options are those of all jobs."""
+
+    @app.job()
+    def typed(to: int) -> None: ...
+
+    refs = typed.options(label="x", tags=["a"], priority=3).enqueue_many([{"to": n} for n in range(3)])
+    jobs = [ref.job() for ref in refs]
+    assert [job.payload for job in jobs] == [f'{{"to":{n}}}' for n in range(3)]
+    assert {(job.label, job.tags, job.priority) for job in jobs} == {("x", '["a"]', 3)}
+    with pytest.raises(holdfast.InvalidPayload, match="Expected `int`"):
+        typed.enqueue_many([{"to": 1}, {"to": "two"}])
+    assert app.views.count(holdfast.Selector()).count == 3
+    assert typed.enqueue_many([]) == []
+
+
+def test_unique_fields_tell_the_jobs_of_one_call_apart(app):
+    @app.job(unique=["to"])
+    def unique(to: int) -> None: ...
+
+    refs = unique.enqueue_many([{"to": n} for n in (1, 2, 1)])
+    assert [ref.outcome for ref in refs] == ["created", "created", "existing"]
+    assert refs[0].id == refs[2].id

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
+from msgspec import structs
+
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.jobs.kind_registry import KindRegistry
 from holdfast.domain.jobs.enqueue_options import EnqueueArguments, EnqueueOptions, complete
@@ -35,6 +37,7 @@ class Enqueuer:
         self._options = options or EnqueueOptions()
         self._actor = actor or Actor.CLIENT
         self._connection = connection
+        self._views = lambda: registry.store().views
 
     def options(self, **options: Unpack[EnqueueArguments]) -> Enqueuer:
         """An enqueuer with these options: ``send.options(delay="5m").enqueue(to=7)``.
@@ -74,7 +77,7 @@ class Enqueuer:
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
         """Enqueue one job per payload, all in one transaction."""
         with enqueue_span(self.kind.name) as trace:
-            requests = [self.request(payload, trace) for payload in payloads]
+            requests = self._requests(payloads, trace)
             if self._connection is None:
                 return list(map(self._ref, self._registry.store().jobs.enqueue_many(requests)))
             return list(map(self._ref, self._enqueue_on(requests)))
@@ -92,7 +95,7 @@ class Enqueuer:
         connection = await driver_connection_async(self._connection)
         store = await asyncio.to_thread(self._registry.store_beside)
         with enqueue_span(self.kind.name) as trace:
-            requests = [self.request(payload, trace) for payload in payloads]
+            requests = self._requests(payloads, trace)
             await store.kinds.apublish_on(connection, self._registry.unpublished())
             return list(map(self._ref, await store.jobs.aenqueue_on(connection, requests)))
 
@@ -115,8 +118,16 @@ class Enqueuer:
             trace=trace,
         )
 
+    def _requests(self, payloads: Sequence[Mapping[str, Any]], trace: str | None) -> list[NewJob]:
+        """One request per payload. Without unique fields, requests differ in their payloads alone."""
+        if self.kind.options.unique or not payloads:
+            return [self.request(payload, trace) for payload in payloads]
+        first, limit = self.request(payloads[0], trace), self._registry.max_payload
+        texts = [self.kind.encode(payload, limit=limit)[0] for payload in payloads[1:]]
+        return [first, *[structs.replace(first, payload=text) for text in texts]]
+
     def _ref(self, answer: Enqueued) -> JobRef:
-        return JobRef(answer.id, views=lambda: self._registry.store().views, outcome=answer.outcome)
+        return JobRef(answer.id, views=self._views, outcome=answer.outcome)
 
 
 class Handler(Generic[P, R]):
