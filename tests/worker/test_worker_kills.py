@@ -86,6 +86,19 @@ def pause_outside_a_write(worker, database):
         worker.resume()
 
 
+def pause_in_a_job(worker, ref, database):
+    """Stop a worker that holds a job, and return its id.
+
+    On a slow machine a worker that cannot renew in time releases the job just before: then it is stopped at the next try.
+    """
+    while True:
+        wait_until(lambda: ref.job().started_at)
+        pause_outside_a_write(worker, database)
+        if (job := ref.job()).started_at:
+            return job.worker
+        worker.resume()
+
+
 def _write_locked(path):
     connection = sqlite3.connect(path, timeout=0.2, isolation_level=None)
     try:
@@ -103,9 +116,7 @@ def test_a_paused_worker_wakes_up_as_a_zombie(app, audit, real_database, tmp_pat
     path = tmp_path / "go"
     ref = app.enqueue("patience", {"path": str(path)})
     with fleet(real_database.url, 1) as first:
-        wait_until(lambda: ref.job().started_at)
-        holder = ref.job().worker
-        pause_outside_a_write(first.workers[0], real_database)
+        holder = pause_in_a_job(first.workers[0], ref, real_database)
         with fleet(real_database.url, 1) as second:
             wait_until(lambda: ref.job().worker not in (None, holder))
             assert ref.job().token > 1
@@ -116,6 +127,5 @@ def test_a_paused_worker_wakes_up_as_a_zombie(app, audit, real_database, tmp_pat
             assert second.workers[0].alive
         assert first.workers[0].alive, "the zombie lives on, as a worker"
     assert audit.ends()[ref.id] == 1
-    # On a slow machine a worker that cannot renew in time stops by itself before the pause.
     reasons = [attempt.reason for attempt in app.views.attempts(ref.id)]
     assert [reason for reason in reasons if reason != "released"] == ["lease_lost", "done"]
