@@ -69,7 +69,7 @@ docs-site: .venv-docs/.ready ## build the documentation site in build/site
 snapshots: $(READY) ## write the snapshots of commands, answers and pages anew
 	HOLDFAST_SNAPSHOTS=write $(BIN)/python -m pytest tests/snapshots
 
-bench-quick: $(READY) ## compare with PgQueuer, Procrastinate and huey; about three minutes
+bench-quick: $(READY) ## compare with PgQueuer, Procrastinate and huey
 	$(BIN)/python -m bench.comparison --quick
 
 bench: $(READY) ## measure against raw SQL and against other systems

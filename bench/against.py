@@ -1,7 +1,7 @@
 """This checkout against another one: ``python -m bench.against ../other [--rounds 10] [--jobs 40000]``.
 
-One worker drains no-ops with the code of each checkout, in turns, and another one begins in every round: who comes second is
-up to 10 % slower. It prints the medians of the jobs a second, and of the CPU for each job of worker and server.
+One worker drains no-ops with the code of each checkout, in turns, and another one begins in every round, in case the order
+matters. It prints the medians of the jobs a second, and of the CPU for each job of worker and server.
 """
 
 from __future__ import annotations

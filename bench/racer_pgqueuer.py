@@ -1,4 +1,4 @@
-"""PgQueuer at its best setting in the comparison: asyncpg, uvloop, batches of a thousand.
+"""PgQueuer in the comparison: asyncpg, uvloop, batches of a thousand.
 
 Runs in the peers' environment: ``python -m bench.racer_pgqueuer URL``.
 """
