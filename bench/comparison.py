@@ -10,10 +10,8 @@ the figures and the chart of docs/performance.md.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,7 +38,7 @@ from bench.comparison_page import (
     write_page,
 )
 from bench.fill import fill_postgres
-from bench.peers import HOME, Peer, python
+from bench.peers import Peer, Process, python
 from bench.raw import RawPostgres
 
 #: The modules of the systems. Procrastinate does a tenth of the jobs: it would take most of the time.
@@ -53,35 +51,16 @@ STATISTICS_S = 1.2
 SETTINGS = {**DURABLE, "autovacuum": "off"}
 
 
-class Racer:
-    """A system in a process of its own. It measures itself: the pipe is not part of its time."""
+class Racer(Process):
+    """One of the systems. It does what it is ordered to do, and measures it."""
 
     def __init__(self, module: str, url: str) -> None:
-        program = sys.executable if module == "bench.racer_holdfast" else python()
-        self._process = subprocess.Popen(
-            [program, "-m", module, url], cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        super().__init__(module, url, program=sys.executable if module == "bench.racer_holdfast" else python())
         self.perform("bulk", 0)  # it has started, and its tables exist
 
-    def order(self, act: str, count: int, size: int = 1) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"act": act, "count": count, "size": size}) + "\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the process has ended: {self._process.args}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
     def perform(self, act: str, count: int, size: int = 1) -> dict[str, Any]:
-        self.order(act, count, size)
+        self.order(act=act, count=count, size=size)
         return self.answer()
-
-    def close(self) -> None:
-        self._process.communicate(timeout=60)
 
 
 class Meter:
@@ -155,14 +134,14 @@ class Race:
 
     def _drain_by_two(self) -> None:
         for racer in self._racers:
-            racer.order("drain", 0)
+            racer.order(act="drain", count=0)
         answers = [racer.answer() for racer in self._racers]
         rate = sum(answer["jobs"] for answer in answers) / max(answer["seconds"] for answer in answers)
         self._samples.add(self._name, DRAIN_TWO, rate)
 
     def _measure_latency(self) -> None:
         worker, sender = self._racers
-        worker.order("serve", self._latencies)
+        worker.order(act="serve", count=self._latencies)
         time.sleep(0.5)  # the worker listens
         sender.perform("send", self._latencies)
         self._samples.waits.setdefault(self._name, []).extend(wait * 1000 for wait in worker.answer()["waits"])

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 HOME = Path(__file__).resolve().parent.parent
 ENVIRONMENT = HOME / ".venv-bench"
@@ -26,13 +27,36 @@ def python() -> Path:
     return program
 
 
-class Peer:
-    """A system in another process. It measures itself: the pipe is not part of its time."""
+class Process:
+    """A system in a process of its own. It measures itself: the pipe is not part of its time."""
+
+    def __init__(self, module: str, place: str, *, program: Path | str = sys.executable) -> None:
+        self._process = subprocess.Popen(
+            [program, "-m", module, place], cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def order(self, **order: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process has ended: {self._process.args}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+class Peer(Process):
+    """A peer of the contest, in the environment of the peers. Each method answers the seconds that it took."""
 
     def __init__(self, module: str, place: str) -> None:
-        self._process = subprocess.Popen(
-            [python(), "-m", module, place], cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        super().__init__(module, place, program=python())
 
     def enqueue_one(self, count: int) -> float:
         return self._order(act="one", count=count)
@@ -43,16 +67,7 @@ class Peer:
     def drain(self, count: int, batch: int) -> float:
         return self._order(act="drain", count=count, batch=batch)
 
-    def close(self) -> None:
-        self._process.communicate(timeout=30)
-
     def _order(self, **order: object) -> float:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"the peer has ended: {self._process.args}")
-        seconds: float = json.loads(answer)["seconds"]
+        self.order(**order)
+        seconds: float = self.answer()["seconds"]
         return seconds

@@ -27,7 +27,7 @@ import psycopg
 from tests.support.postgres import DURABLE, PostgresServer, bundled_programs, running
 
 from bench.fill import fill_postgres, fill_sqlite
-from bench.peers import HOME, python
+from bench.peers import HOME, Process, python
 from bench.raw import RawPostgres
 from bench.report import Ratio, print_ratios
 from bench.work import chunks
@@ -38,31 +38,6 @@ CROWDS = ("finished", "waiting")
 #: Vacuum comes between the rounds, for all alike; its own timing would decide who is slow.
 SETTINGS = {**DURABLE, "autovacuum": "off"}
 RAW_IDS = 1_000_000_000
-
-
-class Process:
-    """A worker in a process of its own. It measures itself: the pipe is not part of its time."""
-
-    def __init__(self, module: str, place: str, *, program: Path | str = sys.executable) -> None:
-        self._process = subprocess.Popen(
-            [program, "-m", module, place], cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def order(self, **order: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> dict[str, float]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the process has ended: {self._process.args}")
-        answer: dict[str, float] = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        self._process.communicate(timeout=60)
 
 
 @contextmanager
