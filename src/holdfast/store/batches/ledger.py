@@ -69,13 +69,15 @@ def flush(
     ends: Sequence[UnitOutcome] = (),
     next_units: NextUnits = NOTHING,
     *,
+    brief: bool = False,
     amended: Sequence[UnitOutcome] = (),
     interrupted: Sequence[UnitInFlight] = (),
 ) -> Operation[Flushed]:
     """Write the outcomes of units and take the next units, in one transaction, under the run's lease.
 
-    *amended* are outcomes that the units' own transactions have written, with later notes. *interrupted* are units
-    that began and did not finish: they keep their states, and run after units that no run has begun.
+    *brief*: all units are done, and nothing else is known of them. *amended* are outcomes that the units' own
+    transactions have written, with later notes. *interrupted* are units that began and did not finish: they keep their
+    states, and run after units that no run has begun.
 
     - The counters change by the states that the units had in the ledger; an outcome for a finished unit is discarded.
     - No unit is taken that is finished, or in flight with another holder.
@@ -88,7 +90,7 @@ def flush(
     status = yield from lock_run(run)
     ((shared,),) = yield query("check_batch_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
     fresh = next_units.fresh and not shared
-    discarded = yield from _put_ends(run, ends, status.now, fresh=fresh)
+    discarded = yield from _put_ends(run, ends, status.now, fresh=fresh, brief=brief or _are_brief(ends))
     yield from _put_notes(run, amended, interrupted)
     if next_units.abort is not None:
         yield query("abort_batch", id=run.batch.id, aborted_by=next_units.abort, failures=next_units.failures)
@@ -108,7 +110,7 @@ def flush(
 def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
     """Write the outcome of one unit together with its effect."""
     status = yield from lock_run(run)
-    discarded = yield from _put_ends(run, [end], status.now, fresh=False)
+    discarded = yield from _put_ends(run, [end], status.now, fresh=False, brief=_are_brief([end]))
     if discarded:
         raise AlreadyFinished(f"unit {end.key} of batch {run.batch.id} is finished already")
 
@@ -145,9 +147,11 @@ class _KnownUnit(Struct, frozen=True):
 
 
 def _put_ends(
-    run: BatchRun, ends: Sequence[UnitOutcome], now: datetime, *, fresh: bool
+    run: BatchRun, ends: Sequence[UnitOutcome], now: datetime, *, fresh: bool, brief: bool
 ) -> Operation[frozenset[UnitKey]]:
-    """Write the outcomes of units; *fresh*: none of them has a row yet. Returns the keys of discarded outcomes.
+    """Write the outcomes of units. Returns the keys of discarded outcomes.
+
+    *fresh*: none of them has a row yet. *brief*: all are done, and nothing else is known of them.
 
     The counters change by the state that the ledger had, not by what the run knew of it.
     """
@@ -156,7 +160,6 @@ def _put_ends(
         return discarded
     before: dict[UnitKey, UnitState] = {}
     failed: dict[UnitKey, _KnownUnit] = {}
-    brief = _are_brief(ends)
     if fresh:
         yield _appended(run, ends, now, brief=brief)
         if brief:  # the common case needs one more statement

@@ -212,12 +212,11 @@ WHERE in_flight.batch_id = ANY(:ids::bigint[]) AND live.state = 'running' AND li
 SELECT units::text FROM holdfast.in_flight WHERE batch_id = :batch_id AND job_id <> :job_id
 
 -- name: put_in_flight
--- Record the units that a holder has in flight.
+-- Record the units that a holder has in flight. Its batch never changes: the index by batch stays as it is.
 INSERT INTO holdfast.in_flight (job_id, batch_id, token, run_number, units, isolated, in_doubt_if_lost, owner)
 VALUES (:job_id, :batch_id, :token, :run_number, :units::json, :isolated, :in_doubt_if_lost, :owner::json)
-ON CONFLICT (job_id) DO UPDATE SET batch_id = excluded.batch_id, token = excluded.token,
-    run_number = excluded.run_number, units = excluded.units, isolated = excluded.isolated,
-    in_doubt_if_lost = excluded.in_doubt_if_lost
+ON CONFLICT (job_id) DO UPDATE SET token = excluded.token, run_number = excluded.run_number, units = excluded.units,
+    isolated = excluded.isolated, in_doubt_if_lost = excluded.in_doubt_if_lost
 
 -- name: delete_in_flight
 -- Delete the records of holders and return their units in flight.

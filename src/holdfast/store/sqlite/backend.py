@@ -23,7 +23,7 @@ from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
 from holdfast.store.sqlite.schema import holds_store, migrate, open_schema
-from holdfast.store.sqlite.statements import perform, plain_cursor
+from holdfast.store.sqlite.statements import performer, plain_cursor
 from holdfast.store.sqlite.writer import Checkpoints, Performer, Writer
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class SqliteBackend(ForkSafe):
         self._make_connections()
         refuse_network_file_system(self.path)
         survive_forks(self)
-        with self._gate.use():
+        with self._gate:
             if create:
                 create_private(self.path)
             elif not holds_store(self.path):
@@ -95,15 +95,15 @@ class SqliteBackend(ForkSafe):
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         del repeatable  # a local commit always answers
         limit = None if timeout is None else min(self._busy_timeout, timeout.total_seconds())
-        with self._gate.use():
+        with self._gate:
             return self._writer.write(lambda: single(statement), timeout=limit)
 
     def fetch(self, statement: Query) -> list[Any]:
         with self.reader() as connection, translated():
-            return perform(connection, statement, now=self.clock())
+            return performer(connection, self.clock())(statement)
 
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._gate.use():
+        with self._gate:
             return self._writer.write(lambda: operation(*args, **kwargs))
 
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -181,7 +181,7 @@ class SqliteBackend(ForkSafe):
         return PoolStats()
 
     def migrate(self) -> list[int]:
-        with self._gate.use(), self._writer.exclusive(), translated(), closing(self.connect()) as connection:
+        with self._gate, self._writer.exclusive(), translated(), closing(self.connect()) as connection:
             return migrate(connection)
 
     @cached_property
@@ -197,7 +197,7 @@ class SqliteBackend(ForkSafe):
             yield
 
     def close(self) -> None:
-        with self._gate.use(), self._writer.exclusive(), self._checkpoints.lock(wait=True):
+        with self._gate, self._writer.exclusive(), self._checkpoints.lock(wait=True):
             if self._writer.connection is not None and not self._closed:
                 self._checkpoints.before_close(self._writer.connection)
             self._closed = True
@@ -259,7 +259,7 @@ class SqliteBackend(ForkSafe):
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
         self._refuse_closed()
-        with self._gate.use():
+        with self._gate:
             with self._readers.connection() as connection:
                 if self._patience is not None:
                     until = time.monotonic() + self._patience
@@ -269,8 +269,7 @@ class SqliteBackend(ForkSafe):
                 self._readers.close()
 
     def _performer(self, connection: sqlite3.Connection) -> Performer:
-        now = self.clock()
-        return lambda statement: perform(connection, statement, now=now)
+        return performer(connection, self.clock())
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
         if not self._closed:
@@ -281,7 +280,7 @@ class SqliteBackend(ForkSafe):
         if self._closed:
             raise StoreUnavailable("the store is closed")
         try:
-            inode = os.stat(self.path).st_ino  # noqa: PTH116 - before every statement, and twice as fast
+            inode = os.stat(self._checkpoints.database).st_ino  # noqa: PTH116 - before every statement, and twice as fast
         except OSError:
             inode = None
         if inode != self._inode:

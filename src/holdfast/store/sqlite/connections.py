@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -73,36 +73,37 @@ def _has_locked(file: str) -> bool:
 
 
 class ForkGate:
-    """Counts the threads that use connections. A fork waits until no other thread does, and keeps new ones out."""
+    """Counts the threads that use connections. A fork waits until no other thread does, and keeps new ones out.
+
+    A ``with`` block is a short use of a connection, which a fork waits for.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._users: Counter[int] = Counter()
+        self._users: dict[int, int] = {}
         self._guests = 0
         self._shut = False
 
-    @contextmanager
-    def use(self) -> Iterator[None]:
-        """A short use of a connection, which a fork waits for."""
+    def __enter__(self) -> None:
         me = threading.get_ident()
         with self._changed:
-            while self._shut and not self._users[me]:
+            while self._shut and me not in self._users:
                 self._changed.wait()
-            self._users[me] += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._users[me] -= 1
-                if not self._users[me]:
-                    del self._users[me]
-                    if self._shut:
-                        self._changed.notify_all()
+            self._users[me] = self._users.get(me, 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        me = threading.get_ident()
+        with self._changed:
+            uses = self._users.pop(me) - 1
+            if uses:
+                self._users[me] = uses
+            elif self._shut:
+                self._changed.notify_all()
 
     @contextmanager
     def guest(self) -> Iterator[None]:
         """A use that may last: no fork waits for it, and its children cannot use the file."""
-        with self.use():
+        with self:
             self._guests += 1
         try:
             yield

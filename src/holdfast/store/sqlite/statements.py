@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
@@ -15,21 +15,28 @@ from holdfast.store.engine import sql
 from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, Statement, reader, to_micros, unstorable
 
 _encoder = msgspec.json.Encoder()
+#: Types that need no conversion; they are most parameters.
+_PLAIN = {int, str, float, bool, type(None)}
 
 
-def perform(connection: sqlite3.Connection, step: Statement, *, now: datetime) -> list[Any]:
-    """Run one step of an operation; *now* is the time of the whole transaction."""
-    if isinstance(step, BulkInsert):
-        return _insert(connection, step)
-    try:
-        parameters = {name: to_sql(value) for name, value in step.parameters.items()} | {"now": to_micros(now)}
-        return _execute(connection, step, parameters)
-    except UnicodeEncodeError as error:
-        raise unstorable(error) from None
+def performer(connection: sqlite3.Connection, now: datetime) -> Callable[[Statement], list[Any]]:
+    """A function that runs the steps of an operation; *now* is the time of the whole transaction."""
+    micros = to_micros(now)
+
+    def perform(step: Statement) -> list[Any]:
+        if isinstance(step, BulkInsert):
+            return _insert(connection, step)
+        try:
+            return _execute(connection, step, {name: to_sql(value) for name, value in step.parameters.items()}, micros)
+        except UnicodeEncodeError as error:
+            raise unstorable(error) from None
+
+    return perform
 
 
-def _execute(connection: sqlite3.Connection, step: Query, parameters: dict[str, Any]) -> list[Any]:
+def _execute(connection: sqlite3.Connection, step: Query, parameters: dict[str, Any], now: int) -> list[Any]:
     """Run the statements one after the other; ``:chosen`` is the first column of what the one before has returned."""
+    parameters["now"] = now
     rows: list[Any] = []
     fetched: list[Any] = []
     for statement in split_statement(step.name, step.where):
@@ -39,7 +46,7 @@ def _execute(connection: sqlite3.Connection, step: Query, parameters: dict[str, 
         if cursor.description is None:
             continue
         fetched = cursor.fetchall()
-        columns = tuple(column[0] for column in cursor.description)
+        columns = tuple([column[0] for column in cursor.description])  # a list is faster than a generator
         rows += fetched if step.rows is None else reader(step.rows, columns, micros=True)(fetched)
     return rows
 
@@ -53,7 +60,7 @@ def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
 
 def to_sql(value: Any) -> Any:
     """Convert a parameter for SQLite: instants and durations to microseconds, lists and tables to JSON."""
-    if value is None or isinstance(value, (int, float)):
+    if type(value) in _PLAIN or isinstance(value, (int, float)):
         return value
     if isinstance(value, Glob):
         return value.as_glob()

@@ -238,7 +238,8 @@ class Checkpoints:
     """Replaces SQLite's own checkpoints where they are not safe; otherwise it does nothing."""
 
     def __init__(self, database: Path) -> None:
-        self._database = database
+        #: Texts: joining a path takes longer than asking for its size.
+        self.database, self._log = str(database), f"{database}-wal"
         self._manual = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
         self._checkpointed_changes = 0
 
@@ -262,7 +263,7 @@ class Checkpoints:
         if not self._manual:
             return
         changes = writer.total_changes - self._checkpointed_changes
-        is_large = size_of(f"{self._database}-wal") > LARGE_LOG_BYTES
+        is_large = changes >= CHANGES_IF_LARGE and size_of(self._log) > LARGE_LOG_BYTES
         if changes < (CHANGES_IF_LARGE if is_large else CHANGES_PER_CHECKPOINT):
             return
         self._checkpointed_changes = writer.total_changes
@@ -283,7 +284,7 @@ class Checkpoints:
             yield True
             return
         try:
-            descriptor = os.open(f"{self._database}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(f"{self.database}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:  # in a read-only directory no process checkpoints
             yield False
             return

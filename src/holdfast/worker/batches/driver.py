@@ -15,7 +15,6 @@ from holdfast.errors import LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
-from holdfast.worker.batches.unit import UnitResult
 from holdfast.worker.batches.unit_runner import Throttle, UnitRunner
 from holdfast.worker.batches.writer import LedgerWriter
 from holdfast.worker.service import TickResult
@@ -146,15 +145,15 @@ class Driver:
             self._wake.set()
 
     def _run_units(self) -> None:
-        size, is_stopping, add_result = 1, self._runner.stopping.is_set, self._writer.add
+        size, add_result, getpid = 1, self._writer.add, os.getpid
         perform, close = self._runner.performer()
         while rows := self._next(size):
             began = clock.now()
             for row in rows:
                 if self._throttle is not None:
                     self._throttle.wait(self._runner.stopping)
-                add_result(UnitResult(row, None) if is_stopping() else perform(row))
-                if os.getpid() != self._pid:
+                add_result(perform(row))
+                if getpid() != self._pid:
                     os._exit(0)  # a fork that a unit left behind must not write results
             self._count_finished(len(rows))
             size = min(size * 2, MAX_UNITS_PER_THREAD) if clock.now() - began < QUICK_S else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count, islice
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from holdfast.domain.batches.batch import RunPlan
 from holdfast.domain.batches.unit import UnitKey, unit_key
@@ -197,7 +197,7 @@ class PendingUnits:
 def numbered(keys: Iterable[Any], resume_from: FirstKey | None = None) -> Iterator[UnitInFlight]:
     """The keys of an input with their places, from *resume_from* on."""
     if isinstance(keys, range) and resume_from is None:
-        yield from zip(map(UnitKey, map(str, keys)), count())
+        yield from zip(cast("Iterator[UnitKey]", map(str, keys)), count())
         return
     skipping = resume_from is not None
     for place, value in enumerate(keys):

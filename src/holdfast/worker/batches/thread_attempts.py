@@ -42,9 +42,10 @@ class ThreadAttempts:
 
     def open(self, runner: UnitRunner) -> tuple[Perform, Callable[[], None]]:
         if not self._is_async:
-            return _ThreadAttempt(runner, self._function, self._key_function, self._decode, self._verify), lambda: None
+            attempt = _ThreadAttempt(runner, self._function, self._key_function, self._decode, self._verify)
+            return attempt.make, lambda: None
         loop = _UnitLoop(self._function)
-        return _ThreadAttempt(runner, loop.run, None, self._decode, self._verify), loop.close
+        return _ThreadAttempt(runner, loop.run, None, self._decode, self._verify).make, loop.close
 
     def renewed(self, timestamp: float) -> None:
         """The lease of the run does not limit its threads."""
@@ -99,7 +100,8 @@ class _ThreadAttempt:
         self._decode = decode
         self._verify = verify
 
-    def __call__(self, row: UnitRow) -> UnitResult | UnitOutcome:
+    def make(self, row: UnitRow) -> UnitResult | UnitOutcome:
+        """Make one attempt."""
         began = time.monotonic()
         try:
             key = self._decode(row.key)

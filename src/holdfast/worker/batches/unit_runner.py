@@ -6,7 +6,7 @@ import math
 import random
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from msgspec import structs
 
@@ -149,17 +149,22 @@ class UnitRunner:
         self._attempts.close()
 
     def performer(self) -> tuple[Perform, Callable[[], None]]:
-        """The function with which one thread runs its units, and its cleanup."""
+        """The function with which one thread runs its units, and its cleanup. After a stop no unit begins."""
         attempt, close = self._attempts.open(self)
+        stopping = self.stopping.is_set
 
         def perform(row: UnitRow) -> UnitResult | UnitOutcome:
+            if stopping():
+                return UnitResult(row, None)
             result = attempt(row)
-            return self._retried(attempt, result) if type(result) is UnitResult and result.retry else result
+            return result if type(result) is UnitOutcome else self._retried(attempt, cast("UnitResult", result))
 
         return perform, close
 
     def _retried(self, attempt: Perform, result: UnitResult) -> UnitResult:
         """Try a unit again until an attempt does not fail, or until no retries are left."""
+        if not result.retry:
+            return result
         result = self._outlasted(attempt, result)
         for tries in range(1, self._retries + 1):
             if not result.retry:

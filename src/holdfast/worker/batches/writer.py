@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import structs
@@ -72,7 +73,7 @@ class LedgerWriter:
         self._settled: list[UnitOutcome] = []
         self._amended: list[UnitOutcome] = []
         self._interrupted: list[UnitInFlight] = []
-        self._collected, self._rewrites = 0, False
+        self._collected, self._rewrites, self._detailed = 0, False, False
 
     # -- results: any thread -----------------------------------------------------------------------
 
@@ -177,11 +178,12 @@ class LedgerWriter:
         """Collect the results that were added; those of returned units become pending again."""
         with self._order:
             count, (returned, self._returned) = len(self._results), (self._returned, [])
+        popleft, in_hand, unwritten = self._results.popleft, self._in_hand, self._unwritten
         for _ in range(count):
-            result = self._results.popleft()
+            result = popleft()
             if type(result) is UnitOutcome:
-                del self._in_hand[result.key]
-                self._unwritten.append(result)
+                del in_hand[result.key]
+                unwritten.append(result)
             else:
                 assert isinstance(result, UnitResult)
                 self._collect(result)
@@ -191,7 +193,7 @@ class LedgerWriter:
 
     def _collect(self, result: UnitResult) -> None:
         del self._in_hand[result.row.key]
-        self._suspect_in_hand = False
+        self._suspect_in_hand, self._detailed = False, True
         outcome = result.outcome
         if result.interrupted:
             self._interrupted.append((result.row.key, result.row.position))
@@ -211,17 +213,15 @@ class LedgerWriter:
         self._unwritten = [each.pending_again() if each.key in returned else each for each in self._unwritten]
         written = [each.pending_again() for key, each in returned.items() if key not in waiting]
         self._unwritten += written
-        self._rewrites = self._rewrites or bool(written)
+        self._detailed, self._rewrites = True, self._rewrites or bool(written)
 
     def flush(self, on_taken: Callable[[list[UnitRow]], None] | None = None) -> None:
         """Write what was collected; with *on_taken*, take the next units too and call it with them."""
         room = 0 if self._runner.stopping.is_set() or on_taken is None else max(0, self._room())
         request = self._request(room)
         outcomes, self._unwritten = self._unwritten, []
-
-        def flush(request: NextUnits) -> Flushed:
-            amended, interrupted = self._amended, self._interrupted
-            return self._store.batches.flush(self._opened, outcomes, request, amended=amended, interrupted=interrupted)
+        flush = partial(self._store.batches.flush, self._opened, outcomes, brief=not self._detailed)
+        flush = partial(flush, amended=self._amended, interrupted=self._interrupted)
 
         def flush_again() -> Flushed:
             """After an outage: the same may have arrived before, so its rows may exist."""
@@ -230,7 +230,7 @@ class LedgerWriter:
 
         flushed = outlast(lambda: flush(request), again=flush_again)
         self._flushed_at = clock.now()
-        self._collected, self._rewrites, self._amended, self._interrupted = 0, False, [], []
+        self._collected, self._rewrites, self._detailed, self._amended, self._interrupted = 0, False, False, [], []
         if request.limit:
             self.source.advance(flushed, in_hand=len(self._in_hand))
         self._taken += len(flushed.taken)
