@@ -148,6 +148,9 @@ class Observed:
     def fetch(self, query: Query) -> list[Any]:
         return self._do(query)
 
+    def notification(self, changes: frozenset[str]) -> str:
+        return "jobs"
+
     def notify(self, changes: frozenset[str]) -> None:
         """Do nothing: there is no listener."""
 
@@ -390,7 +393,7 @@ class BigSqlite:
         return backend.costs
 
     def _perform(self, step: Statement) -> list[Any]:
-        return sqlite_statements.perform(self._connection, step, now=self._now)
+        return sqlite_statements.performer(self._connection, self._now)(step)
 
     def _explain(self, query: Query) -> Cost:
         parameters = {name: sqlite_statements.to_sql(value) for name, value in query.parameters.items()}

@@ -98,6 +98,36 @@ def test_the_test_of_a_new_listener_wakes_nobody(store, listen):
     assert all(change.startswith("test:") for change in first.changes)
 
 
+def test_the_first_job_for_a_while_notifies_with_its_own_commit(store, listen):
+    """No other thread and no second transaction delays it."""
+    listener = listen()
+    put(store, queue="post")
+    assert listener.hears()
+    assert listener.changes == {"jobs:post"}
+    assert store.backend._notifier._thread is None
+
+
+def test_of_many_jobs_only_the_first_notifies_with_its_own_commit(store, listen, monkeypatch):
+    """Notifying commits wait for each other: a busy process must not slow down all others."""
+    monkeypatch.setattr("holdfast.store.postgres.notifier.COALESCE_WINDOW_S", 3600)
+    listener = listen()
+    put(store, queue="first")
+    assert listener.hears()
+    listener.settle()
+    for queue in ("second", "third"):
+        put(store, queue=queue)
+    assert not listener.hears(within=0.1)
+    store.backend._notifier.close()  # it does not wait for the end of the pause
+    assert listener.hears()
+    assert listener.changes == {"jobs:second", "jobs:third"}
+
+
+def test_an_enqueue_that_changes_nothing_now_notifies_nobody(store, listen):
+    listener = listen()
+    put(store, hold=True)
+    assert not listener.hears(within=0.1)
+
+
 def test_the_last_change_is_sent_before_the_end():
     """K54: also when it comes within the pause after the one before."""
     sent, pause = [], threading.Event()

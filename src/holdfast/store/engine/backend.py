@@ -112,6 +112,9 @@ class Backend(Protocol):
             NoTransaction: The code tried to commit or to roll back, or did.
         """
 
+    def notification(self, changes: Changes) -> str | None:
+        """The text for a notification in the transaction of *changes*; None: :meth:`notify` after its commit."""
+
     def notify(self, changes: Changes) -> None:
         """Notify workers that listen; a hint that may get lost. It neither waits nor fails."""
 

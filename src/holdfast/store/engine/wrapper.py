@@ -46,6 +46,9 @@ class BackendWrapper:
     def discard_ids(self) -> None:
         self._backend.discard_ids()
 
+    def notification(self, changes: Changes) -> str | None:  # noqa: ARG002 - see Backend; this transaction may be long
+        return None
+
     def notify(self, changes: Changes) -> None:
         self._backend.notify(changes)
 

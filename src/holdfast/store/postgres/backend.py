@@ -111,6 +111,7 @@ class PostgresBackend(ForkSafe):
     def _make_connections(self) -> None:
         self._ids = IdSource(self._draw)
         self._notifier = PostgresNotifier(self._channel, self._execute)
+        self.notification, self.notify = self._notifier.text_for, self._notifier.notify
         self._closed = threading.Event()
         self._spare = threading.BoundedSemaphore()
         self._commits = Commits(self._spare_connection, self.statements, self._closed)
@@ -195,9 +196,6 @@ class PostgresBackend(ForkSafe):
                 connection.execute(time_limits(limit).encode())
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
-
-    def notify(self, changes: Changes) -> None:
-        self._notifier.notify(changes)
 
     def listen(self, wake: Callable[[Changes], None]) -> PostgresListener:
         connect = partial(self.connect, autocommit=True)

@@ -18,7 +18,8 @@ SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND (SELECT holdfast
 
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
--- The id is allocated before, so that an enqueue sent again after a lost answer changes nothing.
+-- The id is allocated before, so that an enqueue sent again after a lost answer changes nothing. A notification is
+-- delivered with the commit, which fails if the queue of notifications is full: then workers poll.
 WITH clock AS (SELECT holdfast.now() AS now),
 inserted AS (
     INSERT INTO holdfast.job (id, kind, kind_version, payload, label, tags, parent_id, actor, created_at,
@@ -34,7 +35,9 @@ SELECT inserted.id,
     :queue, :kind, :kind_version, :priority, due.at, :no_prefetch
 FROM inserted, clock,
     LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
-RETURNING id
+RETURNING id,
+    CASE WHEN :notification::text IS NOT NULL AND pg_notification_queue_usage() < 0.9
+    THEN pg_notify('holdfast.ready', :notification::text) END AS notified
 
 -- name: replace_job
 -- Replace the payload and options of a job that is not running, and delete its progress and steps.

@@ -8,12 +8,14 @@ import os
 import secrets
 import select
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.pq.abc import PGconn
 
 from holdfast.errors import HoldfastError
 from holdfast.store.engine.changes import EVERYTHING, Changes, decode, encode
@@ -38,10 +40,10 @@ Run = Callable[[str, tuple[str, ...]], None]
 
 
 class PostgresNotifier:
-    """Sends notifications from a thread of its own, so that no enqueue waits for one.
+    """Sends notifications: of the first change for a while with its own transaction, of others from a thread.
 
-    Every NOTIFY takes a lock that all notifying transactions of a server share. So a busy process
-    notifies once for many jobs, and never in the transaction that writes them.
+    Every NOTIFY takes a lock that all notifying transactions of a server share, until their commits are on the disk.
+    So a busy process notifies once for many jobs, in a transaction that does not wait for the disk.
     """
 
     def __init__(self, channel: str, run: Run) -> None:
@@ -52,6 +54,16 @@ class PostgresNotifier:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        #: When a notification was sent last, by the monotonic clock.
+        self._sent_at = float("-inf")
+
+    def text_for(self, changes: Changes) -> str | None:
+        """The text for a NOTIFY in the transaction of *changes*; None if one was sent just now: call :meth:`notify`."""
+        with self._lock:
+            if not changes or self._until_next() > 0:
+                return None
+            self._sent_at = time.monotonic()
+        return encode(changes)
 
     def notify(self, changes: Changes) -> None:
         with self._lock:
@@ -82,14 +94,19 @@ class PostgresNotifier:
         while not closing:
             self._requested.wait()
             self._requested.clear()
+            self._closed.wait(self._until_next())
             # Read before the changes are taken: those that came before the close are sent.
             closing = self._closed.is_set()
             with self._lock:
                 changes, self._pending = self._pending, set()
+                self._sent_at = time.monotonic()
             if changes:
                 with suppress(Exception):  # only a hint: workers poll as well; the thread continues
                     self.send(encode(frozenset(changes)))
-            self._closed.wait(COALESCE_WINDOW_S)
+
+    def _until_next(self) -> float:
+        """Seconds until the next notification may be sent."""
+        return max(0.0, self._sent_at + COALESCE_WINDOW_S - time.monotonic())
 
     def send(self, text: str) -> None:
         """Send a notification now. It may be lost with the server, so the commit does not wait for the disk."""
@@ -160,8 +177,7 @@ class PostgresListener:
         self._wake(EVERYTHING)
         while not self._closed.is_set():
             self._wait(connection)
-            texts = {notify.payload for notify in connection.notifies(timeout=0)}
-            if texts:
+            if texts := _received(connection.pgconn):
                 self._wake(frozenset().union(*map(decode, texts)))
 
     def _test(self, connection: psycopg.Connection[Any]) -> bool:
@@ -176,3 +192,12 @@ class PostgresListener:
         poll.register(connection.fileno(), select.POLLIN)
         poll.register(self._close_signal, select.POLLIN | select.POLLHUP)
         poll.poll()
+
+
+def _received(connection: PGconn) -> set[str]:
+    """The texts of the notifications that have arrived; psycopg's own generator takes longer than the rest."""
+    connection.consume_input()
+    texts = set()
+    while (notification := connection.notifies()) is not None:
+        texts.add(notification.extra.decode())
+    return texts

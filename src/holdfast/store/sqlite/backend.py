@@ -83,6 +83,7 @@ class SqliteBackend(ForkSafe):
     def _make_connections(self) -> None:
         self._gate = ForkGate()
         self._notifier = SqliteNotifier(self.path)
+        self.notification, self.notify = self._notifier.text_for, self._notifier.notify
         self._readers = Readers(self.connect)
         self._writer = Writer(
             self._connect_writer,
@@ -163,9 +164,6 @@ class SqliteBackend(ForkSafe):
                 with suppress(sqlite3.ProgrammingError):  # the caller has closed it
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
-
-    def notify(self, changes: Changes) -> None:
-        self._notifier.notify(changes)
 
     def listen(self, wake: Callable[[Changes], None]) -> SqliteListener:
         return SqliteListener(self._notifier, wake=wake)

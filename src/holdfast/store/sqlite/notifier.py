@@ -28,6 +28,9 @@ class SqliteNotifier:
         self._sender: socket.socket | None = None
         self._lock = threading.Lock()
 
+    def text_for(self, changes: Changes) -> None:
+        """No text: a commit sends nothing, :meth:`notify` follows it."""
+
     def notify(self, changes: Changes) -> None:
         """Send *changes* to all listeners. The socket of a dead process is deleted."""
         try:
