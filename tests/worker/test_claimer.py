@@ -10,10 +10,11 @@ import pytest
 import holdfast
 from holdfast import State
 from holdfast.errors import StoreUnavailable
+from holdfast.store.engine.changes import EVERYTHING, QUEUES, jobs_in
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.claimer import IN_DOUBT_INTERVAL_S
-from holdfast.worker.executors.pool import SUSPECT_S
+from holdfast.worker.executors.pool import SUSPECT_S, ExecutorPool
 from tests.support.jobs import claim_jobs
 from tests.support.processes import wait_until
 
@@ -321,6 +322,40 @@ def test_a_full_claim_is_followed_by_another(app, gate):
     gate.set()
     hands.settle()
     assert hands.claimer.wake.is_set()
+
+
+@pytest.mark.one_backend
+def test_the_next_claim_is_under_way_while_the_slots_work_on_the_last(app, gate, monkeypatch):
+    """Half of the jobs that should wait are claimed at a time, and the other half at once after it."""
+    monkeypatch.setattr("holdfast.worker.stats.MAX_AHEAD", 10)
+    monkeypatch.setattr(ExecutorPool, "long_runs", 0)  # however slowly this test runs
+
+    @app.job()
+    def work() -> None:
+        gate.wait(60)
+
+    work.enqueue_many([{}] * 30)
+    hands = Hands(app, slots=2)
+    hands.claimer._run_times.learn("work", 0.001)
+    assert [hands.claim().processed for _ in range(3)] == [2 + 5, 5, 0]
+
+
+def test_a_job_in_a_known_queue_costs_no_read_of_all_queues(app, monkeypatch):
+    """With ``*``, only a notification of another queue, or of any, reads their names again."""
+
+    @app.job()
+    def work() -> None: ...
+
+    reads = []
+    names = app.store.queues.with_ready_jobs
+    monkeypatch.setattr(type(app.store.queues), "with_ready_jobs", lambda _: reads.append(1) or names())
+    hands = Hands(app, slots=2, queues=["*"], poll=3600)
+    work.enqueue()
+    hands.claim()
+    for changes, expected in ((jobs_in(["default"]), 1), (jobs_in(["other"]), 2), (QUEUES, 3), (EVERYTHING, 4)):
+        hands.claimer.on_notify(changes)
+        hands.claim()
+        assert len(reads) == expected
 
 
 def test_a_new_limit_is_noticed(app):

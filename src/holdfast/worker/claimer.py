@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from holdfast.domain.jobs.job import Lease
+from holdfast.store.engine.changes import EVERYTHING, Changes, jobs_in
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.executors.pool import ExecutorPool
@@ -74,10 +75,11 @@ class Claimer:
             return TickResult(0.0, considered=claimed, processed=claimed)
         return TickResult(self._next_in(claimed), considered=claimed, processed=claimed)
 
-    def on_notify(self) -> None:
+    def on_notify(self, changes: Changes = EVERYTHING) -> None:
         """Claim once, now: the store may have new jobs. Another worker may get them; then it polls as before."""
         self._notified = True
-        self._read_queues_at = float("-inf")
+        if not changes <= jobs_in(self._served.queues):
+            self._read_queues_at = float("-inf")
         self.wake.set()
 
     def slot_freed(self) -> None:
@@ -157,15 +159,16 @@ class Claimer:
         return self._served.queues
 
     def _ahead(self, short: list[str]) -> int:
-        """Number of jobs to claim ahead of slots, once half of those that should wait have begun.
+        """Number of jobs to claim ahead of slots: half of those that should wait, when no more than half are left.
 
-        Long runs keep their slots, and nothing is claimed for these.
+        So the next claim is under way while the slots work on the last one. Long runs keep their slots, and nothing is
+        claimed for these.
         """
-        waiting = self._pool.waiting
+        waiting = max(0, -self._free)  # those that begin at once do not wait
         if waiting * 2 > self._run_times.ahead(short, self._slots):
             return 0
         ahead = self._run_times.ahead(short, self._slots - self._pool.long_runs)
-        return max(0, ahead - waiting)
+        return max(0, min(ahead - waiting, (ahead + 1) // 2))
 
     def _has_limits(self) -> bool:
         """Whether a queue may have a limit. An outdated answer breaks no limit: claims check it too."""

@@ -25,6 +25,7 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidPayload, LeaseLost, StoreBusy, StoreUnavailable
+from holdfast.store.engine import forks
 from holdfast.worker.active_runs import Run, StopReason
 
 #: Longest first line of an error in the log, in characters; the attempt has the full text.
@@ -51,7 +52,7 @@ def run_handler(run: Run, context: MakeContext) -> Outcome:
     arguments = _arguments(run, context)
     if isinstance(arguments, Unreadable):
         return arguments
-    process = os.getpid()
+    depth = forks.depth
     try:
         if run.span is None:
             outcome: Outcome = done(run.kind.function(**arguments))
@@ -60,7 +61,7 @@ def run_handler(run: Run, context: MakeContext) -> Outcome:
                 outcome = done(run.kind.function(**arguments))
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the worker
         outcome = outcome_of(error, run.stop_reason)
-    _exit_if_forked(process)
+    _exit_if_forked(depth)
     return outcome
 
 
@@ -69,7 +70,7 @@ async def await_handler(run: Run, context: MakeContext) -> Outcome:
     arguments = _arguments(run, context)
     if isinstance(arguments, Unreadable):
         return arguments
-    process = os.getpid()
+    depth = forks.depth
     try:
         with nullcontext() if run.span is None else run.span():
             outcome: Outcome = done(await run.kind.function(**arguments))
@@ -78,13 +79,13 @@ async def await_handler(run: Run, context: MakeContext) -> Outcome:
         outcome = outcome_of(error if run.stop_reason is None else Cancelled(), run.stop_reason)
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the loop
         outcome = outcome_of(error, run.stop_reason)
-    _exit_if_forked(process)
+    _exit_if_forked(depth)
     return outcome
 
 
-def _exit_if_forked(process: int) -> None:
+def _exit_if_forked(depth: int) -> None:
     """End a fork that the handler has left: in there, this thread would take and run the jobs that wait here."""
-    if os.getpid() != process:
+    if forks.depth != depth:
         os._exit(0)
 
 

@@ -19,7 +19,7 @@ RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 AHEAD_S = 0.1
 #: A kind whose runs take longer than this is never claimed ahead.
 SHORT_RUN_S = 0.05
-MAX_AHEAD = 500
+MAX_AHEAD = 2000
 #: Payloads of claimed-ahead jobs should take no more memory than this.
 AHEAD_BYTES = 1024 * 1024
 

@@ -34,7 +34,7 @@ class Services(Struct, frozen=True, kw_only=True):
     def on_notify(self, changes: Changes) -> None:
         """Wake the services whose data has changed: an enqueue costs the others no transaction."""
         if may_be_ready(changes, self.served.named):
-            self.claimer.service.on_notify()
+            self.claimer.service.on_notify(changes)
         if Change.REQUESTS in changes:
             self.heartbeat.service.on_notify()
         for thread in self.helpers:

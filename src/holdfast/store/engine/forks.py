@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,9 @@ class ForkSafe:
         """Continue in the child."""
 
 
-_CHILD = threading.Event()
+#: The number of forks between this process and the one that imported this module. A thread that finds it changed is in
+#: a fork that its caller has left. Reading it costs less than a call of the system for the process id.
+depth = 0
 _MEMBERS: weakref.WeakSet[ForkSafe] = weakref.WeakSet()
 _CLOSED: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -36,7 +37,7 @@ def survive_forks(member: ForkSafe) -> None:
 
 def is_child() -> bool:
     """Whether this process was forked, after this module was imported."""
-    return _CHILD.is_set()
+    return depth > 0
 
 
 def close_in_forks(connection: socket.socket) -> None:
@@ -55,7 +56,8 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
-    _CHILD.set()
+    global depth  # noqa: PLW0603 - of the process
+    depth += 1
     for member in list(_MEMBERS):
         member.after_fork_in_child()
     for connection in list(_CLOSED):

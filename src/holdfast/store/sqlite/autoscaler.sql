@@ -9,7 +9,7 @@ ORDER BY live.priority DESC, live.due_at, live.id LIMIT :limit
 
 -- name: claim_job
 -- Claim one chosen job, if it is still ready.
-SELECT {lease_after_claim} FROM {live_with_job}
+SELECT {leases_after_claim} FROM {live_with_job}
 WHERE live.id = :id AND live.state = 'ready' AND live.queue = :queue
     AND live.priority >= coalesce(
         (SELECT {least_priority} FROM holdfast_queue AS queue WHERE queue.name = :queue), -2147483648)

@@ -14,12 +14,13 @@ true
 -- SQLite has no row locks.
 true
 
--- fragment: lease_after_claim
--- The columns of the lease that the next statement writes.
-live.id AS job_id, live.token + 1 AS token, live.kind, live.queue, job.payload, live.attempts + 1 AS attempt,
+-- fragment: leases_after_claim
+-- The leases that the next statement writes, packed into one row: Python lets other threads run before each row that it
+-- reads, and waits for them after it.
+json_group_array(json_array(live.id, live.token + 1, live.kind, live.queue, job.payload, live.attempts + 1,
     live.no_prefetch, live.losses, live.priority, live.due_at,
-    CASE WHEN live.token > 0 THEN (SELECT checkpoint FROM holdfast_progress WHERE job_id = live.id) END AS checkpoint,
-    live.kind_version, job.timeout, job.plan
+    CASE WHEN live.token > 0 THEN (SELECT checkpoint FROM holdfast_progress WHERE job_id = live.id) END,
+    live.kind_version, job.timeout, job.plan)) AS packed
 
 -- fragment: leases_with_live
 -- The live rows of :leases, a JSON object {"17": {"token": 3, ...}}.
@@ -59,7 +60,7 @@ surplus AS (                -- poison suspects beyond the room of their level
     SELECT id, slot_only, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
     FROM best WHERE id NOT IN (SELECT id FROM surplus)
 )
-SELECT {lease_after_claim}
+SELECT {leases_after_claim}
 -- planner: CROSS JOIN keeps this order, so that each job is two primary-key lookups.
 FROM best CROSS JOIN holdfast_live AS live ON live.id = best.id CROSS JOIN holdfast_job AS job ON job.id = best.id
 -- planner: the common case, in which no job needs a slot, does without ranks.
@@ -217,10 +218,9 @@ SELECT live.id, 'done', live.queue, live.kind, live.priority, live.due_at,
     :now - coalesce(lease.value->>'age', 0), 'done', lease.value->>'result', lease.value->>'error'
 FROM {leases_with_live}
 WHERE live.token = lease.value->>'token' AND live.state = 'running';
-DELETE FROM holdfast_live
-WHERE id IN (
-    SELECT live.id FROM {leases_with_live}
-    WHERE live.token = lease.value->>'token' AND live.state = 'running') RETURNING id, has_dependents
+SELECT json_group_array(json_array(live.id, live.has_dependents)) AS packed FROM {leases_with_live}
+WHERE live.token = lease.value->>'token' AND live.state = 'running';
+DELETE FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:chosen))
 
 -- name: list_unsettled
 -- Find out why settlements changed no row: recorded before, so that a repeated settle is a success, or locked by

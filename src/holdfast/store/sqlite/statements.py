@@ -47,6 +47,8 @@ def _execute(connection: sqlite3.Connection, step: Query, parameters: dict[str, 
             continue
         fetched = cursor.fetchall()
         columns = tuple([column[0] for column in cursor.description])  # a list is faster than a generator
+        if columns == ("packed",):  # all rows as one JSON array, with the fields of the struct
+            fetched, columns = msgspec.json.decode(fetched[0][0]), getattr(step.rows, "__struct_fields__", ())
         rows += fetched if step.rows is None else reader(step.rows, columns, micros=True)(fetched)
     return rows
 

@@ -14,6 +14,7 @@ from holdfast.domain.batches.unit import UnitRow
 from holdfast.errors import LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
+from holdfast.store.engine import forks
 from holdfast.worker import clock
 from holdfast.worker.batches.unit_runner import Throttle, UnitRunner
 from holdfast.worker.batches.writer import LedgerWriter
@@ -51,7 +52,6 @@ class Driver:
         #: Units that a thread has taken behind the one that it runs.
         self._ahead = 0
         self._closed = False
-        self._pid = os.getpid()
         self._threads = [threading.Thread(target=self._serve, name=f"unit-{n}", daemon=True) for n in range(plan.jobs)]
 
     @property
@@ -145,7 +145,7 @@ class Driver:
             self._wake.set()
 
     def _run_units(self) -> None:
-        size, add_result, getpid = 1, self._writer.add, os.getpid
+        size, add_result, depth = 1, self._writer.add, forks.depth
         perform, close = self._runner.performer()
         while rows := self._next(size):
             began = clock.now()
@@ -153,7 +153,7 @@ class Driver:
                 if self._throttle is not None:
                     self._throttle.wait(self._runner.stopping)
                 add_result(perform(row))
-                if getpid() != self._pid:
+                if forks.depth != depth:
                     os._exit(0)  # a fork that a unit left behind must not write results
             self._count_finished(len(rows))
             size = min(size * 2, MAX_UNITS_PER_THREAD) if clock.now() - began < QUICK_S else 1
