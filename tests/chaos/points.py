@@ -168,8 +168,9 @@ class PostgresPoints(PostgresBackend):
         connection.cursor_factory = self._cursors
         return connection
 
-    def notify(self, changes: frozenset[str]) -> None:
-        """From another thread it would make the count of points a matter of chance."""
+    def _make_connections(self) -> None:
+        super()._make_connections()
+        self.notify = lambda _changes: None  # from another thread it would make the count of points a matter of chance
 
     @cached_property
     def _cursors(self) -> type[psycopg.Cursor[Any]]:

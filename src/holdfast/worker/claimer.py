@@ -161,8 +161,8 @@ class Claimer:
     def _ahead(self, short: list[str]) -> int:
         """Number of jobs to claim ahead of slots: half of those that should wait, when no more than half are left.
 
-        So the next claim is under way while the slots work on the last one. Long runs keep their slots, and nothing is
-        claimed for these.
+        So the store works on the next claim while the slots run the jobs of the last one. Long runs keep their slots,
+        and nothing is claimed for these.
         """
         waiting = max(0, -self._free)  # those that begin at once do not wait
         if waiting * 2 > self._run_times.ahead(short, self._slots):
