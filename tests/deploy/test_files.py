@@ -16,11 +16,12 @@ import pytest
 
 import holdfast
 from holdfast.admin.doctor.checks import OTHER_VARIABLES
+from holdfast.domain.names import parse_address
 from holdfast.domain.quantities import as_duration
 from holdfast.settings import setting_fields
 from holdfast.web import server
 from holdfast.worker import settler, shutdown
-from holdfast.worker.metrics import MetricsServer, parse_address
+from holdfast.worker.metrics import MetricsServer
 from tests.support.deploy_files import (
     COMPOSE,
     CONTAINERFILE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import shlex
 from collections.abc import Container, Iterable
@@ -115,3 +116,19 @@ def checked_variable(name: str) -> str:
         hint = "Write NAME=VALUE; names that begin with HOLDFAST_ are reserved."
         raise InvalidInput(f"{name!r} cannot be a variable", hint=hint)
     return name
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Split ``HOST:PORT``; ``:PORT`` alone means the loopback."""
+    host, _, port = address.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise InvalidInput(f"{address!r} is not HOST:PORT", hint="For example 127.0.0.1:9100.")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from holdfast.domain.names import is_loopback, parse_address
 from holdfast.errors import ConfigurationError
 from holdfast.store.engine.forks import close_in_forks
 from holdfast.web.app import Site
 from holdfast.web.options import make_options
-from holdfast.worker.metrics import is_loopback, parse_address
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import os
 import socket
 import sys
@@ -20,8 +19,9 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from holdfast.domain.access.masking import mask_text
+from holdfast.domain.names import is_loopback, parse_address
 from holdfast.domain.schedules.decision import SkipReason
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError
 from holdfast.store import Store
 from holdfast.store.engine.forks import close_in_forks
 from holdfast.worker.stats import Histogram
@@ -151,22 +151,6 @@ class _Server(ThreadingHTTPServer):
 
 class _Server6(_Server):
     address_family = socket.AF_INET6
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``; ``:PORT`` alone means the loopback."""
-    host, _, port = address.rpartition(":")
-    if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise InvalidInput(f"{address!r} is not HOST:PORT", hint="For example 127.0.0.1:9100.")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _health(problem: str | None) -> tuple[int, bytes]:

@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.access.masking import MASK
+from holdfast.cli.session import CliSession
+from holdfast.domain.access.masking import MASK, mask_store_url
 from holdfast.domain.store_url import SCHEME, without_driver
 from holdfast.errors import Conflict
 from holdfast.settings import sqlite_file, user_data
@@ -169,3 +170,15 @@ def _try_flock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def all_up(url: str | None = None) -> Iterator[tuple[PidFile, UpStatus]]:
+    """The processes of this user that are up, on all stores or on one."""
+    pid_files = [PidFile(path) for path in sorted(folder().glob("*.json"))] if url is None else [PidFile.of(url)]
+    return ((pid_file, status) for pid_file in pid_files if (status := pid_file.read()) is not None)
+
+
+def elsewhere(session: CliSession) -> str:
+    """Where this user's processes are up, if a store is named and nothing is up on it."""
+    stores = [] if session.named_url is None else [f"{status.url} (pid {status.pid})" for _, status in all_up()]
+    return f" on {mask_store_url(session.url)}; up on: {', '.join(stores)}" if stores else ""

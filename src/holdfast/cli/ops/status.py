@@ -10,8 +10,7 @@ from msgspec import structs
 
 from holdfast.admin.views.fleet import stop_view
 from holdfast.cli.command import Items, command
-from holdfast.cli.ops.pid_file import PidFile, UpStatus
-from holdfast.cli.ops.up import all_up, elsewhere
+from holdfast.cli.ops.pid_file import PidFile, UpStatus, all_up, elsewhere
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import Column, Table, age_column, with_table
 from holdfast.domain.access.masking import MASK, mask_store_url

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import webbrowser
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,8 +15,8 @@ from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import Column, Table, age_column, time_column, with_table
 from holdfast.domain.access.roles import Role
+from holdfast.domain.names import parse_address
 from holdfast.settings import user_data
-from holdfast.worker.metrics import parse_address
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -152,6 +151,8 @@ def open_link(link: str) -> None:
     file.unlink(missing_ok=True)
     with open(file, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as page:
         page.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={link}"><title>Holdfast</title>\n')
+    import webbrowser
+
     webbrowser.open(file.as_uri())
 
 

@@ -8,7 +8,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.cli.command import Items, command
-from holdfast.cli.ops.pid_file import PidFile, UpStatus, folder
+from holdfast.cli.ops.pid_file import PidFile, UpStatus, all_up, elsewhere
 from holdfast.cli.ops.web import build_server, print_link
 from holdfast.cli.ops.worker import build_worker, print_notice, run_worker, start_log, worker_options
 from holdfast.cli.session import CliSession, load_app
@@ -30,18 +29,6 @@ POLL_INTERVAL_S = 0.05
 START_TIMEOUT_S = 30.0
 #: Number of log lines in the error when a detached process does not start.
 SHOWN_LOG_LINES = 5
-
-
-def all_up(url: str | None = None) -> Iterator[tuple[PidFile, UpStatus]]:
-    """The processes of this user that are up, on all stores or on one."""
-    pid_files = [PidFile(path) for path in sorted(folder().glob("*.json"))] if url is None else [PidFile.of(url)]
-    return ((pid_file, status) for pid_file in pid_files if (status := pid_file.read()) is not None)
-
-
-def elsewhere(session: CliSession) -> str:
-    """Where this user's processes are up, if a store is named and nothing is up on it."""
-    stores = [] if session.named_url is None else [f"{status.url} (pid {status.pid})" for _, status in all_up()]
-    return f" on {mask_store_url(session.url)}; up on: {', '.join(stores)}" if stores else ""
 
 
 class DownAnswer(Struct, frozen=True):

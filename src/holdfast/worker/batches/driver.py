@@ -176,11 +176,10 @@ class Driver:
         with self._work:
             self._busy -= count
             self._ahead -= count - 1
-            is_full = self._writer.unwritten >= self._max_unwritten
-            is_due = is_full or not self._waiting or self._runner.stopping.is_set()
+            is_full = self._writer.unwritten >= self._max_unwritten or not self._waiting
             self._work.notify_all()
         # Writing a group takes less time than handing it to another thread.
-        if is_due and not self._write():
+        if (is_full or self._runner.stopping.is_set()) and not self._write():
             self._wake.set()
 
     def _write(self) -> bool:
