@@ -22,6 +22,7 @@ from psycopg.adapt import PyFormat, Transformer
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.store import Store
+from holdfast.store.engine.changes import Notification
 from holdfast.store.engine.operation import Query, Statement, run_operation, to_micros
 from holdfast.store.postgres.backend import PostgresBackend
 from holdfast.store.postgres.connections import prepared_options
@@ -148,8 +149,8 @@ class Observed:
     def fetch(self, query: Query) -> list[Any]:
         return self._do(query)
 
-    def notification(self, changes: frozenset[str]) -> str:
-        return "jobs"
+    def notification(self, changes: frozenset[str]) -> Notification:
+        return Notification("jobs", lambda: None)
 
     def notify(self, changes: frozenset[str]) -> None:
         """Do nothing: there is no listener."""

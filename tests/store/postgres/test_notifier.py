@@ -122,6 +122,26 @@ def test_of_many_jobs_only_the_first_notifies_with_its_own_commit(store, listen,
     assert listener.changes == {"jobs:second", "jobs:third"}
 
 
+def test_slow_commits_notify_seldom(monkeypatch):
+    """They wait for each other, those of all processes: each process takes a small share of the time."""
+    now = 100.0
+    monkeypatch.setattr("holdfast.store.postgres.notifier.time.monotonic", lambda: now)
+    notifier = PostgresNotifier("holdfast.ready", lambda *_: None)
+    first = notifier.notification(QUEUES)
+    assert first.text == "queues"
+    now += 0.5
+    assert notifier.notification(QUEUES).text is None  # the first has not committed yet
+    first.committed()
+    now += 4.9
+    assert notifier.notification(QUEUES).text is None
+    now += 0.2
+    assert notifier.notification(QUEUES).text == "queues"
+    now += 0.9
+    assert notifier.notification(QUEUES).text is None
+    now += 0.2  # that commit has failed
+    assert notifier.notification(QUEUES).text == "queues"
+
+
 def test_an_enqueue_that_changes_nothing_now_notifies_nobody(store, listen):
     listener = listen()
     put(store, hold=True)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StoreUnavailable
-from holdfast.store.engine.changes import NO_CHANGES, Changes
+from holdfast.store.engine.changes import NO_CHANGES, Changes, Notification
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T
 
 #: The schema that this code writes and reads.
@@ -112,8 +112,8 @@ class Backend(Protocol):
             NoTransaction: The code tried to commit or to roll back, or did.
         """
 
-    def notification(self, changes: Changes) -> str | None:
-        """The text for a notification in the transaction of *changes*; None: :meth:`notify` after its commit."""
+    def notification(self, changes: Changes) -> Notification:
+        """Notify of *changes* with the commit of a statement, or after it."""
 
     def notify(self, changes: Changes) -> None:
         """Notify workers that listen; a hint that may get lost. It neither waits nor fails."""

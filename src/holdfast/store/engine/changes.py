@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
+from typing import NamedTuple
 
 from holdfast.domain.fleet.queue import ALL_QUEUES
 
@@ -23,6 +24,14 @@ class Change(StrEnum):
 
 
 Changes = frozenset[str]
+
+
+class Notification(NamedTuple):
+    """The *text* that a statement sends with its commit, if any, and what is left to do after the commit."""
+
+    text: str | None
+    committed: Callable[[], None]
+
 
 NO_CHANGES: Changes = frozenset()
 EVERYTHING: Changes = frozenset(Change)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.changes import NO_CHANGES, Changes
+from holdfast.store.engine.changes import NO_CHANGES, Changes, Notification
 from holdfast.store.engine.operation import OperationFunction, P, Query, T, single
 
 #: A longer transaction is rolled back: on SQLite all other writers wait for it, workers with their heartbeats too.
@@ -46,8 +47,8 @@ class BackendWrapper:
     def discard_ids(self) -> None:
         self._backend.discard_ids()
 
-    def notification(self, changes: Changes) -> str | None:  # noqa: ARG002 - see Backend; this transaction may be long
-        return None
+    def notification(self, changes: Changes) -> Notification:
+        return Notification(None, partial(self.notify, changes))
 
     def notify(self, changes: Changes) -> None:
         self._backend.notify(changes)

@@ -16,7 +16,7 @@ from holdfast.domain.names import checked_actor, checked_key, checked_name
 from holdfast.domain.quantities import checked_delay, checked_number, checked_timestamp
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import IdsTaken
-from holdfast.store.engine.changes import NO_CHANGES, Change, Changes, jobs_in
+from holdfast.store.engine.changes import Change, Changes, jobs_in
 from holdfast.store.engine.operation import BulkInsert, Noun, Operation, T, columns_of, query, read_now, without_empty
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
@@ -105,11 +105,12 @@ class Jobs(Noun):
     def _enqueue_one(self, request: NewJob, job_id: JobId, changes: Changes) -> Enqueued:
         """The common case, in one statement. If it inserts nothing, it was sent twice, or another job has the id."""
         values = {name: getattr(request, name) for name in _INSERTED} | replaceable_columns(request, job_id)
-        nonce, notification = _new_nonce(), self._backend.notification(changes)
-        insert = query("insert_job", no_prefetch=request.no_prefetch, nonce=nonce, notification=notification, **values)
+        nonce, note = _new_nonce(), self._backend.notification(changes)
+        insert = query("insert_job", no_prefetch=request.no_prefetch, nonce=nonce, notification=note.text, **values)
         if not self._backend.run(insert, repeatable=True) and self._fetch("get_job_nonce", id=job_id) != [(nonce,)]:
             raise IdsTaken(f"job id {job_id} is taken: the database has lost ids that it gave out before")
-        return self._wake(Enqueued(job_id), changes if notification is None else NO_CHANGES)
+        note.committed()
+        return Enqueued(job_id)
 
     def enqueue_many(self, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them, or none.

@@ -111,7 +111,7 @@ class PostgresBackend(ForkSafe):
     def _make_connections(self) -> None:
         self._ids = IdSource(self._draw)
         self._notifier = PostgresNotifier(self._channel, self._execute)
-        self.notification, self.notify = self._notifier.text_for, self._notifier.notify
+        self.notification, self.notify = self._notifier.notification, self._notifier.notify
         self._closed = threading.Event()
         self._spare = threading.BoundedSemaphore()
         self._commits = Commits(self._spare_connection, self.statements, self._closed)

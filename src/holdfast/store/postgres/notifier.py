@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -18,12 +19,15 @@ from psycopg import sql
 from psycopg.pq.abc import PGconn
 
 from holdfast.errors import HoldfastError
-from holdfast.store.engine.changes import EVERYTHING, Changes, decode, encode
+from holdfast.store.engine.changes import EVERYTHING, Changes, Notification, decode, encode
 
 log = logging.getLogger("holdfast")
 
 #: Notifications closer together than this become one.
 COALESCE_WINDOW_S = 0.005
+#: After a commit that notified, the next may do so when this many times its duration has passed: all processes together
+#: do not wait long for the lock of notifications, however slow their commits are. One that fails counts as this long.
+LOCK_SHARE, MAX_COMMIT_S = 10, 1.0
 #: The time limit of the test of a new listener.
 TEST_TIMEOUT_S = 2.0
 #: Waits before a new connection after failures.
@@ -54,16 +58,21 @@ class PostgresNotifier:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        #: When a notification was sent last, by the monotonic clock.
-        self._sent_at = float("-inf")
+        #: When a notification was sent last, and from when on a commit may send one again, by the monotonic clock.
+        self._sent_at = self._free_at = float("-inf")
 
-    def text_for(self, changes: Changes) -> str | None:
-        """The text for a NOTIFY in the transaction of *changes*; None if one was sent just now: call :meth:`notify`."""
+    def notification(self, changes: Changes) -> Notification:
+        """Let the transaction of *changes* notify itself, unless another did just now, or this cost too much."""
         with self._lock:
-            if not changes or self._until_next() > 0:
-                return None
-            self._sent_at = time.monotonic()
-        return encode(changes)
+            now = time.monotonic()
+            if not changes or now < max(self._sent_at + COALESCE_WINDOW_S, self._free_at):
+                return Notification(None, partial(self.notify, changes))
+            self._sent_at, self._free_at = now, now + MAX_COMMIT_S
+
+        def committed() -> None:
+            self._free_at = time.monotonic() + LOCK_SHARE * (time.monotonic() - now)
+
+        return Notification(encode(changes), committed)
 
     def notify(self, changes: Changes) -> None:
         with self._lock:
@@ -94,7 +103,7 @@ class PostgresNotifier:
         while not closing:
             self._requested.wait()
             self._requested.clear()
-            self._closed.wait(self._until_next())
+            self._closed.wait(max(0.0, self._sent_at + COALESCE_WINDOW_S - time.monotonic()))
             # Read before the changes are taken: those that came before the close are sent.
             closing = self._closed.is_set()
             with self._lock:
@@ -103,10 +112,6 @@ class PostgresNotifier:
             if changes:
                 with suppress(Exception):  # only a hint: workers poll as well; the thread continues
                     self.send(encode(frozenset(changes)))
-
-    def _until_next(self) -> float:
-        """Seconds until the next notification may be sent."""
-        return max(0.0, self._sent_at + COALESCE_WINDOW_S - time.monotonic())
 
     def send(self, text: str) -> None:
         """Send a notification now. It may be lost with the server, so the commit does not wait for the disk."""

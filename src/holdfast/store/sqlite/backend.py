@@ -83,7 +83,7 @@ class SqliteBackend(ForkSafe):
     def _make_connections(self) -> None:
         self._gate = ForkGate()
         self._notifier = SqliteNotifier(self.path)
-        self.notification, self.notify = self._notifier.text_for, self._notifier.notify
+        self.notification, self.notify = self._notifier.notification, self._notifier.notify
         self._readers = Readers(self.connect)
         self._writer = Writer(
             self._connect_writer,

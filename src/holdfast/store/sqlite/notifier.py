@@ -6,10 +6,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.store.engine.changes import MAX_TEXT_BYTES, Changes, decode, encode
+from holdfast.store.engine.changes import MAX_TEXT_BYTES, Changes, Notification, decode, encode
 
 if TYPE_CHECKING:
     import socket
@@ -28,8 +29,9 @@ class SqliteNotifier:
         self._sender: socket.socket | None = None
         self._lock = threading.Lock()
 
-    def text_for(self, changes: Changes) -> None:
-        """No text: a commit sends nothing, :meth:`notify` follows it."""
+    def notification(self, changes: Changes) -> Notification:
+        """A commit sends nothing."""
+        return Notification(None, partial(self.notify, changes))
 
     def notify(self, changes: Changes) -> None:
         """Send *changes* to all listeners. The socket of a dead process is deleted."""
