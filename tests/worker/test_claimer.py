@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from datetime import timedelta
 
@@ -356,6 +357,47 @@ def test_a_job_in_a_known_queue_costs_no_read_of_all_queues(app, monkeypatch):
         hands.claimer.on_notify(changes)
         hands.claim()
         assert len(reads) == expected
+
+
+def test_a_queue_that_gets_a_job_while_all_are_read_is_not_missed(app, monkeypatch):
+    """With ``*``: the notification comes after the answer was made, and before it has arrived."""
+
+    @app.job()
+    def work() -> None: ...
+
+    hands = Hands(app, slots=2, queues=["*"], poll=3600)
+    work.enqueue()
+    hands.claim()
+    names = app.store.queues.with_ready_jobs
+
+    def late(_):
+        found = names()
+        hands.claimer.on_notify(jobs_in(["default"]))
+        return found
+
+    monkeypatch.setattr(type(app.store.queues), "with_ready_jobs", late)
+    hands.claimer.on_notify()
+    hands.claim()
+    assert hands.worker.served.queues == []
+    monkeypatch.undo()
+    work.enqueue()
+    assert hands.claim().processed == 1
+
+
+def test_a_claim_that_is_too_large_is_made_smaller(tmp_path):
+    """SQLite returns a claim as one text, which has a limit; so does memory."""
+    with holdfast.Holdfast(f"sqlite:///{tmp_path}/jobs.db") as app:
+
+        @app.job()
+        def work(text: str) -> None: ...
+
+        refs = work.enqueue_many([{"text": "x" * 100_000}] * 20)
+        hands = Hands(app, slots=8)
+        app.store.backend._writer.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 350_000)
+        while any(ref.state is not State.DONE for ref in refs):
+            hands.worker.services.claimer.tick()
+            hands.settle()
+        assert hands.claimer._most >= 2
 
 
 def test_a_new_limit_is_noticed(app):

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable
 
 from holdfast.domain.jobs.job import Lease
-from holdfast.store.engine.changes import EVERYTHING, Changes, jobs_in
+from holdfast.store.engine.changes import EVERYTHING, Change, Changes, jobs_in
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
+from holdfast.worker.stats import MAX_AHEAD
 from holdfast.worker.tracing import start_span
 
 #: Jobs that were claimed ahead and have waited this long are released: other workers may be idle.
@@ -21,6 +22,8 @@ STALE_AFTER_S = 0.5
 FIRST_INTERVAL_S = 0.05
 #: Whether a queue has a limit is read again after a notification, but not more often than this, and at the latest then.
 LIMITS_INTERVAL_S, LIMITS_MAX_AGE_S = 1.0, 30.0
+#: The most jobs of a claim. One that fails may have been too large, for memory or for a limit of the database.
+MAX_CLAIM = 1 << 20
 #: A claim may be committed this long after its answer was lost; until then the claimer searches for unknown leases.
 IN_DOUBT_S, IN_DOUBT_INTERVAL_S = 60.0, 5.0
 
@@ -47,6 +50,9 @@ class Claimer:
         self._notified = False
         #: With every queue: when to read their names again.
         self._read_queues_at = float("-inf")
+        self._reading_queues = False
+        #: The most jobs of the next claim: half of the last one if that failed, twice as many if it did not.
+        self._most = MAX_CLAIM
         #: The queues of claims whose answer was lost.
         self._in_doubt: set[str] = set()
         #: Until when, and when next, the claimer searches for leases of a claim whose answer was lost.
@@ -70,7 +76,9 @@ class Claimer:
             # Perhaps only the answer was lost, or some of its runs could not begin.
             self._in_doubt_until, self._reconcile_at = clock.now() + IN_DOUBT_S, clock.now()
             self._in_doubt.update(self._served.queues)
+            self._most = max(1, min(self._most, self._slots + MAX_AHEAD) // 2)
             raise
+        self._most = min(MAX_CLAIM, self._most * 2)
         if claimed and self._full:
             return TickResult(0.0, considered=claimed, processed=claimed)
         return TickResult(self._next_in(claimed), considered=claimed, processed=claimed)
@@ -78,7 +86,7 @@ class Claimer:
     def on_notify(self, changes: Changes = EVERYTHING) -> None:
         """Claim once, now: the store may have new jobs. Another worker may get them; then it polls as before."""
         self._notified = True
-        if not changes <= jobs_in(self._served.queues):
+        if self._reading_queues or Change.JOBS in changes or not changes <= jobs_in(self._served.queues):
             self._read_queues_at = float("-inf")
         self.wake.set()
 
@@ -120,6 +128,7 @@ class Claimer:
         leases = {name: self._served.leases[name] for name, kind in kinds.items() if not self._pool.is_blocked(kind)}
         short = [name for name in leases if self._run_times.is_short(name)]
         ahead = self._ahead(short)
+        free, ahead = min(free, self._most), max(0, min(ahead, self._most - free))
         self._full = free + ahead == 0 or len(leases) < len(kinds)
         if free + ahead == 0 or not leases or not self._queues():
             return 0
@@ -151,11 +160,13 @@ class Claimer:
         """
         now = clock.now()
         if self._served.every_queue and now >= self._read_queues_at:
+            self._reading_queues = True  # what a notification names meanwhile may be missing in the answer
             self._read_queues_at = now + self._poll_interval()
             queues = [name for name in self._store.queues.with_ready_jobs() if self._served.serves(name)]
             if queues != self._served.queues:
                 self._limits_read_at = float("-inf")  # a new one may have a limit
             self._served.queues = queues
+            self._reading_queues = False
         return self._served.queues
 
     def _ahead(self, short: list[str]) -> int:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import psycopg
 import pytest
+from msgspec import structs
 
 import holdfast
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.store import open_store
 from holdfast.store.engine.changes import QUEUES, SCHEDULES
 from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from tests.support.backends import available, open_database
 from tests.support.jobs import put
+from tests.support.listeners import Listener
+from tests.support.processes import wait_until
 
 
 @pytest.fixture(params=[name for name in available() if name != "sqlite"])
@@ -68,6 +73,42 @@ def test_an_enqueue_in_sql_rings(store, listen, database):
     database.execute("SELECT holdfast.enqueue('mail', delay => '1 hour')")
     assert listener.hears()
     assert listener.changes == {"delayed"}
+
+
+def test_a_listener_reads_the_encoding_of_its_connection(database):
+    """And a text that it cannot read means that anything may have changed."""
+    with closing(open_store(f"{database.url}&client_encoding=latin1")) as store:
+        listener = Listener(store)
+        try:
+            listener.settle()
+            put(store, queue="größe")
+            assert listener.hears()
+            assert listener.changes == {"jobs:größe"}
+            listener.settle()
+            listener.listener._wake = None  # it fails once, and listens again
+            put(store, queue="other")
+            wait_until(lambda: listener.listener._thread.is_alive() and not listener.listener.works)
+            listener.listener._wake = listener._receive
+            wait_until(lambda: listener.listener.works)
+        finally:
+            listener.listener.close()
+
+
+def test_a_lock_timeout_of_the_user_does_not_count_for_a_commit_that_notifies(store, monkeypatch):
+    """Such commits wait for each other: only its own transaction waits without a limit."""
+    sent, run = [], store.backend.run
+    monkeypatch.setattr(store.backend, "run", lambda statement, **options: sent.append(statement) or run(statement))
+    put(store)
+    (insert,) = [statement for statement in sent if statement.name == "insert_job"]
+    assert insert.parameters["notification"] == "jobs:default"
+    again = structs.replace(insert, parameters={**insert.parameters, "id": 10**9})
+    with store.backend.transaction() as connection:
+        connection.execute("SET lock_timeout = '50ms'")
+        with connection.transaction():
+            assert store.backend.statements.perform(connection, again)
+            assert connection.execute("SHOW lock_timeout").fetchone() == ("0",)
+            raise psycopg.Rollback
+        assert connection.execute("SHOW lock_timeout").fetchone() == ("50ms",)
 
 
 def test_a_busy_channel_makes_no_listener_deaf(store, database):

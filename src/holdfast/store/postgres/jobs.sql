@@ -19,7 +19,8 @@ SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND (SELECT holdfast
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
 -- The id is allocated before, so that an enqueue sent again after a lost answer changes nothing. A notification is
--- delivered with the commit, which fails if the queue of notifications is full: then workers poll.
+-- delivered with the commit, which fails if the queue of notifications is full: then workers poll. The commit waits for
+-- other notifying ones, whatever the lock_timeout of the user is.
 WITH clock AS (SELECT holdfast.now() AS now),
 inserted AS (
     INSERT INTO holdfast.job (id, kind, kind_version, payload, label, tags, parent_id, actor, created_at,
@@ -37,6 +38,7 @@ FROM inserted, clock,
     LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
 RETURNING id,
     CASE WHEN :notification::text IS NOT NULL AND pg_notification_queue_usage() < 0.9
+        AND set_config('lock_timeout', '0', true) = '0'
     THEN pg_notify('holdfast.ready', :notification::text) END AS notified
 
 -- name: replace_job

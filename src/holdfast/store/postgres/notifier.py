@@ -16,9 +16,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.pq.abc import PGconn
 
-from holdfast.errors import HoldfastError
 from holdfast.store.engine.changes import EVERYTHING, Changes, Notification, decode, encode
 
 log = logging.getLogger("holdfast")
@@ -163,7 +161,7 @@ class PostgresListener:
                 with self._connect() as connection:
                     failures = 0
                     self._listen(connection)
-            except (psycopg.Error, HoldfastError):
+            except Exception:  # noqa: BLE001 - whatever it is, a worker must not believe that a dead listener works
                 failures += 1
             self._works.clear()
             self._closed.wait(RECONNECT_DELAYS_S[min(failures, len(RECONNECT_DELAYS_S) - 1)])
@@ -182,7 +180,7 @@ class PostgresListener:
         self._wake(EVERYTHING)
         while not self._closed.is_set():
             self._wait(connection)
-            if texts := _received(connection.pgconn):
+            if texts := _received(connection):
                 self._wake(frozenset().union(*map(decode, texts)))
 
     def _test(self, connection: psycopg.Connection[Any]) -> bool:
@@ -199,10 +197,13 @@ class PostgresListener:
         poll.poll()
 
 
-def _received(connection: PGconn) -> set[str]:
+def _received(connection: psycopg.Connection[Any]) -> set[str]:
     """The texts of the notifications that have arrived; psycopg's own generator takes longer than the rest."""
-    connection.consume_input()
+    connection.pgconn.consume_input()
     texts = set()
-    while (notification := connection.notifies()) is not None:
-        texts.add(notification.extra.decode())
+    while (notification := connection.pgconn.notifies()) is not None:
+        try:
+            texts.add(notification.extra.decode(connection.info.encoding))
+        except UnicodeDecodeError:
+            texts.add("")  # anything may have changed
     return texts
