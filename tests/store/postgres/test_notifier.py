@@ -170,7 +170,7 @@ def test_slow_commits_notify_seldom(monkeypatch):
     notifier = PostgresNotifier("holdfast.ready", lambda *_: None)
     first = notifier.notification(QUEUES)
     assert first.text == "queues"
-    now += 0.5
+    now += 0.105
     assert notifier.notification(QUEUES).text is None  # the first has not committed yet
     first.committed()
     now += 4.9

@@ -23,9 +23,9 @@ log = logging.getLogger("holdfast")
 
 #: Notifications closer together than this become one.
 COALESCE_WINDOW_S = 0.005
-#: After a commit that notified, the next may do so when this many times its duration has passed: all processes together
-#: do not wait long for the lock of notifications, however slow their commits are. One that fails counts as this long.
-LOCK_SHARE, MAX_COMMIT_S = 10, 1.0
+#: A commit that notified and took longer than this may have waited for others: the next may notify after many times the
+#: excess, and after a pause if it failed. So many processes, or slow disks, make no long waits for the lock.
+QUICK_COMMIT_S, EXCESS_FACTOR, FAILED_COMMIT_S = 0.005, 50, 1.0
 #: The time limit of the test of a new listener.
 TEST_TIMEOUT_S = 2.0
 #: Waits before a new connection after failures.
@@ -65,10 +65,11 @@ class PostgresNotifier:
             now = time.monotonic()
             if not changes or now < max(self._sent_at + COALESCE_WINDOW_S, self._free_at):
                 return Notification(None, partial(self.notify, changes))
-            self._sent_at, self._free_at = now, now + MAX_COMMIT_S
+            self._sent_at, self._free_at = now, now + FAILED_COMMIT_S
 
         def committed() -> None:
-            self._free_at = time.monotonic() + LOCK_SHARE * (time.monotonic() - now)
+            excess = max(0.0, time.monotonic() - now - QUICK_COMMIT_S)
+            self._free_at = time.monotonic() + EXCESS_FACTOR * excess
 
         return Notification(encode(changes), committed)
 
