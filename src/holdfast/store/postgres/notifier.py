@@ -24,7 +24,7 @@ log = logging.getLogger("holdfast")
 #: Notifications closer together than this become one.
 COALESCE_WINDOW_S = 0.005
 #: A commit that notified and took longer than this may have waited for others: the next may notify after many times the
-#: excess, and after a pause if it failed. So many processes, or slow disks, make no long waits for the lock.
+#: excess, and after a pause if it failed. This keeps waits for the lock short with many processes and with slow disks.
 QUICK_COMMIT_S, EXCESS_FACTOR, FAILED_COMMIT_S = 0.005, 50, 1.0
 #: The time limit of the test of a new listener.
 TEST_TIMEOUT_S = 2.0
