@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, State, Token, WorkerId
+from holdfast.domain.jobs.lane_position import LanePositions
 from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed, Unreadable
@@ -78,6 +79,17 @@ def claim_refused(store: Store, layout: Layout) -> None:
     assert {lease.kind for lease in claim_jobs(store, WORKER, 100, **MINE, build="new")} == {"mail"}
 
 
+def claim_onward(store: Store, layout: Layout) -> None:
+    """Continue behind a first claim. SQLite has no use for it."""
+    positions = LanePositions()
+    positions.learn(claim_jobs(store, WORKER, 100, **MINE, limits=False))
+    route = positions.route(MINE["queues"], MINE["kinds"], 100)
+    if store.backend.name != "sqlite":
+        durations = dict.fromkeys(MINE["kinds"], timedelta(minutes=1))
+        assert len(store.leases.claim_onward(WORKER, route, leases=durations, free=100, ahead=0, short=())) == 100
+        store.leases.any_elsewhere(route)
+
+
 def enqueue(make):
     """Enqueue a hundred jobs, one call for all of them."""
     return lambda store, layout: store.jobs.enqueue_many([make(n, layout) for n in range(1, 101)])
@@ -135,6 +147,7 @@ OPERATIONS = {
     "claim": claim(limits=False),
     "claim ahead": claim(limits=False, free=8, ahead=92, short=MINE["kinds"]),
     "claim one lane": claim(limits=False, kinds=["mail"], queues=["mine"]),
+    "claim onward": claim_onward,
     "claim limited": claim(queues=["narrow"]),
     "any limited": lambda store, layout: store.leases.any_limited(["default", "narrow"]),
     "renew": lambda store, layout: store.leases.renew(leases(layout)),

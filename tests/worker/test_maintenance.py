@@ -14,7 +14,9 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.retention import Retention
 from holdfast.errors import SchemaMissing, StoreUnavailable
-from holdfast.worker.maintenance import Maintenance
+from holdfast.worker import clock
+from holdfast.worker.backoff import QUICK_S
+from holdfast.worker.maintenance import SEARCH_MARGIN_S, Maintenance
 from tests.support.backends import open_database
 from tests.support.jobs import put, state, take_one
 from tests.support.processes import connect
@@ -132,3 +134,23 @@ def test_live_workers_renew_first_after_a_long_lock(tmp_path):
         maintenance._take_over.due_at = 0.0
         maintenance.tick()
         assert state(store, job_id) is State.READY
+
+
+def test_a_slow_search_for_expired_leases_is_made_seldom(store, tmp_path, monkeypatch):
+    """In between, the search covers the time since the last one: index entries may be those of jobs that are gone."""
+    windows, now = [], 1000.0
+
+    def any_expired(*, window=None):
+        nonlocal now
+        windows.append(window)
+        now += 0.0 if window else QUICK_S + 1.0
+        return False
+
+    monkeypatch.setattr(clock, "now", lambda: now)
+    monkeypatch.setattr(store.leases, "any_expired", any_expired)
+    maintenance = maintenance_of(store, tmp_path)
+    for _ in range(3):
+        maintenance._take_over.due_at = now
+        maintenance.tick()
+        now += 5.0
+    assert windows == [None, None, timedelta(seconds=5.0 + QUICK_S + 1.0 + SEARCH_MARGIN_S)]

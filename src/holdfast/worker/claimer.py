@@ -10,7 +10,9 @@ from holdfast.domain.jobs.job import Lease
 from holdfast.store.engine.changes import EVERYTHING, Change, Changes, jobs_in
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
+from holdfast.worker.backoff import Backoff
 from holdfast.worker.executors.pool import ExecutorPool
+from holdfast.worker.lane_claims import ClaimRequest, LaneClaims
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
 from holdfast.worker.stats import MAX_AHEAD
@@ -38,6 +40,7 @@ class Claimer:
     ) -> None:
         self.wake = threading.Event()
         self._store, self._worker, self._served = setup.store, setup.worker, setup.served
+        self._lanes = LaneClaims(setup)
         self._pool = pool
         self._run_times = pool.lifecycle.run_times
         self._slots = setup.options.slots
@@ -51,6 +54,7 @@ class Claimer:
         #: With every queue: when to read their names again.
         self._read_queues_at = float("-inf")
         self._reading_queues = False
+        self._queues_backoff = Backoff()
         #: The most jobs of the next claim: half of the last one if that failed, twice as many if it did not.
         self._most = MAX_CLAIM
         #: The queues of claims whose answer was lost.
@@ -133,23 +137,19 @@ class Claimer:
         if free + ahead == 0 or not leases or not self._queues():
             return 0
         suspects = self._pool.suspect_room()
-        sent_at = clock.now()
-        claimed = self._store.leases.claim(
-            self._worker,
-            queues=self._served.queues,
+        request = ClaimRequest(
             leases=leases,
+            short=short,
             free=free,
             ahead=ahead,
-            short=short,
             suspects=suspects,
             limits=self._has_limits(),
             autoscaled=() if self._autoscaler is None else list(self._autoscaler.queues),
             unfinished=self._pool.lifecycle.active_runs.without_lease,
-            build=self._served.build,
         )
+        claimed = self._lanes.claim(request, self._begin)
         # Poison suspects beyond the room of their level may have taken the places of other jobs.
         self._full |= len(claimed) == free + ahead or 0 in suspects or any(lease.losses > 1 for lease in claimed)
-        self._begin(claimed, sent_at)
         return len(claimed)
 
     def _queues(self) -> list[str]:
@@ -159,10 +159,11 @@ class Claimer:
         pauses and the stop switch hold as for named queues: the claim itself checks them.
         """
         now = clock.now()
-        if self._served.every_queue and now >= self._read_queues_at:
+        if self._served.every_queue and now >= self._read_queues_at and self._queues_backoff.is_over:
             self._reading_queues = True  # what a notification names meanwhile may be missing in the answer
             self._read_queues_at = now + self._poll_interval()
-            queues = [name for name in self._store.queues.with_ready_jobs() if self._served.serves(name)]
+            with self._queues_backoff.measured():
+                queues = [name for name in self._store.queues.with_ready_jobs() if self._served.serves(name)]
             if queues != self._served.queues:
                 self._limits_read_at = float("-inf")  # a new one may have a limit
             self._served.queues = queues

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from holdfast.store import Store
 from holdfast.store.engine.changes import Change
 from holdfast.store.jobs.retention import RULES, RetentionRule
 from holdfast.worker import clock
+from holdfast.worker.backoff import Backoff
 from holdfast.worker.commands.log_files import LogFiles
 from holdfast.worker.run_log import log_take_over
 from holdfast.worker.service import TickResult
@@ -28,6 +30,8 @@ log = logging.getLogger("holdfast")
 #: Intervals of the steps. Notifications shorten the wait for a promotion to the second value.
 PROMOTE_INTERVAL_S, MIN_PROMOTE_INTERVAL_S = 3.0, 1.0
 TAKE_OVER_INTERVAL_S = 5.0
+#: A search for leases that have expired since the last search looks back this much further.
+SEARCH_MARGIN_S = 10.0
 OFFER_INTERVAL_S = 10.0
 JUDGE_AGAIN_INTERVAL_S = 1.0
 DEPENDENCIES_INTERVAL_S = BATCHES_INTERVAL_S = 30.0
@@ -70,6 +74,8 @@ class Maintenance:
         self._next_batch: BatchId | None = None
         self._promoted_at = 0.0
         now = clock.now()
+        #: When expired leases were last searched for, and the pause after a slow search for all of them.
+        self._searched_at, self._search_backoff = now, Backoff()
         self._promotion = MaintenanceStep("promote", self._promote, PROMOTE_INTERVAL_S)
         interval = min(TAKE_OVER_INTERVAL_S, 2 * heartbeat)
         self._take_over = MaintenanceStep("take over", self._take_over_expired, interval, now + heartbeat)
@@ -138,7 +144,7 @@ class Maintenance:
         return count, False
 
     def _take_over_expired(self) -> tuple[int, bool]:
-        if not self._store.leases.any_expired():
+        if not self._any_expired():
             return 0, False
         taken_over = self._store.leases.take_over(limit=100, proceed=self._holders_could_renew)
         for each in taken_over:
@@ -146,6 +152,16 @@ class Maintenance:
         count = len(taken_over)
         self._maintained["lease"] += count
         return count, count == 100
+
+    def _any_expired(self) -> bool:
+        """Whether a lease has expired. After a slow search, only those count that have expired since."""
+        leases, began = self._store.leases, clock.now()
+        window = timedelta(seconds=began - self._searched_at + SEARCH_MARGIN_S)
+        self._searched_at = began
+        if not self._search_backoff.is_over:
+            return leases.any_expired(window=window)
+        with self._search_backoff.measured():
+            return leases.any_expired()
 
     def _holders_could_renew(self) -> bool:
         """Whether no other program has kept a SQLite file locked lately: its live workers come first after that."""

@@ -408,6 +408,9 @@ def test_a_lapsed_lease_is_seen(store, clock):
     assert not store.leases.any_expired()
     lapse(clock)
     assert store.leases.any_expired()
+    clock.advance(timedelta(minutes=1))
+    assert store.leases.any_expired(window=timedelta(minutes=2))
+    assert not store.leases.any_expired(window=timedelta(seconds=30))
 
 
 def test_promotion_goes_in_steps(store, clock):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import timedelta
@@ -20,10 +20,10 @@ from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.changes import JOBS, jobs_in
-from holdfast.store.engine.operation import ById, Operation, OperationFunction, Query, T, query
+from holdfast.store.engine.operation import Operation, OperationFunction, T, query
 from holdfast.store.jobs import dependencies, settlement
+from holdfast.store.jobs.claims import Claims
 from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.promotion import Promotion
 from holdfast.store.jobs.settlement import LeaseKey, ReleaseResult, Settlement, SettleResult, TakenOver, TakeOverResult
 
 DEFAULT_LEASE = timedelta(seconds=60)
@@ -31,6 +31,8 @@ MAX_MESSAGE = 1000
 MAX_CHECKPOINT = 64 * 1024
 #: How often one settlement is tried while another transaction has locked its job; each try waits 0.2 s.
 LOCK_TRIES = 10
+#: Every lease has expired within this time.
+MAX_WINDOW = timedelta(days=36525)
 
 
 class Renewal(Struct, frozen=True):
@@ -41,7 +43,7 @@ class Renewal(Struct, frozen=True):
     requested: ControlRequest | None
 
 
-class Leases(Promotion):
+class Leases(Claims):
     """Claims jobs for workers and finishes their runs. The token fences every write."""
 
     def __init__(self, backend: Backend, *, chance: Callable[[], float] = random.random) -> None:
@@ -55,59 +57,6 @@ class Leases(Promotion):
         leases = copy(self)
         leases._backend = backend  # noqa: SLF001 - of the same class
         return leases
-
-    def claim(
-        self,
-        worker: WorkerId,
-        *,
-        queues: Sequence[str],
-        leases: Mapping[str, timedelta],
-        free: int = 1,
-        ahead: int = 0,
-        short: Container[str] = (),
-        suspects: tuple[int, int] | None = None,
-        limits: bool = True,
-        autoscaled: Sequence[str] = (),
-        unfinished: Sequence[JobId] = (),
-        build: str = "",
-    ) -> list[Lease]:
-        """Take leases on ready jobs, in one order over all *queues* and kinds: priority, due time, id.
-
-        *leases* holds the lease duration of each kind. The first *free* jobs are claimed for free slots,
-        then up to *ahead* jobs to wait for a slot.
-
-        - Every job goes to exactly one holder, with a token higher than any before. No start is recorded.
-        - Only jobs of these queues and kinds are touched; a stopped store starts nothing, and a paused queue
-          only jobs of the highest priority.
-        - Ahead of slots, only jobs of *short* kinds are claimed, and none behind a better job that needs a slot:
-          one with ``no_prefetch``, of another kind, of a limited queue, or a poison suspect.
-        - *suspects*: the room for poison suspects of level 2 and of level 3; by default there is room for all.
-          Suspects without room hold up no other job, nor do *unfinished* jobs, which are left out.
-        - Limits of queues are exact over all workers. Without *limits*, limited queues are left out.
-        - Commands of *autoscaled* queues are left out.
-        - *build* names the worker's code. A payload that it has refused never comes back to it.
-        """
-        few, alone = suspects or (free, free)
-        kinds = ById(id=list(leases), lease_duration=list(leases.values()), short=[name in short for name in leases])
-        values = {"worker": worker, "queues": list(queues), "kinds": kinds, "free": free, "ahead": ahead}
-        values |= {"few": few, "alone": alone, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
-        durations = set(leases.values())
-        values |= {"build": build, "lease_duration": min(durations) if len(durations) == 1 else None}
-        claimed: list[Lease] | None = None
-        if limits:
-            with suppress(JobLocked):  # another transaction holds a limited queue; the others do not wait for it
-                lock = query("lock_limited_queues", queues=values["queues"])
-                limited = Query("claim_limited", values, Lease, lock=lock)
-                claimed = self._backend.run(limited, timeout=Timeouts.brief)
-        if claimed is None:
-            name = "claim_lane" if len(queues) == len(leases) == 1 else "claim"
-            claimed = self._backend.run(query(name, Lease, **values), timeout=Timeouts.brief)
-        claimed.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.job_id))
-        return claimed
-
-    def any_limited(self, queues: Sequence[str]) -> bool:
-        """Whether one of these queues has a limit. A claim without limits is cheaper."""
-        return bool(self._fetch("find_limited_queue", queues=list(queues)))
 
     def renew(
         self, leases: Sequence[Lease], *, lease_duration: timedelta = DEFAULT_LEASE, begun: Container[JobId] = ()
@@ -219,9 +168,9 @@ class Leases(Promotion):
         """The tokens of those jobs that run, read without waiting for any writer."""
         return dict(self._fetch("list_current_tokens", ids=list(job_ids)))
 
-    def any_expired(self) -> bool:
-        """Whether any lease has expired."""
-        return bool(self._fetch("find_expired_lease"))
+    def any_expired(self, *, window: timedelta = MAX_WINDOW) -> bool:
+        """Whether any lease has expired, within the last *window*: PostgreSQL may keep index entries of all leases."""
+        return bool(self._fetch("find_expired_lease", window=window))
 
     def report(
         self,

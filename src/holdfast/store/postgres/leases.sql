@@ -158,6 +158,41 @@ WITH lane AS ({lanes}
     ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT (SELECT jobs FROM missed))
 ), {claim_locked}
 
+-- fragment: job_in_gap
+-- A ready job of a lane and a priority at which the worker knows no position.
+SELECT FROM unnest(:gap_queue::text[], :gap_kind::text[], :gap_low::integer[], :gap_high::integer[])
+    AS gap (queue, kind, low, high)
+CROSS JOIN LATERAL (
+    SELECT FROM holdfast.live WHERE state = 'ready' AND queue = gap.queue AND kind = gap.kind AND reader = ''
+        AND priority BETWEEN gap.low AND gap.high LIMIT 1) AS job
+
+-- name: find_job_elsewhere
+-- Find out whether a job waits in a lane, or at a priority, at which the worker knows no position.
+SELECT true WHERE EXISTS ({job_in_gap})
+
+-- name: claim_onward
+-- Claim the next jobs of known lanes, each from the position behind the last job that the worker claimed there. The index
+-- keeps the entries of jobs that have left the lane for as long as any transaction may see them, and a scan from the start
+-- of the lane reads all of them.
+WITH lane AS (              -- the best first
+    SELECT * FROM unnest(:lane_queue::text[], :lane_kind::text[], :lane_priority::integer[], :lane_due_at::timestamptz[],
+        :lane_job_id::bigint[], :lane_most::bigint[], :lane_slot_only::boolean[])
+        AS lane (queue, kind, priority, due_at, id, most, slot_only)
+), locked AS (
+    SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
+        lane.slot_only OR candidate.no_prefetch AS slot_only, lane.queue
+    FROM lane CROSS JOIN LATERAL (
+        -- planner: LATERAL with LIMIT reads live_ready from the position on; priority and position bound the scan.
+        SELECT id, priority, due_at, losses, no_prefetch FROM holdfast.live
+        WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = '' AND priority = lane.priority
+            AND (due_at, id) > (lane.due_at, lane.id) AND losses = 0
+        ORDER BY due_at, id LIMIT lane.most FOR UPDATE SKIP LOCKED) AS candidate
+    WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT EXISTS ({job_in_gap})
+        AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = lane.queue
+            AND (paused OR run_limit IS NOT NULL OR worker_limit IS NOT NULL) OFFSET 0)
+    LIMIT :free::bigint + :ahead::bigint
+), {claim_locked}
+
 -- name: claim_limited
 -- Claim from all queues, up to the free slots of limited ones. The caller holds their locks (lock_limited_queues).
 -- The counts must not share a statement with the locks: they would see the rows as of before the wait.

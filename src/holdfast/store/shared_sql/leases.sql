@@ -26,8 +26,10 @@ WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS 
 SELECT id, token FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state = 'running'
 
 -- name: find_expired_lease
--- Find out whether any lease has expired.
-SELECT id FROM holdfast.live WHERE lease_expires_at < (SELECT holdfast.now()) LIMIT 1
+-- Find out whether any lease has expired, within the last :window.
+SELECT id FROM holdfast.live
+WHERE lease_expires_at < (SELECT holdfast.now()) AND lease_expires_at >= (SELECT holdfast.now()) - :window::interval
+LIMIT 1
 
 -- name: lock_expired_leases
 -- Lock expired leases and read the numbers that judge() needs.

@@ -1,0 +1,107 @@
+"""Claims: leases on ready jobs, in one order over all lanes of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from holdfast.domain.jobs.job import JobId, Lease, WorkerId
+from holdfast.domain.jobs.lane_position import LaneRoute, gaps
+from holdfast.errors import JobLocked
+from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.operation import ById, Query, query
+from holdfast.store.jobs.promotion import Promotion
+
+
+class Claims(Promotion):
+    """Claims ready jobs for workers. Every job goes to exactly one holder."""
+
+    def claim(
+        self,
+        worker: WorkerId,
+        *,
+        queues: Sequence[str],
+        leases: Mapping[str, timedelta],
+        free: int = 1,
+        ahead: int = 0,
+        short: Container[str] = (),
+        suspects: tuple[int, int] | None = None,
+        limits: bool = True,
+        autoscaled: Sequence[str] = (),
+        unfinished: Sequence[JobId] = (),
+        build: str = "",
+    ) -> list[Lease]:
+        """Take leases on ready jobs, in one order over all *queues* and kinds: priority, due time, id.
+
+        *leases* holds the lease duration of each kind. The first *free* jobs are claimed for free slots,
+        then up to *ahead* jobs to wait for a slot.
+
+        - Every job goes to exactly one holder, with a token higher than any before. No start is recorded.
+        - Only jobs of these queues and kinds are touched; a stopped store starts nothing, and a paused queue
+          only jobs of the highest priority.
+        - Ahead of slots, only jobs of *short* kinds are claimed, and none behind a better job that needs a slot:
+          one with ``no_prefetch``, of another kind, of a limited queue, or a poison suspect.
+        - *suspects*: the room for poison suspects of level 2 and of level 3; by default there is room for all.
+          Suspects without room hold up no other job, nor do *unfinished* jobs, which are left out.
+        - Limits of queues are exact over all workers. Without *limits*, limited queues are left out.
+        - Commands of *autoscaled* queues are left out.
+        - *build* names the worker's code. A payload that it has refused never comes back to it.
+        """
+        few, alone = suspects or (free, free)
+        kinds = ById(id=list(leases), lease_duration=list(leases.values()), short=[name in short for name in leases])
+        values = {"worker": worker, "queues": list(queues), "kinds": kinds, "free": free, "ahead": ahead}
+        values |= {"few": few, "alone": alone, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
+        values |= {"build": build, "lease_duration": _common(leases)}
+        claimed: list[Lease] | None = None
+        if limits:
+            with suppress(JobLocked):  # another transaction holds a limited queue; the others do not wait for it
+                lock = query("lock_limited_queues", queues=values["queues"])
+                limited = Query("claim_limited", values, Lease, lock=lock)
+                claimed = self._backend.run(limited, timeout=Timeouts.brief)
+        if claimed is None:
+            name = "claim_lane" if len(queues) == len(leases) == 1 else "claim"
+            claimed = self._backend.run(query(name, Lease, **values), timeout=Timeouts.brief)
+        return _in_order(claimed)
+
+    def any_limited(self, queues: Sequence[str]) -> bool:
+        """Whether one of these queues has a limit. A claim without limits is cheaper."""
+        return bool(self._fetch("find_limited_queue", queues=list(queues)))
+
+    def claim_onward(
+        self,
+        worker: WorkerId,
+        route: LaneRoute,
+        *,
+        leases: Mapping[str, timedelta],
+        free: int,
+        ahead: int,
+        short: Container[str],
+    ) -> list[Lease]:
+        """Take leases on the next jobs of known lanes, each from the position of its last claim on. PostgreSQL only.
+
+        - As :meth:`claim`, for jobs behind the positions, at the priorities of *route*. Only :meth:`claim` finds the
+          others: those before a position, poison suspects, and those for one build alone.
+        - No job is claimed while one of a higher priority is ready in a lane of *route*.
+        - Limited and paused queues are left out.
+        """
+        values = {"worker": worker, "free": free, "ahead": ahead, "few": free, "alone": free, **route.columns(short)}
+        values["kinds"] = ById(id=list(leases), lease_duration=list(leases.values()))
+        values["lease_duration"] = _common(leases)
+        claimed = self._backend.run(Query("claim_onward", values, Lease), timeout=Timeouts.brief)
+        return _in_order(claimed)
+
+    def any_elsewhere(self, route: LaneRoute) -> bool:
+        """Whether a ready job has a lane or a priority without a position in *route*. PostgreSQL only."""
+        return bool(self._backend.run(Query("find_job_elsewhere", gaps(route.elsewhere)), repeatable=True))
+
+
+def _common(leases: Mapping[str, timedelta]) -> timedelta | None:
+    """The lease duration of all kinds, if they have the same one."""
+    durations = set(leases.values())
+    return min(durations) if len(durations) == 1 else None
+
+
+def _in_order(leases: list[Lease]) -> list[Lease]:
+    leases.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.job_id))
+    return leases

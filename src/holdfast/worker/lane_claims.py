@@ -1,0 +1,110 @@
+"""Claims of a worker: from the start of every lane, or from the positions that the last claims have reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from msgspec import Struct, structs
+
+from holdfast.domain.jobs.job import JobId, Lease
+from holdfast.domain.jobs.lane_position import LanePositions, LaneRoute
+from holdfast.worker import clock
+from holdfast.worker.backoff import Backoff
+from holdfast.worker.options import WorkerSetup
+
+#: A busy worker reads its lanes from their start at least this often: jobs may have come before the known positions.
+FULL_INTERVAL_S = 1.0
+
+
+class ClaimRequest(Struct, frozen=True, kw_only=True):
+    """What to claim, as :meth:`Claims.claim` explains it."""
+
+    leases: dict[str, timedelta]
+    short: list[str]
+    free: int
+    ahead: int
+    suspects: tuple[int, int]
+    limits: bool
+    autoscaled: Sequence[str]
+    unfinished: Sequence[JobId]
+
+    @property
+    def jobs(self) -> int:
+        return self.free + self.ahead
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether every job of the lanes may be claimed: no limit, no autoscaler and no single job forbids it."""
+        return not (self.limits or self.autoscaled or self.unfinished or 0 in self.suspects)
+
+    def without(self, count: int) -> ClaimRequest:
+        """What is left to claim after *count* jobs."""
+        free = max(0, self.free - count)
+        return structs.replace(self, free=free, ahead=self.jobs - count - free)
+
+
+class LaneClaims:
+    """Claims jobs of the lanes that a worker serves.
+
+    A full claim reads every lane from its start. Between two of them, a busy worker on PostgreSQL continues behind the
+    jobs that it claimed last, and so does any worker for a while after a full claim that was slow.
+    """
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._store, self._worker, self._served = setup.store.leases, setup.worker, setup.served
+        #: SQLite has no index entries of jobs that are gone, and a full claim is as quick.
+        self._onward = not setup.store.backend.single_writer
+        self._positions = LanePositions()
+        self._saturated = False
+        #: When the last full claim ended, and the pause after a slow one.
+        self._full_at, self._backoff = float("-inf"), Backoff()
+
+    def claim(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
+        """Claim jobs and begin their runs. *begin* gets the leases, and the time from before the claim was sent."""
+        claimed: list[Lease] = []
+        route = self._route(request)
+        if route is not None:
+            claimed = self._claim_onward(route, request, begin)
+        if route is None or (len(claimed) < request.jobs and self._may_claim_fully(route)):
+            claimed += self._claim_fully(request.without(len(claimed)), begin)
+        self._saturated = len(claimed) == request.jobs
+        return claimed
+
+    def _route(self, request: ClaimRequest) -> LaneRoute | None:
+        """Where to continue; None: read every lane from its start."""
+        if not self._onward or not request.is_simple:
+            return None
+        due = not self._saturated or clock.now() >= self._full_at + FULL_INTERVAL_S
+        if due and self._backoff.is_over:
+            return None
+        return self._positions.route(self._served.queues, request.leases, request.jobs)
+
+    def _may_claim_fully(self, route: LaneRoute) -> bool:
+        """Whether a full claim may follow a claim that found too few jobs."""
+        return self._backoff.is_over or self._store.any_elsewhere(route)
+
+    def _claim_onward(
+        self, route: LaneRoute, request: ClaimRequest, begin: Callable[[list[Lease], float], None]
+    ) -> list[Lease]:
+        sent_at = clock.now()
+        claimed = self._store.claim_onward(
+            self._worker, route, leases=request.leases, free=request.free, ahead=request.ahead, short=request.short
+        )
+        self._positions.learn(claimed)
+        begin(claimed, sent_at)
+        return claimed
+
+    def _claim_fully(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
+        sent_at, served = clock.now(), self._served
+        try:
+            with self._backoff.measured():
+                options = structs.asdict(request)
+                claimed = self._store.claim(self._worker, queues=served.queues, build=served.build, **options)
+        finally:
+            self._full_at = clock.now()
+        if self._onward:
+            self._positions.drop_unused()
+            self._positions.learn(claimed)
+        begin(claimed, sent_at)
+        return claimed

@@ -1,0 +1,103 @@
+"""Positions in lanes: where a worker continues, and which better jobs it must not pass."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.jobs.job import JobId, Lease, Token
+from holdfast.domain.jobs.lane_position import (
+    LOWEST_PRIORITY,
+    MAX_LANES,
+    MAX_POSITIONS,
+    Gap,
+    LanePosition,
+    LanePositions,
+)
+from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def lease(n: int, *, queue: str = "default", kind: str = "mail", priority: int = 0) -> Lease:
+    return Lease(JobId(n), Token(1), kind, queue, "{}", 1, False, 0, priority, START + timedelta(seconds=n), None)
+
+
+def learned(*leases: Lease) -> LanePositions:
+    positions = LanePositions()
+    positions.learn(leases)
+    return positions
+
+
+def test_a_route_continues_behind_the_last_job_of_each_lane():
+    positions = learned(lease(1), lease(2), lease(3, kind="post"))
+    route = positions.route(["default"], ["mail", "post"], 10)
+    assert [(each.kind, each.job_id) for each in route.positions] == [("mail", 2), ("post", 3)]
+
+
+def test_without_a_position_there_is_no_route():
+    """Those of lanes that the worker serves no longer do not count."""
+    assert LanePositions().route(["default"], ["mail"], 10) is None
+    assert learned(lease(1)).route(["other"], ["mail"], 10) is None
+
+
+def test_the_lane_that_was_served_last_comes_last():
+    positions = learned(lease(1), lease(2, kind="post"))
+    positions.learn([lease(3)])
+    route = positions.route(["default"], ["mail", "post"], 10)
+    assert [each.kind for each in route.positions] == ["post", "mail"]
+
+
+def test_all_jobs_of_a_higher_priority_come_first():
+    """Lanes of the lowest priority of a route share the rest."""
+    positions = learned(lease(1, priority=5), lease(2), lease(3, kind="post"))
+    route = positions.route(["default"], ["mail", "post"], 100)
+    assert [(each.priority, each.most) for each in route.positions] == [(5, 100), (0, 102), (0, 102)]
+    assert learned(lease(1)).route(["default"], ["mail"], 100).positions[0].most == 100
+
+
+def test_gaps_are_the_priorities_without_a_position():
+    route = learned(lease(1, priority=5), lease(2)).route(["default"], ["mail"], 10)
+    assert route.better == [Gap("default", "mail", 6, HIGHEST_PRIORITY), Gap("default", "mail", 1, 4)]
+
+
+def test_a_lane_without_a_position_is_searched_too():
+    route = learned(lease(1)).route(["default", "other"], ["mail"], 10)
+    assert Gap("other", "mail", 1, HIGHEST_PRIORITY) in route.better
+    assert Gap("other", "mail", LOWEST_PRIORITY, HIGHEST_PRIORITY) in route.elsewhere
+
+
+def test_positions_that_gave_no_job_are_dropped():
+    positions = learned(lease(1), lease(2, kind="post"))
+    positions.drop_unused()
+    positions.learn([lease(3)])
+    positions.drop_unused()
+    (position,) = positions.route(["default"], ["mail", "post"], 10).positions
+    assert position == LanePosition("default", "mail", 0, START + timedelta(seconds=3), JobId(3), 10)
+    positions.drop_unused()
+    assert positions.route(["default"], ["mail"], 10) is None
+
+
+def test_routes_are_bounded():
+    kinds = [f"kind-{n}" for n in range(2 * MAX_POSITIONS)]
+    route = learned(*(lease(n, kind=kind) for n, kind in enumerate(kinds))).route(["default"], kinds, 10)
+    assert (len(route.positions), len(route.better)) == (MAX_POSITIONS, MAX_LANES)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(-3, 3)), min_size=1))
+def test_no_priority_above_the_lowest_is_left_out(places):
+    """I17: each priority of each lane has a position or lies in a gap, never both."""
+    leases = [lease(n, kind=kind, priority=priority) for n, (kind, priority) in enumerate(places)]
+    route = learned(*leases).route(["default"], ["a", "b"], 10)
+    lowest = min(each.priority for each in route.positions)
+    for kind in "ab":
+        for priority in range(-9, 9):
+            known = any((each.kind, each.priority) == (kind, priority) for each in route.positions)
+            assert known is not _lies_in(route.elsewhere, kind, priority)
+            assert _lies_in(route.better, kind, priority) is (priority > lowest and not known)
+
+
+def _lies_in(gaps, kind, priority) -> bool:
+    return any(each.kind == kind and each.low <= priority <= each.high for each in gaps)

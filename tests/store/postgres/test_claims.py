@@ -1,0 +1,167 @@
+"""Claims from known positions on PostgreSQL, where index entries outlive their jobs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast.domain.fleet.stop_switch import StopMode
+from holdfast.domain.jobs.job import OnLost, WorkerId
+from holdfast.domain.jobs.lane_position import LanePositions
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.verdict import Done
+from holdfast.store.engine.operation import ById, Query
+from holdfast.store.jobs.settlement import Settlement
+from tests.support.backends import available, open_database
+from tests.support.jobs import WORKER, lapse, put, take
+
+MINUTE = timedelta(minutes=1)
+KINDS, QUEUES = ("mail", "post"), ("default", "other")
+
+
+@pytest.fixture(params=[name for name in available() if name != "sqlite"])
+def database(request, tmp_path):
+    with open_database(request.param, tmp_path) as database:
+        yield database
+
+
+def begin(store, count: int = 1, **options) -> LanePositions:
+    """Claim the first jobs from the start of their lanes; returns the positions behind them."""
+    positions = LanePositions()
+    positions.learn(take(store, count, kinds=KINDS, queues=QUEUES, limits=False, **options))
+    return positions
+
+
+def onward(store, positions: LanePositions, jobs: int = 100, *, ahead: int = 0, short=KINDS, worker=WORKER):
+    route = positions.route(QUEUES, KINDS, jobs)
+    leases = dict.fromkeys(KINDS, MINUTE)
+    return store.leases.claim_onward(worker, route, leases=leases, free=jobs - ahead, ahead=ahead, short=short)
+
+
+def ids(leases) -> list[int]:
+    return [lease.job_id for lease in leases]
+
+
+def test_a_claim_continues_behind_the_last_one(store):
+    jobs = [put(store) for _ in range(5)]
+    claimed = onward(store, begin(store, 2), 2)
+    assert ids(claimed) == jobs[2:4]
+    assert {(lease.token, lease.payload, lease.attempt) for lease in claimed} == {(1, "{}", 1)}
+    assert [store.views.get(job).worker for job in jobs] == [WORKER] * 4 + [None]
+
+
+def test_a_job_before_the_position_waits_for_a_full_claim(store):
+    first, second, third = put(store), put(store), put(store)
+    leases = take(store, 2, limits=False)
+    positions = LanePositions()
+    positions.learn(leases)
+    store.leases.release(leases[:1])
+    assert ids(onward(store, positions)) == [third]
+    assert ids(take(store, 9, limits=False)) == [first]
+    assert store.views.get(second).token == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"queue": "other"}, {"kind": "post"}, {"kind": "post", "queue": "other"}])
+def test_nothing_is_claimed_past_a_higher_priority(store, options):
+    """I17: of the same lane, or of one in which the worker has claimed nothing yet."""
+    put(store), put(store)
+    positions = begin(store)
+    put(store, **{"kind": "mail", **options}, priority=1)
+    assert onward(store, positions) == []
+
+
+@pytest.mark.parametrize("options", [{"queue": "other"}, {"kind": "post"}, {"priority": 1}, {"priority": -1}])
+def test_jobs_elsewhere_are_found(store, options):
+    """Those of other lanes and of other priorities."""
+    put(store), put(store)
+    positions = begin(store)
+    assert not store.leases.any_elsewhere(positions.route(QUEUES, KINDS, 9))
+    put(store, **{"kind": "mail", **options})
+    assert store.leases.any_elsewhere(positions.route(QUEUES, KINDS, 9))
+
+
+def test_known_priorities_come_in_their_order(store):
+    low = [put(store) for _ in range(3)]
+    high = [put(store, priority=5) for _ in range(3)]
+    positions = begin(store, 4)
+    more = [put(store, priority=5), put(store, priority=5)]
+    assert ids(onward(store, positions, 3)) == [*more, low[1]]
+    assert high
+
+
+def test_queues_with_a_limit_or_a_pause_are_left_out(store):
+    put(store), put(store), put(store, queue="other"), put(store, queue="other")
+    positions = begin(store, 1)
+    positions.learn(take(store, 1, queues=("other",), limits=False))
+    store.queues.pause("default")
+    store.queues.set_limits("other", limit=1)
+    assert onward(store, positions) == []
+
+
+def test_a_stopped_store_starts_nothing(store):
+    put(store), put(store)
+    positions = begin(store)
+    store.stop_switch.set(StopMode.DRAIN, actor="ada")
+    assert onward(store, positions) == []
+
+
+def test_suspects_and_jobs_of_one_build_are_left_for_a_full_claim(store, clock):
+    put(store)
+    suspect = put(store)
+    take(store, 9, limits=False)
+    lapse(clock)
+    store.leases.take_over(limit=9)
+    positions = begin(store, 1)
+    assert onward(store, positions) == []
+    assert ids(take(store, 9, limits=False)) == [suspect]
+
+
+def test_ahead_of_slots_the_same_rules_hold(store):
+    """Nothing is prefetched past a better job that needs a slot."""
+    jobs = [put(store), put(store), put(store, on_lost=OnLost.HOLD), put(store)]
+    assert ids(onward(store, begin(store), 3, ahead=3)) == jobs[1:2]
+
+
+def test_two_workers_never_get_one_job(store, database):
+    """A row that another transaction has locked is passed over."""
+    jobs = [put(store) for _ in range(4)]
+    positions = begin(store)
+    with psycopg.connect(database.url) as other:
+        other.execute(f"SELECT FROM holdfast.live WHERE id = {jobs[1]} FOR UPDATE".encode())
+        assert ids(onward(store, positions, 1, worker=WorkerId("w2"))) == jobs[2:3]
+    assert ids(onward(store, positions)) == [jobs[1], jobs[3]]
+
+
+def test_each_kind_has_its_lease(store):
+    put(store), put(store)
+    positions = begin(store)
+    leases = {"mail": 7 * MINUTE, "post": MINUTE}
+    route = positions.route(QUEUES, KINDS, 9)
+    (lease,) = store.leases.claim_onward(WORKER, route, leases=leases, free=1, ahead=0, short=())
+    job = store.views.get(lease.job_id)
+    assert job.lease_expires_at - job.claimed_at == 7 * MINUTE
+
+
+def test_jobs_that_are_gone_cost_a_claim_nothing(store, database):
+    """An old transaction may still see them, so that the index keeps their entries; the scan begins behind them."""
+    gone = 3000
+    store.jobs.enqueue_many([NewJob(kind="mail")] * (gone + 10))
+    with psycopg.connect(database.url) as old:
+        old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT FROM holdfast.live LIMIT 1")
+        leases = take(store, gone, limits=False)
+        store.leases.settle_many([Settlement(lease, Done()) for lease in leases])
+        positions = LanePositions()
+        positions.learn(leases)
+        columns = positions.route(QUEUES, KINDS, 10).columns(KINDS)
+        values = {"worker": WORKER, "free": 10, "ahead": 0, "few": 10, "alone": 10, "lease_duration": MINUTE, **columns}
+        query = Query("claim_onward", {**values, "kinds": ById(id=["mail"], lease_duration=[MINUTE])})
+        statements = store.backend.statements
+        with psycopg.connect(database.url) as connection:
+            text = b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statements.text(query)
+            connection.execute("SET enable_seqscan = off")
+            ((plan,),) = connection.execute(text, statements.arguments(query)).fetchall()
+    assert plan[0]["Plan"]["Actual Rows"] == 10
+    assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < gone / 5

@@ -1,0 +1,168 @@
+"""Claims of a worker: when it reads its lanes from their start, and when it continues behind the last claim."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+import holdfast
+from holdfast.errors import StatementTimeout
+from holdfast.worker import clock
+from holdfast.worker.backoff import EXCESS_FACTOR, QUICK_S
+from holdfast.worker.lane_claims import FULL_INTERVAL_S, ClaimRequest
+from tests.support.backends import available, open_database
+
+POSTGRES = next(name for name in available() if name != "sqlite")
+
+
+class Lanes:
+    """Claims on a store, with a clock that the test moves."""
+
+    def __init__(self, app, monkeypatch):
+        self.now = 1000.0
+        #: Seconds that a full claim takes.
+        self.cost = 0.0
+        monkeypatch.setattr(clock, "now", lambda: self.now)
+        self.store = app.store
+        self.claims = app.worker().services.claimer.service._lanes
+        self.begun = []
+        self.calls = []
+        claim, onward = self.store.leases.claim, self.store.leases.claim_onward
+
+        def full(*args, **options):
+            self.calls.append("full")
+            self.now += self.cost
+            return claim(*args, **options)
+
+        def continued(*args, **options):
+            self.calls.append("onward")
+            return onward(*args, **options)
+
+        monkeypatch.setattr(self.store.leases, "claim", full)
+        monkeypatch.setattr(self.store.leases, "claim_onward", continued)
+
+    def claim(self, jobs=2, **options):
+        """Claim and return how; the runs are recorded in ``begun``."""
+        self.calls.clear()
+        values = {"leases": dict.fromkeys(["step", "other"], timedelta(minutes=1)), "short": ["step"]}
+        values |= {"suspects": (1, 1), "limits": False, "autoscaled": (), "unfinished": (), "free": jobs, "ahead": 0}
+        request = ClaimRequest(**{**values, **options})
+        claimed = self.claims.claim(request, lambda leases, sent_at: self.begun.extend(leases))
+        assert claimed == self.begun[len(self.begun) - len(claimed) :]
+        return [*self.calls]
+
+
+@pytest.fixture(params=[POSTGRES])
+def database(request, tmp_path):
+    with open_database(request.param, tmp_path, real_time=True) as database:
+        yield database
+
+
+@pytest.fixture
+def app(database):
+    with holdfast.Holdfast(database.url) as app:
+
+        @app.job()
+        def step(n: int) -> None: ...
+
+        @app.job()
+        def other() -> None: ...
+
+        yield app
+
+
+@pytest.fixture
+def lanes(app, monkeypatch):
+    return Lanes(app, monkeypatch)
+
+
+def put(app, count):
+    return [each.id for each in app.store.jobs.enqueue_many([app.request("step", {"n": n}, {}) for n in range(count)])]
+
+
+def test_a_busy_worker_continues_until_a_full_claim_is_due(app, lanes):
+    jobs = put(app, 10)
+    assert [lanes.claim(), lanes.claim()] == [["full"], ["onward"]]
+    lanes.now += FULL_INTERVAL_S
+    assert [lanes.claim(), lanes.claim()] == [["full"], ["onward"]]
+    assert [lease.job_id for lease in lanes.begun] == jobs[:8]
+
+
+def test_a_worker_with_too_few_jobs_reads_its_lanes_from_their_start(app, lanes):
+    """At once, for the jobs that are missing, and in its next claims."""
+    jobs = put(app, 3)
+    lanes.claim()
+    (early,) = put(app, 1)
+    with app.store.backend.transaction() as connection:
+        connection.execute(f"UPDATE holdfast.live SET due_at = due_at - interval '1 hour' WHERE id = {early}".encode())
+    assert lanes.claim() == ["onward", "full"]
+    assert [lease.job_id for lease in lanes.begun] == [*jobs, early]
+    assert [lanes.claim(), lanes.claim()] == [["onward", "full"], ["full"]]
+
+
+def test_after_a_slow_full_claim_a_worker_continues_for_some_time(app, lanes):
+    """Also when it finds too few jobs: the next full claim would read the same entries again."""
+    put(app, 9)
+    lanes.cost = QUICK_S + 0.1
+    for _ in range(2):
+        assert lanes.claim(4, limits=True) == ["full"]
+    lanes.now += 0.1 * EXCESS_FACTOR - 0.01
+    assert lanes.claim() == ["onward"]
+    lanes.now += 0.02
+    assert lanes.claim() == ["full"]
+
+
+def test_one_slow_claim_is_an_accident(app, lanes):
+    put(app, 1)
+    lanes.cost = 5.0
+    assert [lanes.claim(2), lanes.claim(2)] == [["full"], ["full"]]
+
+
+@pytest.mark.parametrize("priority", [-5, 0, 5])
+def test_a_job_of_another_lane_is_claimed_although_a_full_claim_is_slow(app, lanes, priority):
+    put(app, 3)
+    lanes.cost = 5.0
+    for _ in range(2):
+        lanes.claim(1, limits=True)
+    app.store.jobs.enqueue(app.request("other", {}, {"priority": priority}))
+    assert lanes.claim() == ["onward", "full"]
+    assert {lease.kind for lease in lanes.begun} == {"step", "other"}
+
+
+def test_a_full_claim_that_fails_was_slow(app, lanes, monkeypatch):
+    put(app, 9)
+    lanes.cost = 5.0
+    lanes.claim()
+
+    def fail(*args, **options):
+        lanes.now += 5.0
+        raise StatementTimeout("it took too long")
+
+    monkeypatch.setattr(app.store.leases, "claim", fail)
+    lanes.now += FULL_INTERVAL_S
+    with pytest.raises(StatementTimeout):
+        lanes.claim()
+    lanes.now += FULL_INTERVAL_S
+    assert lanes.claim() == ["onward"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"limits": True}, {"autoscaled": ("default",)}, {"unfinished": (77,)}, {"suspects": (0, 1)}]
+)
+def test_what_forbids_single_jobs_needs_a_full_claim(app, lanes, options):
+    put(app, 9)
+    lanes.claim()
+    assert lanes.claim(**options) == ["full"]
+
+
+def test_on_sqlite_every_claim_is_full(tmp_path, monkeypatch):
+    """Its indexes keep no entries of jobs that are gone."""
+    with holdfast.Holdfast(f"sqlite:///{tmp_path}/jobs.db") as app:
+
+        @app.job()
+        def step(n: int) -> None: ...
+
+        lanes = Lanes(app, monkeypatch)
+        put(app, 9)
+        assert [lanes.claim(), lanes.claim()] == [["full"], ["full"]]
