@@ -74,7 +74,6 @@ bench-quick: $(READY) ## compare with PgQueuer, Procrastinate and huey
 
 bench: $(READY) ## measure against raw SQL and against other systems
 	$(BIN)/python -m bench.comparison
-	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.workers
 	$(BIN)/python -m bench.raw_batch
 	$(BIN)/python -m bench.schedules

@@ -6,7 +6,10 @@ Only the standard library is imported: the peers load this file in an environmen
 from __future__ import annotations
 
 import json
+import os
+import queue
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,14 +21,33 @@ PAUSE_S = 0.03
 Act = Callable[[int, int], dict[str, Any] | None]
 
 
+def settings(**best: Any) -> dict[str, Any]:
+    """The best settings, or others that the command line has as JSON after the place of the store."""
+    return best | (json.loads(sys.argv[2]) if len(sys.argv) > 2 else {})
+
+
 def obey(acts: dict[str, Act]) -> None:
     """Obey orders until the other side closes. The answer has wall time and CPU time of the act."""
-    for line in sys.stdin:
+    for line in _orders():
         order = json.loads(line)
         began, used = time.perf_counter(), time.process_time()
         report = acts[order["act"]](order["count"], order.get("size", 1)) or {}
         answer = {"seconds": time.perf_counter() - began, "cpu": time.process_time() - used, "jobs": order["count"]}
         print(json.dumps(answer | report), flush=True)
+
+
+def _orders() -> Iterator[str]:
+    """Orders as they come. This process ends with the one that orders, also in the midst of an act."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            lines.put(line)
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        yield lines.get()
 
 
 def sizes(count: int, size: int) -> Iterator[int]:

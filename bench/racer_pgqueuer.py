@@ -20,9 +20,9 @@ from pgqueuer.adapters.persistence.queries import Queries
 from pgqueuer.qm import QueueManager
 from pgqueuer.types import QueueExecutionMode
 
-from bench.racer import PAUSE_S, obey, sizes
+from bench.racer import PAUSE_S, obey, settings, sizes
 
-URL, BATCH = sys.argv[1], 1000
+URL, SETTINGS = sys.argv[1], settings(batch=1000)
 
 
 async def enqueue_one(count: int, _size: int, connection: Any) -> None:
@@ -47,7 +47,7 @@ async def drain(_count: int, _size: int, connection: Any) -> dict[str, Any]:
         json.loads(job.payload)
         done += 1
 
-    await manager.run(dequeue_timeout=timedelta(seconds=1), batch_size=BATCH, mode=QueueExecutionMode.drain)
+    await manager.run(dequeue_timeout=timedelta(seconds=1), batch_size=SETTINGS["batch"], mode=QueueExecutionMode.drain)
     return {"jobs": done}
 
 
