@@ -45,10 +45,11 @@ class Environment:
             return sys.executable
         major, oldest = self.python
         for minor in range(oldest, NEWEST_MINOR + 1):
-            name = f"python{major}.{minor}"
             installed = sorted(Path.home().glob(f".pyenv/versions/{major}.{minor}.*/bin/python"))
-            if found := shutil.which(name) or (installed and str(installed[-1])):
-                return found
+            for program in (shutil.which(f"python{major}.{minor}"), *map(str, installed)):
+                # A shim may stand for a version that is not chosen.
+                if program and subprocess.run([program, "-V"], check=False, capture_output=True).returncode == 0:
+                    return program
         raise PeerMissing(f"needs Python {major}.{oldest} or later, and none was found")
 
 

@@ -5,17 +5,20 @@ Only the standard library is imported: the peers load this file in an environmen
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 #: Seconds between two jobs whose latency is measured: the worker is idle when the next one comes.
 PAUSE_S = 0.03
+#: Seconds without a job before a racer looks whether any is left.
+QUIET_S = 0.01
 
 #: An act gets the number of jobs and the size of a call. It returns what it has to report, or nothing.
 Act = Callable[[int, int], dict[str, Any] | None]
@@ -48,6 +51,24 @@ def _orders() -> Iterator[str]:
     threading.Thread(target=read, daemon=True).start()
     while True:
         yield lines.get()
+
+
+class Progress:
+    """What the handlers of a worker have done that cannot say when its queue is empty."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self.done, self.waits, self.began = 0, list[float](), time.perf_counter()
+
+    async def drain(self, left: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
+        """Wait until nothing is left. The store is queried only when no job came since the last look."""
+        seen = -1
+        while seen != self.done or await left():
+            seen = self.done
+            await asyncio.sleep(QUIET_S)
+        return {"jobs": self.done, "seconds": time.perf_counter() - self.began}
 
 
 def sizes(count: int, size: int) -> Iterator[int]:

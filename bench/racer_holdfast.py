@@ -8,11 +8,11 @@ import time
 from typing import Any
 
 import holdfast
-from bench.racer import PAUSE_S, obey, sizes
+from bench.racer import PAUSE_S, obey, settings, sizes
 
 app = holdfast.Holdfast(sys.argv[1])
 waits: list[float] = []
-SLOTS = 8
+SLOTS = settings(slots=8)["slots"]
 
 
 @app.job()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bench.peers import BENCH, Environment, PeerMissing, Process
 
 HOLDFAST, RAW, HUEY = "Holdfast", "raw SQL", "huey"
+OBAN = Environment(name="bench-oban", python=(3, 12))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ SYSTEMS = (
     System(name=HOLDFAST, racer="bench.racer_holdfast"),
     System(name="PgQueuer", racer="bench.racer_pgqueuer", environment=BENCH),
     System(name="Procrastinate", racer="bench.racer_procrastinate", environment=BENCH, share=0.1),
+    System(name="oban-py", racer="bench.racer_oban", environment=OBAN),
+    System(name="Awa", racer="bench.racer_awa", environment=BENCH),
 )
 
 
