@@ -20,6 +20,9 @@ PAUSE_S = 0.03
 #: Seconds without a job before a racer looks whether any is left.
 QUIET_S = 0.01
 
+#: Jobs in a call of a producer that keeps a worker busy, and seconds between two looks at the tally.
+FEED, LOOK_S = 5000, 0.05
+
 #: An act gets the number of jobs and the size of a call. It returns what it has to report, or nothing.
 Act = Callable[[int, int], dict[str, Any] | None]
 
@@ -51,6 +54,24 @@ def _orders() -> Iterator[str]:
     threading.Thread(target=read, daemon=True).start()
     while True:
         yield lines.get()
+
+
+class Tally:
+    """The number of finished jobs in a file, for the producer and for the benchmark: no query disturbs the store."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def write(self, done: int) -> None:
+        os.pwrite(self._file, done.to_bytes(8, "little"), 0)
+
+    def read(self) -> int:
+        return int.from_bytes(os.pread(self._file, 8, 0), "little")
+
+
+def needed(tally: Tally, sent: int) -> bool:
+    """Whether a producer must send :data:`FEED` jobs more, so that 5,000 to 20,000 wait."""
+    return sent - tally.read() < 2 * FEED
 
 
 class Progress:

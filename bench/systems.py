@@ -35,8 +35,9 @@ class System:
         return process
 
 
+OURS = System(name=HOLDFAST, racer="bench.racer_holdfast")
 SYSTEMS = (
-    System(name=HOLDFAST, racer="bench.racer_holdfast"),
+    OURS,
     System(name="PgQueuer", racer="bench.racer_pgqueuer", environment=BENCH),
     System(name="Procrastinate", racer="bench.racer_procrastinate", environment=BENCH, share=0.1),
     System(name="oban-py", racer="bench.racer_oban", environment=OBAN),
