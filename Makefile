@@ -69,13 +69,12 @@ docs-site: .venv-docs/.ready ## build the documentation site in build/site
 snapshots: $(READY) ## write the snapshots of commands, answers and pages anew
 	HOLDFAST_SNAPSHOTS=write $(BIN)/python -m pytest tests/snapshots
 
-bench-quick: $(READY) ## compare with PgQueuer, Procrastinate and huey
+bench-quick: $(READY) ## compare with other systems in three minutes: a first impression
 	$(BIN)/python -m bench.comparison --quick
 
-bench: $(READY) ## measure against raw SQL and against other systems
-	$(BIN)/python -m bench.comparison
-	$(BIN)/python -m bench.run
-	$(BIN)/python -m bench.workers
+bench: $(READY) ## compare with other systems, measure all parts, and write docs/performance.md
+	$(BIN)/python -m bench.comparison --write
+	$(BIN)/python -m bench.situations --write
 	$(BIN)/python -m bench.raw_batch
 	$(BIN)/python -m bench.schedules
 	$(BIN)/python -m bench.commands

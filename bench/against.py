@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 from tests.support.postgres import DURABLE, bundled_programs, running
 
-from bench.comparison import Meter
+from bench.meter import Meter
 from bench.peers import HOME
 
 #: Runs with the code of a checkout, which may be old: it uses what all have.
@@ -61,12 +61,12 @@ def drained(checkout: Path, url: str, jobs: int, meter: Meter | None = None) -> 
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute("VACUUM ANALYZE")
                 connection.execute("CHECKPOINT")
-        before = meter.read()[0] if meter else 0.0
+        before = meter.read().cpu_s if meter else 0.0
         process.stdin.write("\n")
         process.stdin.flush()
     found: dict[str, float] = json.loads(_await(process.stdout, "{"))
     if meter:
-        found["server, us"] = (meter.read()[0] - before) / jobs * 1e6
+        found["server, us"] = (meter.read().cpu_s - before) / jobs * 1e6
     process.communicate(timeout=60)
     return found
 

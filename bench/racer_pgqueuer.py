@@ -20,9 +20,9 @@ from pgqueuer.adapters.persistence.queries import Queries
 from pgqueuer.qm import QueueManager
 from pgqueuer.types import QueueExecutionMode
 
-from bench.racer import PAUSE_S, obey, sizes
+from bench.racer import FEED, LOOK_S, PAUSE_S, Tally, needed, obey, settings, sizes
 
-URL, BATCH = sys.argv[1], 1000
+URL, SETTINGS = sys.argv[1], settings(batch=1000, tally="")
 
 
 async def enqueue_one(count: int, _size: int, connection: Any) -> None:
@@ -47,7 +47,7 @@ async def drain(_count: int, _size: int, connection: Any) -> dict[str, Any]:
         json.loads(job.payload)
         done += 1
 
-    await manager.run(dequeue_timeout=timedelta(seconds=1), batch_size=BATCH, mode=QueueExecutionMode.drain)
+    await manager.run(dequeue_timeout=timedelta(seconds=1), batch_size=SETTINGS["batch"], mode=QueueExecutionMode.drain)
     return {"jobs": done}
 
 
@@ -69,6 +69,40 @@ async def send(count: int, _size: int, connection: Any) -> None:
     for _ in range(count):
         await asyncio.sleep(PAUSE_S)
         await queries.enqueue("stamp", json.dumps({"sent": time.time()}).encode(), 0)
+
+
+async def work(count: int, _size: int, connection: Any) -> None:
+    """Work for *count* seconds on what a producer sends."""
+    manager, tally, done = QueueManager(Queries(AsyncpgDriver(connection))), Tally(SETTINGS["tally"]), 0
+
+    @manager.entrypoint("nothing")
+    async def nothing(job: Any) -> None:
+        nonlocal done
+        json.loads(job.payload)
+        done += 1
+
+    async def report() -> None:
+        for _ in range(round(count / LOOK_S)):
+            tally.write(done)
+            await asyncio.sleep(LOOK_S)
+        manager.shutdown.set()
+
+    reports = asyncio.create_task(report())
+    await manager.run(dequeue_timeout=timedelta(seconds=1), batch_size=SETTINGS["batch"])
+    await reports
+
+
+async def feed(count: int, _size: int, connection: Any) -> None:
+    """Keep a worker busy for *count* seconds."""
+    queries, tally, sent = Queries(AsyncpgDriver(connection)), Tally(SETTINGS["tally"]), 0
+    end = time.monotonic() + count
+    while time.monotonic() < end:
+        if needed(tally, sent):
+            payloads: list[bytes | None] = [json.dumps({"n": n}).encode() for n in range(FEED)]
+            await queries.enqueue(["nothing"] * FEED, payloads, [0] * FEED)
+            sent += FEED
+        else:
+            await asyncio.sleep(LOOK_S)
 
 
 async def install() -> None:
@@ -94,4 +128,5 @@ def connected(act: Callable[[int, int, Any], Awaitable[Any]]) -> Callable[[int, 
 if __name__ == "__main__":
     uvloop.run(install())
     acts = {"one": enqueue_one, "bulk": enqueue_bulk, "drain": drain, "serve": serve, "send": send}
+    acts |= {"work": work, "feed": feed}
     obey({name: connected(act) for name, act in acts.items()})

@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 from procrastinate import App, PsycopgConnector
 
-from bench.racer import PAUSE_S, obey, sizes
+from bench.racer import PAUSE_S, obey, settings, sizes
 
-URL, CONCURRENCY = sys.argv[1], 100
+URL, SETTINGS = sys.argv[1], settings(concurrency=100, pool=20)
 logging.disable(logging.WARNING)
 
 
@@ -25,7 +25,7 @@ class Racer:
     """A fresh application for each act: its pool belongs to one event loop."""
 
     def __init__(self) -> None:
-        self.app = App(connector=PsycopgConnector(conninfo=URL, max_size=20))
+        self.app = App(connector=PsycopgConnector(conninfo=URL, max_size=SETTINGS["pool"]))
         self.done, self.waits = 0, list[float]()
 
         @self.app.task(name="nothing")
@@ -64,7 +64,7 @@ class Racer:
             await self.stamp.defer_async(sent=time.time())
 
     async def _work(self, *, wait: bool) -> None:
-        await self.app.run_worker_async(wait=wait, concurrency=CONCURRENCY, install_signal_handlers=False)
+        await self.app.run_worker_async(wait=wait, concurrency=SETTINGS["concurrency"], install_signal_handlers=False)
 
 
 def opened(act: Callable[[Racer, int, int], Awaitable[Any]]) -> Callable[[int, int], Any]:

@@ -1,0 +1,100 @@
+"""One system of the comparison on its database of PostgreSQL."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.postgres import PostgresServer
+
+from bench.meter import Meter, StatementLog
+from bench.samples import Samples, percentile
+from bench.systems import System
+
+ONE, THOUSANDS, TEN_THOUSANDS = "enqueue, one by one", "enqueue, 1,000 a call", "enqueue, 10,000 a call"
+DRAIN, DRAIN_TWO = "drain, one worker", "drain, two workers"
+RATES = (ONE, THOUSANDS, TEN_THOUSANDS, DRAIN, DRAIN_TWO)
+P50, P99 = "enqueue to start, p50, ms", "enqueue to start, p99, ms"
+WORKER_CPU, SERVER_CPU = "CPU of the worker, µs", "CPU of the server, µs"
+WAL, TRANSACTIONS = "write-ahead log, bytes", "transactions"
+ENQUEUE_STATEMENTS, STATEMENTS = "statements, enqueue one by one", "statements, drain"
+COSTS = (WORKER_CPU, SERVER_CPU, WAL, TRANSACTIONS, STATEMENTS, ENQUEUE_STATEMENTS)
+
+
+class Race:
+    """Two processes of one system: one worker and a second one, or a worker and a producer."""
+
+    def __init__(self, system: System, server: PostgresServer, options: argparse.Namespace, samples: Samples) -> None:
+        self._name, self._samples = system.name, samples
+        url = server.url(system.database)
+        self._jobs, self._ones = int(options.jobs * system.share), int(options.ones * system.share)
+        self._latencies = options.latencies
+        self._meter, self._statements = Meter(server, url), StatementLog(server)
+        self._racers = [system.start(url), system.start(url)]
+
+    def steps(self) -> dict[str, Callable[[], None]]:
+        return {
+            ONE: lambda: self._enqueue(ONE, "one", self._ones),
+            THOUSANDS: lambda: self._enqueue(THOUSANDS, "bulk", self._jobs, 1000),
+            DRAIN: self._drain,
+            TEN_THOUSANDS: lambda: self._enqueue(TEN_THOUSANDS, "bulk", self._jobs, 10_000),
+            DRAIN_TWO: self._drain_by_two,
+            P50: self._measure_latency,
+        }
+
+    def count_statements(self) -> None:
+        """Apart from the rounds: the log of the server costs time."""
+        racer = self._racers[0]
+        with self._statements.open():
+            before = self._statements.count()
+            racer.perform("one", self._ones)
+            self._add(ENQUEUE_STATEMENTS, (self._statements.count() - before) / self._ones)
+            racer.perform("bulk", self._jobs, 1000)
+            before = self._statements.count()
+            answer = racer.perform("drain")
+            self._add(STATEMENTS, (self._statements.count() - before) / answer["jobs"])
+
+    def close(self) -> None:
+        for racer in self._racers:
+            racer.close()
+
+    def _add(self, figure: str, value: float) -> None:
+        self._samples.add(self._name, figure, value)
+
+    def _enqueue(self, step: str, act: str, count: int, size: int = 1) -> None:
+        self._add(step, count / self._racers[0].perform(act, count, size)["seconds"])
+
+    def _drain(self) -> None:
+        before = self._meter.read()
+        answer = self._racers[0].perform("drain")
+        used, jobs = self._meter.read().since(before), self._done([answer])
+        self._add(DRAIN, jobs / answer["seconds"])
+        self._add(WORKER_CPU, answer["cpu"] / jobs * 1e6)
+        self._add(SERVER_CPU, used.cpu_s / jobs * 1e6)
+        self._add(WAL, used.wal_bytes / jobs)
+        self._add(TRANSACTIONS, used.transactions / jobs)
+
+    def _drain_by_two(self) -> None:
+        for racer in self._racers:
+            racer.order(act="drain", count=0)
+        answers = [racer.answer() for racer in self._racers]
+        self._add(DRAIN_TWO, self._done(answers) / max(answer["seconds"] for answer in answers))
+
+    def _done(self, answers: list[dict[str, Any]]) -> int:
+        """The jobs of a drain. A system that leaves jobs behind is not measured."""
+        done: int = sum(answer["jobs"] for answer in answers)
+        expected = {self._jobs, self._jobs + self._ones}
+        if done not in expected:
+            raise RuntimeError(f"{self._name} drained {done} jobs; {expected} were expected")
+        return done
+
+    def _measure_latency(self) -> None:
+        worker, sender = self._racers
+        worker.order(act="serve", count=self._latencies)
+        time.sleep(0.5)  # the worker listens
+        sender.perform("send", self._latencies)
+        waits = [wait * 1000 for wait in worker.answer()["waits"]]
+        self._add(P50, percentile(waits, 50))
+        self._add(P99, percentile(waits, 99))
