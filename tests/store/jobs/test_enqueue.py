@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -309,3 +311,26 @@ def test_the_edges_of_the_calendar_work(store):
         store.control.reschedule(only(job_id), edge, actor="ada")
     with pytest.raises(InvalidInput):
         store.control.reschedule(Selector(), datetime.max.replace(tzinfo=UTC), actor="ada")
+
+
+def test_threads_that_enqueue_at_once_share_transactions(store, monkeypatch):
+    """Each gets the id of its own job."""
+    calls, started = [], threading.Barrier(16)
+    write = store.backend.write
+
+    def counted(operation, *args, **options):
+        calls.append(operation)
+        return write(operation, *args, **options)
+
+    monkeypatch.setattr(store.backend, "write", counted)
+
+    def enqueue(thread: int) -> list[tuple[int, str]]:
+        started.wait(60)
+        return [(store.jobs.enqueue(NewJob(kind="mail", label=f"{thread}-{n}")).id, f"{thread}-{n}") for n in range(20)]
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = [pair for pairs in pool.map(enqueue, range(16)) for pair in pairs]
+    assert {(job.id, job.label) for job in store.views.all(Selector())} == set(answers)
+    assert len({job_id for job_id, _ in answers}) == 320
+    if store.backend.name != "sqlite":  # there, the writer shares the transactions, behind this call
+        assert 0 < len(calls) < 160

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from msgspec import structs
@@ -18,6 +19,7 @@ from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import IdsTaken
 from holdfast.store.engine.changes import Change, Changes, jobs_in
 from holdfast.store.engine.operation import BulkInsert, Noun, Operation, T, columns_of, query, read_now, without_empty
+from holdfast.store.engine.shared_calls import SharedCalls
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
 
@@ -50,6 +52,7 @@ class Jobs(Noun):
         - With ``on_conflict`` ``rerun``, a run that starts after this call sees the payload, whatever becomes of a
           run that is under way.
         - When the connection breaks, the job exists once, or an error is raised.
+        - Calls of many threads at once share transactions.
 
         Raises:
             DuplicateJob: The key is taken, and ``on_conflict`` is ``raise``.
@@ -57,6 +60,19 @@ class Jobs(Noun):
             DependencyNotFound: ``after`` names a job, key or label that does not exist.
         """
         check_requests([request])
+        # SQLite has one writer, whose transactions the threads share.
+        if self._backend.single_writer or not request.plain:
+            return self._enqueue_single(request)
+        return self._shared.call(request)
+
+    @cached_property
+    def _shared(self) -> SharedCalls[NewJob, Enqueued]:
+        return SharedCalls(self._enqueue_shared)
+
+    def _enqueue_shared(self, requests: list[NewJob]) -> list[Enqueued]:
+        return [self._enqueue_single(requests[0])] if len(requests) == 1 else self.enqueue_many(requests)
+
+    def _enqueue_single(self, request: NewJob) -> Enqueued:
         changes = changes_of([request])
 
         def enqueue(drawn: list[JobId] | None) -> Enqueued:
