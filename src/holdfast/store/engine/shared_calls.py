@@ -22,9 +22,11 @@ MAX_GROUP = 100
 class _Request(Generic[Q, A]):
     """A request and, when it is *ready*, its answers or its error. It may lead the next call instead."""
 
+    #: Only a request that waits has one of its own.
+    ready: threading.Event
+
     def __init__(self, value: Q) -> None:
         self.value = value
-        self.ready = threading.Event()
         self.leads = False
         self.answers: Sequence[A] | None = None
         self.error: BaseException | None = None
@@ -62,6 +64,7 @@ class SharedCalls(ForkSafe, Generic[Q, A]):
             if request.leads:
                 self._running += 1
             else:
+                request.ready = threading.Event()
                 self._waiting.append(request)
         group = [request]
         if not request.leads:
