@@ -88,6 +88,7 @@ def claim_onward(store: Store, layout: Layout) -> None:
         durations = dict.fromkeys(MINE["kinds"], timedelta(minutes=1))
         assert len(store.leases.claim_onward(WORKER, route, leases=durations, free=100, ahead=0, short=())) == 100
         store.leases.any_elsewhere(route)
+        store.leases.lane_heads(MINE["queues"], MINE["kinds"])
 
 
 def enqueue(make):

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import StatementTimeout
-from holdfast.worker import clock
+from holdfast.worker import clock, lane_claims
 from holdfast.worker.backoff import EXCESS_FACTOR, QUICK_S
 from holdfast.worker.lane_claims import FULL_INTERVAL_S, ClaimRequest
 from tests.support.backends import available, open_database
@@ -119,8 +119,8 @@ def test_one_slow_claim_is_an_accident(app, lanes):
     assert [lanes.claim(2), lanes.claim(2)] == [["full"], ["full"]]
 
 
-@pytest.mark.parametrize("priority", [-5, 0, 5])
-def test_a_job_of_another_lane_is_claimed_although_a_full_claim_is_slow(app, lanes, priority):
+@pytest.mark.parametrize("priority", [-5, 5])
+def test_a_job_of_another_priority_is_claimed_although_a_full_claim_is_slow(app, lanes, priority):
     put(app, 3)
     lanes.cost = 5.0
     for _ in range(2):
@@ -154,6 +154,30 @@ def test_what_forbids_single_jobs_needs_a_full_claim(app, lanes, options):
     put(app, 9)
     lanes.claim()
     assert lanes.claim(**options) == ["full"]
+
+
+def test_a_worker_with_many_lanes_looks_for_their_first_jobs(app, lanes, monkeypatch):
+    """Between the claims that read all lanes: those would read thousands of jobs."""
+    monkeypatch.setattr(lane_claims, "MANY_LANES", 2)
+    jobs = put(app, 3)
+    assert lanes.claim(4) == ["full"]
+    app.store.jobs.enqueue(app.request("other", {}, {}))
+    jobs += put(app, 2)
+    assert lanes.claim(4) == ["onward"]
+    assert [lease.kind for lease in lanes.begun] == ["step"] * 3 + ["other", "step", "step"]
+    assert {lease.job_id for lease in lanes.begun} > set(jobs)
+    assert lanes.claim(4) == []
+    lanes.now += FULL_INTERVAL_S
+    assert lanes.claim(4) == ["full"]
+
+
+def test_a_claim_that_fills_the_slots_leaves_more(app, lanes):
+    """What is claimed ahead may end at a job that needs a slot: the next claim comes when a slot is free."""
+    put(app, 3)
+    lanes.claim(2, ahead=5, short=[])
+    assert not lanes.claims.exhausted
+    lanes.claim(2, ahead=5, short=[])
+    assert lanes.claims.exhausted
 
 
 def test_on_sqlite_every_claim_is_full(tmp_path, monkeypatch):

@@ -26,6 +26,8 @@ FIRST_INTERVAL_S = 0.05
 LIMITS_INTERVAL_S, LIMITS_MAX_AGE_S = 1.0, 30.0
 #: The most jobs of a claim. One that fails may have been too large, for memory or for a limit of the database.
 MAX_CLAIM = 1 << 20
+#: The most jobs that a claim takes ahead of slots after one that found few.
+MIN_AHEAD = 32
 #: A claim may be committed this long after its answer was lost; until then the claimer searches for unknown leases.
 IN_DOUBT_S, IN_DOUBT_INTERVAL_S = 60.0, 5.0
 
@@ -57,12 +59,14 @@ class Claimer:
         self._queues_backoff = Backoff()
         #: The most jobs of the next claim: half of the last one if that failed, twice as many if it did not.
         self._most = MAX_CLAIM
+        #: The most jobs that the next claim takes ahead of slots.
+        self._most_ahead = MAX_AHEAD
         #: The queues of claims whose answer was lost.
         self._in_doubt: set[str] = set()
         #: Until when, and when next, the claimer searches for leases of a claim whose answer was lost.
         self._in_doubt_until = self._reconcile_at = float("-inf")
         self._interval = FIRST_INTERVAL_S
-        #: More jobs may be ready: the last claim took all that there was room for, or suspects had none.
+        #: More jobs may be ready: the last claim left no slot free, or suspects had no room.
         self._full = True
 
     def tick(self) -> TickResult:
@@ -132,7 +136,7 @@ class Claimer:
         leases = {name: self._served.leases[name] for name, kind in kinds.items() if not self._pool.is_blocked(kind)}
         short = [name for name in leases if self._run_times.is_short(name)]
         ahead = self._ahead(short)
-        free, ahead = min(free, self._most), max(0, min(ahead, self._most - free))
+        free, ahead = min(free, self._most), max(0, min(ahead, self._most - free, self._most_ahead))
         self._full = free + ahead == 0 or len(leases) < len(kinds)
         if free + ahead == 0 or not leases or not self._queues():
             return 0
@@ -148,8 +152,10 @@ class Claimer:
             unfinished=self._pool.lifecycle.active_runs.without_lease,
         )
         claimed = self._lanes.claim(request, self._begin)
+        # Jobs that need a slot end what is claimed ahead: the next claim need not rank many more.
+        self._most_ahead = MAX_AHEAD if len(claimed) == free + ahead else max(2 * len(claimed), MIN_AHEAD)
         # Poison suspects beyond the room of their level may have taken the places of other jobs.
-        self._full |= len(claimed) == free + ahead or 0 in suspects or any(lease.losses > 1 for lease in claimed)
+        self._full |= not self._lanes.exhausted or 0 in suspects or any(lease.losses > 1 for lease in claimed)
         return len(claimed)
 
     def _queues(self) -> list[str]:

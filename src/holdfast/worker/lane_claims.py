@@ -15,6 +15,8 @@ from holdfast.worker.options import WorkerSetup
 
 #: A busy worker reads its lanes from their start at least this often: jobs may have come before the known positions.
 FULL_INTERVAL_S = 1.0
+#: A worker with this many lanes has many.
+MANY_LANES = 200
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
@@ -32,6 +34,11 @@ class ClaimRequest(Struct, frozen=True, kw_only=True):
     @property
     def jobs(self) -> int:
         return self.free + self.ahead
+
+    @property
+    def least(self) -> int:
+        """How many jobs a busy lane has at least: a job that needs a slot may end what is claimed ahead of slots."""
+        return self.free or self.ahead
 
     @property
     def is_simple(self) -> bool:
@@ -57,6 +64,8 @@ class LaneClaims:
         self._onward = not setup.store.backend.single_writer
         self._positions = LanePositions()
         self._saturated = False
+        #: The last claim left slots free: there is nothing more to claim.
+        self.exhausted = False
         #: When the last full claim ended, and the pause after a slow one.
         self._full_at, self._backoff = float("-inf"), Backoff()
 
@@ -66,9 +75,11 @@ class LaneClaims:
         route = self._route(request)
         if route is not None:
             claimed = self._claim_onward(route, request, begin)
-        if route is None or (len(claimed) < request.jobs and self._may_claim_fully(route)):
-            claimed += self._claim_fully(request.without(len(claimed)), begin)
-        self._saturated = len(claimed) == request.jobs
+        full = route is None or (len(claimed) < request.least and self._may_claim_fully(route))
+        if full:
+            claimed += self._claim_from_start(request.without(len(claimed)), begin)
+        self._saturated = len(claimed) >= request.least
+        self.exhausted = full and request.free > len(claimed)
         return claimed
 
     def _route(self, request: ClaimRequest) -> LaneRoute | None:
@@ -94,6 +105,17 @@ class LaneClaims:
         self._positions.learn(claimed)
         begin(claimed, sent_at)
         return claimed
+
+    def _claim_from_start(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
+        """Claim from the start of every lane. With many lanes it is quicker to find first where jobs are."""
+        queues, kinds = self._served.queues, list(request.leases)
+        due = clock.now() >= self._full_at + FULL_INTERVAL_S
+        if due or not self._onward or not request.is_simple or len(queues) * len(kinds) < MANY_LANES:
+            return self._claim_fully(request, begin)
+        with self._backoff.measured():
+            self._positions.begin_at(self._store.lane_heads(queues, kinds))
+        route = self._positions.route(queues, kinds, request.jobs)
+        return [] if route is None else self._claim_onward(route, request, begin)
 
     def _claim_fully(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
         sent_at, served = clock.now(), self._served

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.jobs.job import JobId, Lease, Token
 from holdfast.domain.jobs.lane_position import (
+    EARLIEST,
     LOWEST_PRIORITY,
     MAX_LANES,
     MAX_POSITIONS,
@@ -55,6 +56,7 @@ def test_all_jobs_of_a_higher_priority_come_first():
     positions = learned(lease(1, priority=5), lease(2), lease(3, kind="post"))
     route = positions.route(["default"], ["mail", "post"], 100)
     assert [(each.priority, each.most) for each in route.positions] == [(5, 100), (0, 102), (0, 102)]
+    assert positions.route(["default"], ["mail", "post", "new"], 100).positions[1].kind == "new"
     assert learned(lease(1)).route(["default"], ["mail"], 100).positions[0].most == 100
 
 
@@ -63,21 +65,34 @@ def test_gaps_are_the_priorities_without_a_position():
     assert route.better == [Gap("default", "mail", 6, HIGHEST_PRIORITY), Gap("default", "mail", 1, 4)]
 
 
-def test_a_lane_without_a_position_is_searched_too():
+def test_a_lane_without_a_position_begins_at_its_start():
     route = learned(lease(1)).route(["default", "other"], ["mail"], 10)
+    assert route.positions[0] == LanePosition("other", "mail", 0, EARLIEST, JobId(0), 10)
     assert Gap("other", "mail", 1, HIGHEST_PRIORITY) in route.better
-    assert Gap("other", "mail", LOWEST_PRIORITY, HIGHEST_PRIORITY) in route.elsewhere
+    assert Gap("other", "mail", LOWEST_PRIORITY, -1) in route.elsewhere
 
 
-def test_positions_that_gave_no_job_are_dropped():
-    positions = learned(lease(1), lease(2, kind="post"))
+def test_positions_that_gave_no_job_are_dropped_if_there_are_many():
+    kinds = [f"kind-{n}" for n in range(MAX_POSITIONS + 1)]
+    positions = learned(*(lease(n, kind=kind) for n, kind in enumerate(kinds)))
     positions.drop_unused()
-    positions.learn([lease(3)])
+    positions.learn([lease(1000, kind="kind-0")])
     positions.drop_unused()
-    (position,) = positions.route(["default"], ["mail", "post"], 10).positions
-    assert position == LanePosition("default", "mail", 0, START + timedelta(seconds=3), JobId(3), 10)
+    (position,) = positions.route(["default"], ["kind-0", "kind-1"], 10).positions[1:]
+    assert position == LanePosition("default", "kind-0", 0, START + timedelta(seconds=1000), JobId(1000), 10)
     positions.drop_unused()
-    assert positions.route(["default"], ["mail"], 10) is None
+    assert positions.route(["default"], kinds[:2], 10) is not None
+
+
+def test_a_worker_can_begin_at_the_first_jobs_of_its_lanes():
+    """The oldest first; they are behind the positions, not before them."""
+    positions = learned(lease(1, kind="gone"))
+    heads = [
+        LanePosition("default", kind, 0, START + timedelta(seconds=n), JobId(n)) for n, kind in ((9, "a"), (5, "b"))
+    ]
+    positions.begin_at(heads)
+    route = positions.route(["default"], ["a", "b", "gone"], 10)
+    assert [(each.kind, each.job_id) for each in route.positions] == [("gone", 0), ("b", 4), ("a", 8)]
 
 
 def test_routes_are_bounded():

@@ -72,14 +72,34 @@ def test_nothing_is_claimed_past_a_higher_priority(store, options):
     assert onward(store, positions) == []
 
 
-@pytest.mark.parametrize("options", [{"queue": "other"}, {"kind": "post"}, {"priority": 1}, {"priority": -1}])
-def test_jobs_elsewhere_are_found(store, options):
-    """Those of other lanes and of other priorities."""
+@pytest.mark.parametrize("options", [{"queue": "other"}, {"kind": "post"}])
+def test_lanes_in_which_nothing_was_claimed_begin_at_their_start(store, options):
+    put(store)
+    positions = begin(store)
+    job = put(store, **{"kind": "mail", **options})
+    assert ids(onward(store, positions)) == [job]
+
+
+@pytest.mark.parametrize("options", [{"priority": 1}, {"priority": -1}, {"kind": "post", "priority": -1}])
+def test_jobs_of_other_priorities_are_found(store, options):
     put(store), put(store)
     positions = begin(store)
     assert not store.leases.any_elsewhere(positions.route(QUEUES, KINDS, 9))
     put(store, **{"kind": "mail", **options})
     assert store.leases.any_elsewhere(positions.route(QUEUES, KINDS, 9))
+
+
+def test_the_first_job_of_each_lane_is_listed(store):
+    put(store), put(store, queue="other")
+    best, other = put(store, priority=5), put(store, kind="post")
+    put(store, kind="unknown"), put(store, delay=MINUTE)
+    heads = {(each.queue, each.kind): each for each in store.leases.lane_heads(QUEUES, KINDS)}
+    assert {lane: each.priority for lane, each in heads.items()} == {
+        ("default", "mail"): 5,
+        ("default", "post"): 0,
+        ("other", "mail"): 0,
+    }
+    assert (heads["default", "mail"].job_id, heads["default", "post"].job_id) == (best, other)
 
 
 def test_known_priorities_come_in_their_order(store):

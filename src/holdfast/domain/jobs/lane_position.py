@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice, product
 from typing import Any
 
@@ -15,7 +15,9 @@ from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
 #: A queue and a kind.
 Lane = tuple[str, str]
 LOWEST_PRIORITY = -(2**31)
-#: The most positions of a route, and the most lanes that are searched for jobs of a higher priority.
+#: The start of a lane: no job is due before.
+EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+#: The most positions of a route, and the most lanes that it covers.
 MAX_POSITIONS = MAX_LANES = 500
 
 
@@ -42,7 +44,7 @@ class Gap(Struct, frozen=True):
 class LaneRoute(Struct, frozen=True):
     """Where to claim next: *positions*, the best first. A job in one of *better* would come before them.
 
-    *elsewhere* are all priorities of all lanes without a position.
+    A lane in which nothing was claimed begins at its start. *elsewhere* are all priorities without a position.
     """
 
     positions: Sequence[LanePosition]
@@ -79,13 +81,18 @@ class LanePositions:
             lanes[lane] = position
         self._used.update(last)
 
+    def begin_at(self, heads: Iterable[LanePosition]) -> None:
+        """Begin at the first jobs of all lanes that have any."""
+        self._positions.clear()
+        for head in sorted(heads, key=lambda each: (each.due_at, each.job_id)):
+            before = head.due_at, JobId(head.job_id - 1)
+            self._positions.setdefault(head.priority, {})[head.queue, head.kind] = before
+
     def drop_unused(self) -> None:
-        """Drop positions at which nothing was claimed: most probably, nothing is there."""
-        for priority, lanes in list(self._positions.items()):
-            kept = {lane: position for lane, position in lanes.items() if (priority, lane) in self._used}
-            self._positions[priority] = kept
-            if not kept:
-                del self._positions[priority]
+        """Drop positions at which nothing was claimed, if there are many: most probably, nothing is there."""
+        if sum(map(len, self._positions.values())) > MAX_POSITIONS:
+            for priority, lanes in self._positions.items():
+                self._positions[priority] = {lane: lanes[lane] for lane in lanes if (priority, lane) in self._used}
         self._used.clear()
 
     def route(self, queues: Collection[str], kinds: Collection[str], jobs: int) -> LaneRoute | None:
@@ -100,23 +107,26 @@ class LanePositions:
             return None
         lowest = known[-1][0]
         # All jobs of a higher priority come before those of the lowest, of which each lane gives its share.
-        last = sum(priority == lowest for priority, *_ in known)
-        share = jobs if last == 1 else 2 + 2 * jobs // last
-        positions = [
-            LanePosition(*lane, priority, *position, jobs if priority > lowest else share)
-            for priority, lane, position in known
+        last = {lane: position for priority, lane, position in known if priority == lowest}
+        share = jobs if len(last) == 1 else 2 + 2 * jobs // len(last)
+        others = islice(product(queues, kinds), max(0, MAX_LANES - len(known)))
+        lanes = [
+            *(
+                LanePosition(*lane, priority, *position, jobs)
+                for priority, lane, position in known
+                if priority > lowest
+            ),
+            *(LanePosition(*lane, lowest, EARLIEST, JobId(0), share) for lane in others if lane not in last),
+            *(LanePosition(*lane, lowest, *position, share) for lane, position in last.items()),
         ]
-        better = _gaps(positions, product(queues, kinds), lowest + 1)
-        return LaneRoute(positions, better, _gaps(positions, product(queues, kinds), LOWEST_PRIORITY))
+        return LaneRoute(lanes, _gaps(lanes, lowest + 1), _gaps(lanes, LOWEST_PRIORITY))
 
 
-def _gaps(positions: list[LanePosition], lanes: Iterable[Lane], lowest: int) -> list[Gap]:
+def _gaps(positions: list[LanePosition], lowest: int) -> list[Gap]:
     """The priorities from *lowest* on at which a lane has no position."""
     priorities: dict[Lane, list[int]] = {}
     for each in positions:
         priorities.setdefault((each.queue, each.kind), []).append(each.priority)
-    for lane in islice(lanes, max(0, MAX_LANES - len(priorities))):
-        priorities.setdefault(lane, [])
     found = []
     for lane, known in priorities.items():
         high = HIGHEST_PRIORITY

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId
-from holdfast.domain.jobs.lane_position import LaneRoute, gaps
+from holdfast.domain.jobs.lane_position import LanePosition, LaneRoute, gaps
 from holdfast.errors import JobLocked
 from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.operation import ById, Query, query
@@ -90,6 +90,10 @@ class Claims(Promotion):
         values["lease_duration"] = _common(leases)
         claimed = self._backend.run(Query("claim_onward", values, Lease), timeout=Timeouts.brief)
         return _in_order(claimed)
+
+    def lane_heads(self, queues: Sequence[str], kinds: Sequence[str]) -> list[LanePosition]:
+        """The first ready job of each lane that has one. PostgreSQL only."""
+        return self._fetch("list_lane_heads", LanePosition, queues=list(queues), kinds=list(kinds))
 
     def any_elsewhere(self, route: LaneRoute) -> bool:
         """Whether a ready job has a lane or a priority without a position in *route*. PostgreSQL only."""

@@ -170,6 +170,16 @@ CROSS JOIN LATERAL (
 -- Find out whether a job waits in a lane, or at a priority, at which the worker knows no position.
 SELECT true WHERE EXISTS ({job_in_gap})
 
+-- name: list_lane_heads
+-- List the first ready job of each lane.
+-- planner: LATERAL with LIMIT reads one entry of live_ready for each lane; a join reads all ready jobs.
+SELECT queues.name AS queue, kinds.name AS kind, head.priority, head.due_at, head.id AS job_id, 1 AS most
+FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
+CROSS JOIN LATERAL (
+    SELECT priority, due_at, id FROM holdfast.live
+    WHERE state = 'ready' AND queue = queues.name AND kind = kinds.name AND reader = ''
+    ORDER BY priority DESC, due_at, id LIMIT 1) AS head
+
 -- name: claim_onward
 -- Claim the next jobs of known lanes, each from the position behind the last job that the worker claimed there. The index
 -- keeps the entries of jobs that have left the lane for as long as any transaction may see them, and a scan from the start
