@@ -23,10 +23,10 @@ def measure(options: argparse.Namespace) -> list[Finding]:
     with server_of(DATABASE, max_connections=str(options.workers * 14 + 50)) as server:
         url = server.url(DATABASE)
         producer = OURS.start(url)
-        alone = _drain([producer], producer, options.jobs)
+        alone = _drain([producer], producer, 3 * options.jobs)
         workers = [OURS.start(url) for _ in range(options.workers)]
         found = _idle(url, Meter(server, url), producer, workers)
-        together = _drain(workers, producer, options.jobs)
+        together = _drain(workers, producer, 3 * options.jobs)
         for process in (producer, *workers):
             process.close()
     label, ratio = f"{options.workers} workers on one database", together / alone
