@@ -111,7 +111,8 @@ def main(arguments: list[str]) -> None:
     if options.quick:
         options.rounds, options.jobs, options.ones, options.latencies = 2, 5000, 300, 50
     systems, missing = present()
-    print("\n".join(missing), flush=True)
+    for line in missing:
+        print(line, flush=True)
     began = time.monotonic()
     postgres = race_on_postgres(systems, options)
     print(f"PostgreSQL: {time.monotonic() - began:.0f} seconds", flush=True)
