@@ -73,13 +73,7 @@ bench-quick: $(READY) ## compare with other systems in three minutes: a first im
 	$(BIN)/python -m bench.comparison --quick
 
 bench: $(READY) ## compare with other systems, measure all parts, and write docs/performance.md
-	$(BIN)/python -m bench.comparison --write
-	$(BIN)/python -m bench.situations --write
-	$(BIN)/python -m bench.raw_batch
-	$(BIN)/python -m bench.schedules
-	$(BIN)/python -m bench.commands
-	$(BIN)/python -m bench.cli
-	$(BIN)/python -m bench.web
+	$(BIN)/python -m bench
 
 test-pythons: ## run the tests on every Python from 3.11 to 3.13 that is found
 	@for version in 3.11 3.12 3.13; do \

@@ -20,9 +20,10 @@ from tests.support.postgres import DURABLE, PostgresServer, bundled_programs, ru
 from bench.chart import write_chart
 from bench.comparison_page import section
 from bench.fill import fill_postgres
+from bench.meter import IDLE_STATISTICS_S
 from bench.page import machine, write_section
 from bench.peers import Process, python
-from bench.race import DRAIN, ONE, TEN_THOUSANDS, THOUSANDS, Race
+from bench.race import DRAIN, ONE, TEN_THOUSANDS, THOUSANDS, Race, add_latency
 from bench.raw import RawPostgres
 from bench.samples import Samples
 from bench.systems import HOLDFAST, HUEY, RAW, System, present
@@ -52,11 +53,23 @@ def race_on_postgres(systems: list[System], options: argparse.Namespace) -> Samp
             samples.add(RAW, DRAIN, options.jobs / raw.drain(options.jobs, 1000))
             if turn == 0:  # statements were prepared, and caches filled
                 samples.clear()
+        _count(races)
         for race in races:
-            race.count_statements()
             race.close()
         raw.close()
     return samples
+
+
+def _count(races: list[Race]) -> None:
+    """Statements and transactions. All wait at the same time until their sessions have reported."""
+    for race in races:
+        race.count_enqueue()
+    time.sleep(IDLE_STATISTICS_S)
+    for race in races:
+        race.count_drain()
+    time.sleep(IDLE_STATISTICS_S)
+    for race in races:
+        race.count_transactions()
 
 
 def _vacuum(server: PostgresServer, names: list[str]) -> None:
@@ -70,7 +83,7 @@ def race_on_sqlite(options: argparse.Namespace) -> Samples:
     """Beside huey, as durable. huey has no bulk, and does a tenth of the jobs."""
     samples = Samples()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        ours = Process("bench.racer_holdfast", f"sqlite:///{folder}/jobs.db")
+        ours, sender = (Process("bench.racer_holdfast", f"sqlite:///{folder}/jobs.db") for _ in range(2))
         huey = Process("bench.racer_huey", f"{folder}/huey.db", program=python())
         few = max(100, options.jobs // 10)
         for _ in range(options.rounds):
@@ -80,8 +93,9 @@ def race_on_sqlite(options: argparse.Namespace) -> Samples:
             for name, racer in ((HOLDFAST, ours), (HUEY, huey)):
                 answer = racer.perform("drain")
                 samples.add(name, DRAIN, answer["jobs"] / answer["seconds"])
-        ours.close()
-        huey.close()
+            add_latency(samples, HOLDFAST, ours, sender, options.latencies)
+        for racer in (ours, sender, huey):
+            racer.close()
     return samples
 
 
@@ -90,18 +104,21 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--ones", type=int, default=2000)
-    parser.add_argument("--latencies", type=int, default=200)
+    parser.add_argument("--latencies", type=int, default=120)
     parser.add_argument("--quick", action="store_true", help="two rounds of fewer jobs: a first impression")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.rounds, options.jobs, options.ones, options.latencies = 2, 10_000, 500, 50
+        options.rounds, options.jobs, options.ones, options.latencies = 2, 5000, 300, 50
     systems, missing = present()
-    print("\n".join(missing))
+    for line in missing:
+        print(line, flush=True)
     began = time.monotonic()
     postgres = race_on_postgres(systems, options)
+    print(f"PostgreSQL: {time.monotonic() - began:.0f} seconds", flush=True)
     sqlite = race_on_sqlite(options)
     seconds = time.monotonic() - began
+    print(f"with SQLite: {seconds:.0f} seconds\n")
     how = f"Medians of {options.rounds} rounds, {seconds:.0f} seconds in all, on {machine()}."
     text = section(postgres, sqlite, [system.name for system in systems], [how, *missing])
     print(text)

@@ -31,6 +31,8 @@ def section(postgres: Samples, sqlite: Samples, systems: list[str], notes: list[
         _figures(postgres, systems, COSTS),
         ["Jobs a second on SQLite:"],
         _figures(sqlite, [HOLDFAST, HUEY], (ONE, THOUSANDS, DRAIN)),
+        ["From the enqueue of a job to its start, on SQLite:"],
+        _figures(sqlite, [HOLDFAST], (P50, P99)),
     ]
     return "".join("\n".join(part) + "\n\n" for part in parts)
 
@@ -48,6 +50,8 @@ def _figures(samples: Samples, systems: list[str], figures: tuple[str, ...]) -> 
 def _cell(spread: Spread | None, form: str = "") -> str:
     if spread is None:
         return "-"
+    if form == ".2f" and spread.low < 0.095:
+        form = ".3f"
     form = form or (",.0f" if spread.middle >= 100 else ",.1f" if spread.middle >= 1 else ",.3f")
     middle, low, high = (format(value, form) for value in spread)
     return middle if low == high else f"{middle} ({low} to {high})"

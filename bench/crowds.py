@@ -10,6 +10,7 @@ import psycopg
 from tests.support.postgres import PostgresServer
 
 from bench.fill import fill_postgres
+from bench.meter import Meter
 from bench.peers import Process
 from bench.samples import Samples
 from bench.situation import Finding, server_of
@@ -17,7 +18,7 @@ from bench.systems import OURS
 
 EMPTY, LANES = "empty", "lanes"
 KINDS, QUEUES = 200, 20
-RATE, CPU = "jobs a second", "CPU of the worker, µs a job"
+RATE, CPU, SERVER_CPU = "jobs a second", "CPU of the worker, µs a job", "CPU of the server, µs a job"
 
 
 def measure(options: argparse.Namespace) -> list[Finding]:
@@ -31,7 +32,7 @@ def measure(options: argparse.Namespace) -> list[Finding]:
         for turn in range(options.rounds + 1):
             _vacuum(server, list(racers))
             for name, racer in racers.items():
-                _drain(name, racer, options if turn else _warm_up(options), samples)
+                _drain(name, racer, Meter(server, server.url()), options if turn else _warm_up(options), samples)
             if turn == 0:
                 samples.clear()
                 began = _memory_mb(racers[EMPTY])
@@ -40,7 +41,7 @@ def measure(options: argparse.Namespace) -> list[Finding]:
             racer.close()
     labels = {EMPTY: "an empty store", LANES: f"{KINDS} kinds in {QUEUES} queues, {KINDS * QUEUES:,} lanes with jobs"}
     labels |= {name: f"among {count:,} {name} jobs" for name, count in crowds.items()}
-    found = [_finding(samples, name, labels[name], figure) for name in racers for figure in (RATE, CPU)]
+    found = [_finding(samples, name, labels[name], figure) for name in racers for figure in (RATE, CPU, SERVER_CPU)]
     jobs = options.rounds * options.jobs
     return [*found, Finding(labels[EMPTY], f"growth of the worker over {jobs:,} jobs, MB", f"{growth:.1f}")]
 
@@ -49,14 +50,17 @@ def _warm_up(options: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(jobs=options.jobs // 10, lane_jobs=options.lane_jobs // 10)
 
 
-def _drain(name: str, racer: Process, options: argparse.Namespace, samples: Samples) -> None:
+def _drain(name: str, racer: Process, meter: Meter, options: argparse.Namespace, samples: Samples) -> None:
     jobs = options.lane_jobs if name == LANES else options.jobs
     racer.perform("lanes" if name == LANES else "bulk", jobs, 1000)
+    before = meter.read()
     answer = racer.perform("drain")
+    used = meter.read().since(before)
     if answer["jobs"] != jobs:
         raise RuntimeError(f"{name}: drained {answer['jobs']} of {jobs} jobs")
     samples.add(name, RATE, jobs / answer["seconds"])
     samples.add(name, CPU, answer["cpu"] / jobs * 1e6)
+    samples.add(name, SERVER_CPU, used.cpu_s / jobs * 1e6)
 
 
 def _memory_mb(racer: Process) -> float:

@@ -27,7 +27,7 @@ def measure(options: argparse.Namespace) -> list[Finding]:
             writer.close()
     label = f"{options.writers} processes enqueue into one SQLite file"
     found = [Finding(label, f"one call, {name}, ms", *_compare(samples, name)) for name in (P50, P99, LONGEST)]
-    return [*found, Finding(label, "calls refused because the file was busy", str(busy))]
+    return [*found, Finding(label, "calls that failed, such as on a busy file", str(busy))]
 
 
 def _enqueue(writers: list[Process], count: int) -> tuple[list[float], int]:

@@ -8,7 +8,7 @@ import time
 import psutil
 import psycopg
 
-from bench.meter import Meter
+from bench.meter import ACTIVE_STATISTICS_S, Meter
 from bench.peers import Process
 from bench.samples import Spread
 from bench.situation import Finding, server_of
@@ -23,10 +23,10 @@ def measure(options: argparse.Namespace) -> list[Finding]:
     with server_of(DATABASE, max_connections=str(options.workers * 14 + 50)) as server:
         url = server.url(DATABASE)
         producer = OURS.start(url)
-        alone = _drain([producer], producer, options.jobs)
+        alone = _drain([producer], producer, 3 * options.jobs)
         workers = [OURS.start(url) for _ in range(options.workers)]
         found = _idle(url, Meter(server, url), producer, workers)
-        together = _drain(workers, producer, options.jobs)
+        together = _drain(workers, producer, 3 * options.jobs)
         for process in (producer, *workers):
             process.close()
     label, ratio = f"{options.workers} workers on one database", together / alone
@@ -40,14 +40,15 @@ def _idle(url: str, meter: Meter, producer: Process, workers: list[Process]) -> 
     for worker in workers:
         worker.order(act="idle", count=seconds, size=1)
     time.sleep(STARTUP_S + len(workers) / 10)
-    first, began, used = meter.read(), time.monotonic(), _cpu(workers)
+    first, began, used = meter.transactions(), time.monotonic(), _cpu(workers)
     time.sleep(WINDOW_S)
     connections = _connections(url)
-    second, elapsed, used = meter.read(), time.monotonic() - began, _cpu(workers) - used
-    idle = (second.transactions - first.transactions) / elapsed
+    second, elapsed, used = meter.transactions(), time.monotonic() - began, _cpu(workers) - used
+    idle = (second - first) / elapsed
     began = time.monotonic()
     producer.perform("send", ENQUEUES)
-    sent = meter.read().transactions - second.transactions - idle * (time.monotonic() - began)
+    time.sleep(ACTIVE_STATISTICS_S)
+    sent = meter.transactions() - second - idle * (time.monotonic() - began)
     for worker in workers:
         worker.answer()
     return [

@@ -47,7 +47,7 @@ def _windows(name: str, options: argparse.Namespace) -> tuple[list[float], list[
     with server_of(system.database) as server, tempfile.NamedTemporaryFile(prefix="holdfast-tally-") as file:
         url, settings = server.url(system.database), json.dumps({"tally": file.name})
         worker, producer = system.start(url, settings), system.start(url, settings)
-        seconds = round(STARTUP_S + options.clean + options.pinned + 2 * options.window)
+        seconds = round(STARTUP_S + options.clean + options.pinned + options.window)
         for process, act in ((worker, "work"), (producer, "feed")):
             process.order(act=act, count=seconds, size=1)
         time.sleep(STARTUP_S)

@@ -6,14 +6,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import LiteralString, NamedTuple
 
 import psutil
 import psycopg
 from tests.support.postgres import PostgresServer
 
-#: The statistics of a session reach the server at most once a second.
-STATISTICS_S = 1.2
+#: A session reports its statistics once a second while it works, and after ten seconds without work.
+ACTIVE_STATISTICS_S, IDLE_STATISTICS_S = 1.2, 10.5
+#: Processes of the server finish what a step has left to them.
+REST_S = 0.2
 #: What the server writes to its log before the text of a statement, in both protocols.
 MARKS = (b"LOG:  statement: ", b"LOG:  execute ")
 
@@ -23,7 +25,6 @@ class Reading(NamedTuple):
 
     cpu_s: float
     wal_bytes: float
-    transactions: float
 
     def since(self, earlier: Reading) -> Reading:
         return Reading(*(now - then for now, then in zip(self, earlier, strict=True)))
@@ -37,14 +38,17 @@ class Meter:
         self._url = url
 
     def read(self) -> Reading:
-        time.sleep(STATISTICS_S)
-        query = (
-            "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8, xact_commit::float8 FROM pg_stat_database"
-            " WHERE datname = current_database()"
-        )
+        time.sleep(REST_S)
+        return Reading(self._cpu(), self._value("SELECT (pg_current_wal_insert_lsn() - '0/0')::float8"))
+
+    def transactions(self) -> float:
+        """Those that the sessions have reported: wait before."""
+        return self._value("SELECT xact_commit::float8 FROM pg_stat_database WHERE datname = current_database()")
+
+    def _value(self, query: LiteralString) -> float:
         with psycopg.connect(self._url, autocommit=True) as connection:
-            wal, transactions = connection.execute(query).fetchone() or (0.0, 0.0)
-        return Reading(self._cpu(), wal, transactions)
+            (value,) = connection.execute(query).fetchone() or (0.0,)
+        return float(value)
 
     def _cpu(self) -> float:
         postmaster = psutil.Process(self._pid)

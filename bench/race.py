@@ -10,6 +10,7 @@ from typing import Any
 from tests.support.postgres import PostgresServer
 
 from bench.meter import Meter, StatementLog
+from bench.peers import Process
 from bench.samples import Samples, percentile
 from bench.systems import System
 
@@ -32,6 +33,7 @@ class Race:
         self._jobs, self._ones = int(options.jobs * system.share), int(options.ones * system.share)
         self._latencies = options.latencies
         self._meter, self._statements = Meter(server, url), StatementLog(server)
+        self._transactions, self._drained = 0.0, 0
         self._racers = [system.start(url), system.start(url)]
 
     def steps(self) -> dict[str, Callable[[], None]]:
@@ -41,20 +43,28 @@ class Race:
             DRAIN: self._drain,
             TEN_THOUSANDS: lambda: self._enqueue(TEN_THOUSANDS, "bulk", self._jobs, 10_000),
             DRAIN_TWO: self._drain_by_two,
-            P50: self._measure_latency,
+            P50: lambda: add_latency(self._samples, self._name, *self._racers, self._latencies),
         }
 
-    def count_statements(self) -> None:
+    def count_enqueue(self) -> None:
         """Apart from the rounds: the log of the server costs time."""
-        racer = self._racers[0]
         with self._statements.open():
             before = self._statements.count()
-            racer.perform("one", self._ones)
+            self._racers[0].perform("one", self._ones)
             self._add(ENQUEUE_STATEMENTS, (self._statements.count() - before) / self._ones)
-            racer.perform("bulk", self._jobs, 1000)
+        self._racers[0].perform("bulk", self._jobs, 1000)
+
+    def count_drain(self) -> None:
+        """Statements of a drain, and the transactions before it: its sessions have rested."""
+        self._transactions = self._meter.transactions()
+        with self._statements.open():
             before = self._statements.count()
-            answer = racer.perform("drain")
-            self._add(STATEMENTS, (self._statements.count() - before) / answer["jobs"])
+            self._drained = self._racers[0].perform("drain")["jobs"]
+            self._add(STATEMENTS, (self._statements.count() - before) / self._drained)
+
+    def count_transactions(self) -> None:
+        """Those of the last drain, after its sessions have rested again."""
+        self._add(TRANSACTIONS, (self._meter.transactions() - self._transactions) / self._drained)
 
     def close(self) -> None:
         for racer in self._racers:
@@ -74,7 +84,6 @@ class Race:
         self._add(WORKER_CPU, answer["cpu"] / jobs * 1e6)
         self._add(SERVER_CPU, used.cpu_s / jobs * 1e6)
         self._add(WAL, used.wal_bytes / jobs)
-        self._add(TRANSACTIONS, used.transactions / jobs)
 
     def _drain_by_two(self) -> None:
         for racer in self._racers:
@@ -90,11 +99,11 @@ class Race:
             raise RuntimeError(f"{self._name} drained {done} jobs; {expected} were expected")
         return done
 
-    def _measure_latency(self) -> None:
-        worker, sender = self._racers
-        worker.order(act="serve", count=self._latencies)
-        time.sleep(0.5)  # the worker listens
-        sender.perform("send", self._latencies)
-        waits = [wait * 1000 for wait in worker.answer()["waits"]]
-        self._add(P50, percentile(waits, 50))
-        self._add(P99, percentile(waits, 99))
+
+def add_latency(samples: Samples, name: str, worker: Process, sender: Process, count: int) -> None:
+    worker.order(act="serve", count=count)
+    time.sleep(0.5)  # the worker listens
+    sender.perform("send", count)
+    waits = [wait * 1000 for wait in worker.answer()["waits"]]
+    samples.add(name, P50, percentile(waits, 50))
+    samples.add(name, P99, percentile(waits, 99))

@@ -17,8 +17,8 @@ from typing import Any
 
 #: Seconds between two jobs whose latency is measured: the worker is idle when the next one comes.
 PAUSE_S = 0.03
-#: Seconds without a job before a racer looks whether any is left.
-QUIET_S = 0.01
+#: Seconds between two looks whether any job is left, and looks without one at the end.
+QUIET_S, LAST_LOOKS = 0.01, 50
 
 #: Jobs in a call of a producer that keeps a worker busy, and seconds between two looks at the tally.
 FEED, LOOK_S = 5000, 0.05
@@ -84,12 +84,19 @@ class Progress:
         self.done, self.waits, self.began = 0, list[float](), time.perf_counter()
 
     async def drain(self, left: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
-        """Wait until nothing is left. The store is queried only when no job came since the last look."""
-        seen = -1
-        while seen != self.done or await left():
+        """Wait until nothing is left and no job comes any more; jobs may be on their way to the handlers.
+
+        The store is queried only when no job came since the last look. The time ends with the first look after the last job.
+        """
+        seen, looks, ended = -1, 0, 0.0
+        while looks < LAST_LOOKS:
+            if seen != self.done or await left():
+                looks, ended = 0, time.perf_counter()
+            else:
+                looks += 1
             seen = self.done
             await asyncio.sleep(QUIET_S)
-        return {"jobs": self.done, "seconds": time.perf_counter() - self.began}
+        return {"jobs": self.done, "seconds": ended - self.began}
 
 
 def sizes(count: int, size: int) -> Iterator[int]:

@@ -1,0 +1,35 @@
+"""All benchmarks, one after the other: ``python -m bench``, in ``make bench``. It prints the seconds of each.
+
+It writes docs/performance.md. The exit code is 1 if a part has failed, or has missed a limit of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+PARTS = (
+    ("bench.comparison", "--write"),
+    ("bench.situations", "--write"),
+    ("bench.raw_batch", "--units", "300000"),
+    ("bench.schedules",),
+    ("bench.commands",),
+    ("bench.cli",),
+    ("bench.web",),
+)
+
+
+def main() -> int:
+    failed, lines, first = False, list[str](), time.monotonic()
+    for part in PARTS:
+        began = time.monotonic()
+        code = subprocess.run([sys.executable, "-m", *part], check=False).returncode
+        failed |= code != 0
+        lines.append(f"{part[0]:18}{time.monotonic() - began:>6.0f} seconds{f', exit code {code}' if code else ''}")
+    print("\n".join([*lines, f"{'all':18}{time.monotonic() - first:>6.0f} seconds"]))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
