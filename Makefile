@@ -76,6 +76,7 @@ bench: $(READY) ## measure against raw SQL and against other systems
 	$(BIN)/python -m bench.comparison
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.workers
+	$(BIN)/python -m bench.writers
 	$(BIN)/python -m bench.raw_batch
 	$(BIN)/python -m bench.schedules
 	$(BIN)/python -m bench.commands
