@@ -13,7 +13,7 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import OtherDatabase, StoreLocked
-from holdfast.store.sqlite.writer import SAFE_CHECKPOINTS
+from holdfast.store.sqlite.checkpoints import SAFE_CHECKPOINTS
 from tests.support.processes import open_store
 
 JOB = NewJob(kind="mail")

@@ -65,6 +65,42 @@ def test_an_interrupt_of_the_writing_thread_reports_the_truth_to_the_others(tmp_
         assert store.jobs.enqueue(NewJob(kind="later")).created
 
 
+class BlockedCommit(sqlite3.Connection):
+    """Its second COMMIT waits for an event."""
+
+    commits, go_on = 0, threading.Event()
+
+    def execute(self, sql, *parameters):
+        if sql == "COMMIT":
+            BlockedCommit.commits += 1
+            if BlockedCommit.commits == 2:
+                assert BlockedCommit.go_on.wait(60)
+        return super().execute(sql, *parameters)
+
+
+def test_a_thread_whose_job_is_committed_does_not_wait_for_the_next_commit(tmp_path, monkeypatch):
+    """Threads that waited would come too late for the next commit as well, and commits would be many and small."""
+    backend = SqliteBackend(tmp_path / "jobs.db", durability="fast")
+    store = Store(backend)
+    backend._disconnect()
+    monkeypatch.setattr(backend, "connection_class", BlockedCommit)
+    with closing(store), closing(sqlite3.connect(backend.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        both = threading.Thread(target=lambda: [store.jobs.enqueue(NewJob(kind="mail")) for _ in range(2)])
+        one = threading.Thread(target=store.jobs.enqueue, args=(NewJob(kind="mail"),))
+        for number, thread in enumerate((both, one)):
+            thread.start()
+            wait_until(lambda number=number: len(backend._writer._waiting) == number + 1)
+        other.execute("COMMIT")
+        wait_until(lambda: BlockedCommit.commits == 2)
+        one.join(30)
+        assert not one.is_alive()
+        assert both.is_alive()
+        BlockedCommit.go_on.set()
+        both.join()
+        assert store.views.count(Selector()).count == 3
+
+
 def test_a_time_limit_holds_behind_a_thread_that_waits_longer(tmp_path):
     """K37: the heartbeat learns soon that the file is locked, and others go on waiting."""
     backend = SqliteBackend(tmp_path / "jobs.db", durability="fast")

@@ -76,8 +76,8 @@ class Jobs(Noun):
         changes = changes_of([request])
 
         def enqueue(drawn: list[JobId] | None) -> Enqueued:
-            if drawn is not None and request.plain:
-                return self._enqueue_one(request, drawn[0], changes)
+            if request.plain:
+                return self._enqueue_one(request, drawn[0] if drawn else None, changes)
             return self._wake(self._backend.write(_enqueue_alone, [request], drawn)[0], changes)
 
         return self._with_ids(1, enqueue)
@@ -118,12 +118,15 @@ class Jobs(Noun):
                 self._backend.discard_ids()
         return enqueue()
 
-    def _enqueue_one(self, request: NewJob, job_id: JobId, changes: Changes) -> Enqueued:
+    def _enqueue_one(self, request: NewJob, job_id: JobId | None, changes: Changes) -> Enqueued:
         """The common case, in one statement. If it inserts nothing, it was sent twice, or another job has the id."""
         values = {name: getattr(request, name) for name in _INSERTED} | replaceable_columns(request, job_id)
-        nonce, note = _new_nonce(), self._backend.notification(changes)
+        nonce, note = None if job_id is None else _new_nonce(), self._backend.notification(changes)
         insert = query("insert_job", no_prefetch=request.no_prefetch, nonce=nonce, notification=note.text, **values)
-        if not self._backend.run(insert, repeatable=True) and self._fetch("get_job_nonce", id=job_id) != [(nonce,)]:
+        rows = self._backend.run(insert, repeatable=True)
+        if job_id is None:  # the statement draws it
+            job_id = rows[0][0]
+        elif not rows and self._fetch("get_job_nonce", id=job_id) != [(nonce,)]:
             raise IdsTaken(f"job id {job_id} is taken: the database has lost ids that it gave out before")
         note.committed()
         return Enqueued(job_id)
@@ -137,11 +140,8 @@ class Jobs(Noun):
         if not requests:
             return []
         check_requests(requests)
-
-        def enqueue(drawn: list[JobId] | None) -> list[Enqueued]:
-            return self._backend.write(_enqueue_alone, requests, drawn)
-
-        return self._wake(self._with_ids(len(requests), enqueue), changes_of(requests))
+        answers = self._with_ids(len(requests), lambda drawn: self._backend.write(_enqueue_alone, requests, drawn))
+        return self._wake(answers, changes_of(requests))
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction: the jobs exist if and only if it commits.

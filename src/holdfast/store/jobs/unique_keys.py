@@ -96,7 +96,7 @@ def _conflict(request: NewJob, owner: JobId, new_id: JobId, *, live: set[JobId],
             return Enqueued(new_id, EnqueueOutcome.RERUN, waits_for=owner)
 
 
-def replaceable_columns(request: NewJob, job_id: JobId) -> dict[str, Any]:
+def replaceable_columns(request: NewJob, job_id: JobId | None) -> dict[str, Any]:
     """The values that a replacement changes in a job that is live already."""
     names = ("kind_version", "payload", "label", "tags", "priority", "delay", "run_at")
     return {"id": job_id, **{name: getattr(request, name) for name in names}}

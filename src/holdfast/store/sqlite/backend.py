@@ -19,12 +19,14 @@ from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
 from holdfast.store.sqlite.caller_connections import autocommits, keep_transaction, lock_for_caller, plain_texts
+from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited, switch_to_wal
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
 from holdfast.store.sqlite.schema import holds_store, migrate, open_schema
 from holdfast.store.sqlite.statements import performer, plain_cursor
-from holdfast.store.sqlite.writer import Checkpoints, Performer, Writer
+from holdfast.store.sqlite.writer import Performer, Writer
+from holdfast.store.sqlite.writer_queue import WriterQueue
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.database import SqliteDatabase
@@ -91,6 +93,7 @@ class SqliteBackend(ForkSafe):
             performer=self._performer,
             check=self._refuse_closed,
             committed=self._after_commit,
+            queue=WriterQueue(str(self.path)),
         )
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
@@ -220,6 +223,7 @@ class SqliteBackend(ForkSafe):
         """Begin anew: no thread that used the connections or held the locks exists here."""
         if not self._forkable:
             abandon(str(self.path), self._readers, self._writer)
+            self._writer.queue.close()
         self._make_connections()
 
     @contextmanager

@@ -16,13 +16,15 @@ SELECT :longest
 SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: insert_job
--- Enqueue one job that has neither key nor dependencies.
+-- Enqueue one job that has neither key nor dependencies, and draw its id if there is none.
+UPDATE holdfast_meta SET last_job_id = last_job_id + 1 WHERE :id IS NULL;
 INSERT INTO holdfast_job (id, kind, kind_version, payload, label, tags, parent_id, actor, created_at,
     max_attempts, max_crashes, on_lost, retry, timeout, nonce)
-VALUES (:id, :kind, :kind_version, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes,
-    :on_lost, :retry, :timeout, :nonce);
+VALUES (coalesce(:id, (SELECT last_job_id FROM holdfast_meta)), :kind, :kind_version, :payload, :label, :tags, :parent_id,
+    :actor, :now, :max_attempts, :max_crashes, :on_lost, :retry, :timeout, :nonce);
 INSERT INTO holdfast_live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
-SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE 'ready' END,
+SELECT coalesce(:id, (SELECT last_job_id FROM holdfast_meta)),
+    CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE 'ready' END,
     :queue, :kind, :kind_version, :priority, due.at, :no_prefetch
 FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due RETURNING id
 

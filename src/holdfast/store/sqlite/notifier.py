@@ -35,6 +35,8 @@ class SqliteNotifier:
 
     def notify(self, changes: Changes) -> None:
         """Send *changes* to all listeners. The socket of a dead process is deleted."""
+        if not changes:
+            return
         try:
             names = os.listdir(self.directory)  # noqa: PTH208 - names, not paths: this is called at every enqueue
         except OSError:

@@ -1,22 +1,20 @@
-"""The writer of a process: threads that write at the same time share a transaction; checkpoints follow it."""
+"""The writer of a process: threads that write at the same time share a transaction."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, cast
 
 from holdfast.errors import StoreLocked, StoreUnavailable
 from holdfast.store.engine.operation import Operation, Statement, T, run_operation
-from holdfast.store.sqlite.files import is_busy, size_of, translated
-from holdfast.store.sqlite.statements import plain_cursor
+from holdfast.store.sqlite.files import is_busy, translated
+from holdfast.store.sqlite.writer_queue import WriterQueue
 
 #: Operations that one transaction commits.
 GROUP_SIZE = 1000
@@ -24,11 +22,6 @@ GROUP_SIZE = 1000
 LOCK_WAIT_S, LONG_WAIT_S = 0.5, 2.0
 
 Performer = Callable[[Statement], list[Any]]
-#: Before this version, connections that checkpoint at the same time can lose frames of a reset WAL.
-SAFE_CHECKPOINTS = (3, 51, 3)
-#: Row changes of this process between two checkpoints, with a small and with a large log.
-CHANGES_PER_CHECKPOINT, CHANGES_IF_LARGE = 5000, 100
-LARGE_LOG_BYTES = 8 * 1024 * 1024
 
 
 class Writer:
@@ -45,6 +38,7 @@ class Writer:
         performer: Callable[[sqlite3.Connection], Performer],
         check: Callable[[], None],
         committed: Callable[[sqlite3.Connection], None],
+        queue: WriterQueue,
     ) -> None:
         self.connection: sqlite3.Connection | None = None
         self._connect = connect
@@ -52,6 +46,7 @@ class Writer:
         self._performer = performer
         self._check = check
         self._committed = committed
+        self.queue = queue
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
         #: When the last long wait for the lock ended, by the monotonic clock.
@@ -72,29 +67,47 @@ class Writer:
         request = _Request(operation, time.monotonic() + (self._timeout if timeout is None else timeout))
         self._waiting.append(request)
         try:
-            if timeout is None:
-                with self._lock:
-                    self._serve(request)
-            elif self._lock.acquire(timeout=timeout) or (not self._withdraw(request) and self._lock.acquire()):
+            self._write_or_wait(request, limited=timeout is not None)
+        except BaseException:
+            self._withdraw(request)  # a later write must not run what was interrupted
+            raise
+        finally:
+            self._wake_next()
+        return cast("T", request.outcome())
+
+    def _write_or_wait(self, request: _Request, *, limited: bool) -> None:
+        """Write for all that wait, or wait until another thread has written *request* or has stopped writing."""
+        while not request.finished:
+            if self._lock.acquire(blocking=False):
                 try:
                     self._serve(request)
                 finally:
                     self._lock.release()
-            else:
-                request.error = StoreLocked("another program keeps the store locked")
-        except BaseException:
-            self._withdraw(request)  # a later write must not run what was interrupted
-            raise
-        return cast("T", request.outcome())
+                return
+            try:
+                request.wakes.get(timeout=max(0.0, request.deadline - time.monotonic()) if limited else None)
+            except Empty:
+                if self._withdraw(request):
+                    request.fail(StoreLocked("another program keeps the store locked"))
+                limited = False  # otherwise a transaction runs it already
+
+    def _wake_next(self) -> None:
+        """Let the first thread that waits write, unless another one does: it does the same at its end."""
+        with suppress(IndexError):
+            self._waiting[0].wakes.put(None)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Keep the threads of this process from writing."""
-        with self._lock:
-            yield
+        try:
+            with self._lock:
+                yield
+        finally:
+            self._wake_next()
 
     def close(self) -> None:
         """Close the connection. The caller keeps other threads from writing."""
+        self.queue.close()
         if self.connection is not None:
             self.connection.close()
             self.connection = None
@@ -140,6 +153,7 @@ class Writer:
 
     def _run_group(self, connection: sqlite3.Connection, group: _Group, own: _Request) -> None:
         try:
+            self.queue.enter(own.deadline - time.monotonic())
             self._begin(connection, own)
             # Taken after the wait for the lock: requests that came meanwhile join.
             while self._waiting and len(group.requests) < GROUP_SIZE:
@@ -161,6 +175,8 @@ class Writer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        finally:
+            self.queue.leave()
 
     def _begin(self, connection: sqlite3.Connection, own: _Request) -> None:
         while True:
@@ -197,7 +213,7 @@ class Writer:
 
 
 class _Request:
-    __slots__ = ("deadline", "error", "finished", "operation", "result")
+    __slots__ = ("deadline", "error", "finished", "operation", "result", "wakes")
 
     def __init__(self, operation: Callable[[], Operation[Any]], deadline: float) -> None:
         self.operation = operation
@@ -206,6 +222,8 @@ class _Request:
         self.result: Any = None
         self.error: BaseException | None = None
         self.finished = False
+        #: Wakes its thread: it is finished, or may write.
+        self.wakes: SimpleQueue[None] = SimpleQueue()
 
     def fail(self, error: BaseException) -> None:
         self.error = error
@@ -232,69 +250,4 @@ class _Group:
     def finish(self) -> None:
         for request in self.requests:
             request.finished = True
-
-
-class Checkpoints:
-    """Replaces SQLite's own checkpoints where they are not safe; otherwise it does nothing."""
-
-    def __init__(self, database: Path) -> None:
-        #: Texts: joining a path takes longer than asking for its size.
-        self.database, self._log = str(database), f"{database}-wal"
-        self._manual = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
-        self._checkpointed_changes = 0
-
-    def opened(self) -> None:
-        """The writer has a new connection, which has changed nothing yet."""
-        self._checkpointed_changes = 0
-
-    def disable(self, connection: sqlite3.Connection) -> None:
-        """Switch off automatic checkpoints of a connection, where they are not safe."""
-        if self._manual:
-            plain_cursor(connection).execute("PRAGMA wal_autocheckpoint = 0")
-
-    def configure(self, connection: sqlite3.Connection) -> None:
-        self.disable(connection)
-        if self._manual:
-            # A reset log is cut to this size, so a larger log is one without a recent checkpoint.
-            connection.execute(f"PRAGMA journal_size_limit = {LARGE_LOG_BYTES // 2}")
-
-    def after_commit(self, writer: sqlite3.Connection) -> None:
-        """Checkpoint after many changes of this process, or earlier if all processes together made the log large."""
-        if not self._manual:
-            return
-        changes = writer.total_changes - self._checkpointed_changes
-        is_large = changes >= CHANGES_IF_LARGE and size_of(self._log) > LARGE_LOG_BYTES
-        if changes < (CHANGES_IF_LARGE if is_large else CHANGES_PER_CHECKPOINT):
-            return
-        self._checkpointed_changes = writer.total_changes
-        with self.lock(wait=False) as acquired, suppress(sqlite3.Error):
-            if acquired:
-                writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-    def before_close(self, writer: sqlite3.Connection) -> None:
-        """Checkpoint the changes of this process; the caller holds the lock."""
-        if self._manual and writer.total_changes:
-            with suppress(sqlite3.Error):
-                writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-    @contextmanager
-    def lock(self, *, wait: bool) -> Iterator[bool]:
-        """Allow one checkpoint at a time over all processes; closing the last connection is a checkpoint too."""
-        if not self._manual:
-            yield True
-            return
-        try:
-            descriptor = os.open(f"{self.database}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:  # in a read-only directory no process checkpoints
-            yield False
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            os.close(descriptor)
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            os.close(descriptor)
+            request.wakes.put(None)

@@ -9,11 +9,11 @@
 CREATE TABLE holdfast_meta (
     single_row INTEGER PRIMARY KEY DEFAULT 1 CHECK (single_row = 1),
     installation TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
+    last_job_id INTEGER NOT NULL DEFAULT 0,    -- before the long texts: every enqueue reads and writes it
     version INTEGER NOT NULL,
     oldest_code INTEGER NOT NULL,              -- the oldest code that may use this schema
     checksums TEXT NOT NULL,                   -- of the migrations, by number
     objects TEXT NOT NULL,                     -- the columns, indexes and triggers after the last migration
-    last_job_id INTEGER NOT NULL DEFAULT 0,
     successor TEXT                             -- the store that this one was copied to; it refuses all changes then
 ) STRICT;
 

@@ -1,0 +1,86 @@
+"""Checkpoints of the log, in place of SQLite's own where those are not safe."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from holdfast.store.sqlite.files import size_of
+from holdfast.store.sqlite.statements import plain_cursor
+
+#: Before this version, connections that checkpoint at the same time can lose frames of a reset WAL.
+SAFE_CHECKPOINTS = (3, 51, 3)
+#: Row changes of this process between two checkpoints, with a small and with a large log.
+CHANGES_PER_CHECKPOINT, CHANGES_IF_LARGE = 5000, 100
+LARGE_LOG_BYTES = 8 * 1024 * 1024
+
+
+class Checkpoints:
+    """Replaces SQLite's own checkpoints where they are not safe; otherwise it does nothing."""
+
+    def __init__(self, database: Path) -> None:
+        #: Texts: joining a path takes longer than asking for its size.
+        self.database, self._log = str(database), f"{database}-wal"
+        self._manual = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
+        self._checkpointed_changes = 0
+
+    def opened(self) -> None:
+        """The writer has a new connection, which has changed nothing yet."""
+        self._checkpointed_changes = 0
+
+    def disable(self, connection: sqlite3.Connection) -> None:
+        """Switch off automatic checkpoints of a connection, where they are not safe."""
+        if self._manual:
+            plain_cursor(connection).execute("PRAGMA wal_autocheckpoint = 0")
+
+    def configure(self, connection: sqlite3.Connection) -> None:
+        self.disable(connection)
+        if self._manual:
+            # A reset log is cut to this size, so a larger log is one without a recent checkpoint. Up to this size,
+            # commits overwrite the old log: to extend a file takes the disk longer.
+            connection.execute(f"PRAGMA journal_size_limit = {LARGE_LOG_BYTES}")
+
+    def after_commit(self, writer: sqlite3.Connection) -> None:
+        """Checkpoint after many changes of this process, or earlier if all processes together made the log large."""
+        if not self._manual:
+            return
+        changes = writer.total_changes - self._checkpointed_changes
+        is_large = changes >= CHANGES_IF_LARGE and size_of(self._log) > LARGE_LOG_BYTES
+        if changes < (CHANGES_IF_LARGE if is_large else CHANGES_PER_CHECKPOINT):
+            return
+        self._checkpointed_changes = writer.total_changes
+        with self.lock(wait=False) as acquired, suppress(sqlite3.Error):
+            if acquired:
+                writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def before_close(self, writer: sqlite3.Connection) -> None:
+        """Checkpoint the changes of this process; the caller holds the lock."""
+        if self._manual and writer.total_changes:
+            with suppress(sqlite3.Error):
+                writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    @contextmanager
+    def lock(self, *, wait: bool) -> Iterator[bool]:
+        """Allow one checkpoint at a time over all processes; closing the last connection is a checkpoint too."""
+        if not self._manual:
+            yield True
+            return
+        try:
+            descriptor = os.open(f"{self.database}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:  # in a read-only directory no process checkpoints
+            yield False
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(descriptor)
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            os.close(descriptor)
