@@ -174,7 +174,7 @@ def _plain(value: Any) -> Any:
 
 
 def _array(texts: Sequence[str]) -> str:
-    """Write texts as a literal of PostgreSQL: the driver would take six times as long for a list."""
+    """Write texts as a literal of PostgreSQL: the driver takes 2.5 µs for each one of a list."""
     inner = '","'.join(texts)
     if "\\" in inner or inner.count('"') != 2 * len(texts) - 2:
         inner = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in texts])
