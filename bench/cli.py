@@ -1,7 +1,7 @@
 """What the command line costs: CPU time of ``--help`` and ``ls``, beside that of Python itself.
 
-Run it with ``python -m bench.cli``. The target is 100 ms of CPU for both. Modules are compiled beforehand, as
-they are on a user's machine.
+Run it with ``python -m bench.cli``. The targets are 60 and 80 ms of CPU, the least of 25 calls: other work on the machine adds
+to the rest. Modules are compiled beforehand, as they are on a user's machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import holdfast
 
 ROUNDS = 25
-LIMIT_MS = 100
+LIMITS_MS = {"holdfast --help": 60, "holdfast ls (100 jobs)": 80}
 
 
 def cpu_ms(*words: str, url: str) -> float:
@@ -50,11 +50,10 @@ def main() -> int:
                 times[name].append(cpu_ms(*words, url=url))
     missed = 0
     for name, found in times.items():
-        median = statistics.median(found)
-        requested = name.startswith("holdfast")
-        missed += requested and median > LIMIT_MS
-        mark = "" if not requested else f"  (at most {LIMIT_MS}: {'met' if median <= LIMIT_MS else 'MISSED'})"
-        print(f"{name:32} median {median:5.0f} ms, least {min(found):5.0f} ms{mark}")
+        limit, least = LIMITS_MS.get(name), min(found)
+        missed += limit is not None and least > limit
+        mark = "" if limit is None else f"  (at most {limit}: {'met' if least <= limit else 'MISSED'})"
+        print(f"{name:32} median {statistics.median(found):5.0f} ms, least {least:5.0f} ms{mark}")
     return 1 if missed else 0
 
 

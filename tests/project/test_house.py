@@ -22,8 +22,8 @@ SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
-MAX_MODULES = 315
-MAX_PYTHON_LINES = 49_010
+MAX_MODULES = 321
+MAX_PYTHON_LINES = 49_692
 MAX_SQL_LINES = 5_030
 
 #: Modules that users import by name, and the layers below them that are one file.

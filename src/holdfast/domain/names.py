@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import shlex
 from collections.abc import Container, Iterable
@@ -128,6 +127,8 @@ def parse_address(address: str) -> tuple[str, int]:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""
+    import ipaddress  # a millisecond, which most calls of the command line do without
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -131,3 +132,22 @@ def test_secret_variables_are_masked_in_the_log(app, call):
     drain(app)
     assert log_bytes(job).stdout == b"it is ***\n"
     assert call("log", str(job)).data["text"] == "it is ***\n"
+
+
+def test_a_command_without_output_has_an_empty_log_and_no_file(app, call, run):
+    job = call("add", "--", "true").data["id"]
+    drain(app)
+    answer = run("log", str(job))
+    assert (answer.code, answer.out) == (0, "")
+    assert f"job {job} has written no output" in answer.err
+    data = call("log", str(job)).data
+    assert (data["attempt"], data["text"]) == (1, "")
+    assert "log" not in app.views.get(job).result
+    assert not Path(data["path"]).exists()
+
+
+def test_the_log_of_another_host_is_missing(app, call, run, monkeypatch):
+    job = call("add", "--", "true").data["id"]
+    drain(app)
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    assert run("log", str(job)).code == 3

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.schedules.cron import Cron
-from holdfast.domain.schedules.firing_times import Calendar, Interval, between, clock_changes
+from holdfast.domain.schedules.firing_times import Calendar, Interval, SharedCalendar, between, clock_changes
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires, UnknownZone
 
 MINUTE = timedelta(minutes=1)
@@ -228,3 +228,11 @@ def test_intervals_lie_on_a_grid(every, phase, instant):
 def test_intervals_that_make_no_sense_are_refused(every, phase):
     with pytest.raises(InvalidInput):
         Interval(timedelta(seconds=every), timedelta(seconds=phase))
+
+
+def test_a_shared_calendar_tells_the_two_passes_of_an_hour_apart():
+    """Both passes are equal timestamps of the zone, and different instants."""
+    calendar = SharedCalendar("*/30 * * * *", "Europe/Berlin")
+    passes = [datetime(2026, 10, 25, 2, 15, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold) for fold in (0, 1)]
+    assert [calendar.next_after(each).hour for each in passes] == [0, 1]
+    assert [calendar.next_after(each).hour for each in passes] == [0, 1]

@@ -87,3 +87,10 @@ def test_connections_that_cannot_be_used_are_refused(postgres_database):
         with pytest.raises(InvalidText, match="latin-1"):
             store.jobs.enqueue_on(connection, [NewJob(kind="a", unique=Unique("日"))])
         connection.rollback()
+
+
+@pytest.mark.parametrize("texts", [["a"], ["a", 'b "quoted"'], ["\\", "{x,y}", "NULL", "", " ", "日é\n"], ['"', '","']])
+def test_texts_reach_the_server_as_they_are(postgres_database, texts):
+    (argument,) = Statements("holdfast").arguments(query("lock_schedules", names=texts)).values()
+    with psycopg.connect(postgres_database.url) as connection:
+        assert connection.execute("SELECT %s::text[]", [argument]).fetchone() == (texts,)

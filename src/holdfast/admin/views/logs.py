@@ -79,7 +79,7 @@ class JobLogs:
             raise InvalidInput(f"job {self.job.id} runs a Python handler: only commands have a log", hint=hint)
 
     def path(self, token: int) -> Path:
-        """The log file of one attempt. It is missing if the command ran on another host, or has no output yet."""
+        """The log file of one attempt. It is missing if the command ran on another host, or wrote no output."""
         from holdfast.worker.commands.log_files import log_path
 
         self.refuse_handler()
@@ -90,19 +90,33 @@ class JobLogs:
 
     def read(self, token: int, *, begin: int | None = None) -> LogPart:
         """The lines of one attempt that begin at the offset *begin* or after it; without it, the last lines."""
+        path = self._existing(token)
+        if path is None:
+            return LogPart(0, 0, 0, [])
         finished = self.job.state.finished or token != self.job.token
-        return read_log(self._existing(token), self._secrets, begin=begin, finished=finished)
+        return read_log(path, self._secrets, begin=begin, finished=finished)
 
     def search(self, token: int, text: str) -> LogMatches:
         """The last lines of one attempt that contain *text*."""
-        return search_log(self._existing(token), self._secrets, text)
+        path = self._existing(token)
+        return LogMatches([], complete=True) if path is None else search_log(path, self._secrets, text)
 
-    def _existing(self, token: int) -> Path:
+    def ran_here(self, token: int) -> bool:
+        """Whether this host ran the attempt: if its log is missing, there was no output, or it was deleted."""
+        from holdfast.worker.commands.log_files import ran_here
+
+        workers = [each.worker for each in self._store.views.attempts(self.job.id) if each.token == token]
+        return any(worker is not None and ran_here(worker) for worker in workers)
+
+    def _existing(self, token: int) -> Path | None:
+        """The log file of one attempt; None: it wrote no output."""
         path = self.path(token)
-        if not path.is_file():
-            hint = f"Worker {self.job.worker} ran it on its own host." if self.job.worker else "No worker has run it."
-            raise NotFound(f"there is no log of job {self.job.id} on this host", hint=hint)
-        return path
+        if path.is_file():
+            return path
+        if self.ran_here(token):
+            return None
+        hint = f"Worker {self.job.worker} ran it on its own host." if self.job.worker else "No worker has run it."
+        raise NotFound(f"there is no log of job {self.job.id} on this host", hint=hint)
 
 
 def read_log(

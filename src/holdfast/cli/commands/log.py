@@ -88,6 +88,8 @@ class LogStream:
     def __init__(self, logs: JobLogs, options: LogOptions) -> None:
         self.logs, self.job = logs, logs.job
         self._options = options
+        #: Whether the last attempt has written no output.
+        self.silent = False
 
     def output(self) -> Iterator[tuple[Attempt, bytes] | None]:
         """Yield the output of the selected attempts; None while there is nothing new to follow."""
@@ -100,7 +102,8 @@ class LogStream:
             for data in self._read(path, attempt):
                 exists = True
                 yield (attempt, secrets.feed(data)) if data else None
-            if exists or path.exists():
+            self.silent = not exists and not path.exists()
+            if not self.silent or self.logs.ran_here(attempt.token):
                 shown = True
                 yield attempt, secrets.feed(b"", last=True)
             else:
@@ -211,6 +214,8 @@ def _print(session: CliSession, logs: list[LogStream]) -> None:
                 write(data, False)
             else:
                 write(b"", True)
+                if log.silent:
+                    session.output.note(f"job {log.job.id} has written no output")
                 del streams[log]
         if streams and idle:
             pause.wait(POLL_INTERVAL_S)

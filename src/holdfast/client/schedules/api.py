@@ -25,7 +25,7 @@ from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
 from holdfast.store.schedules.fired_plans import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
-from holdfast.worker.schedules.planner import plan_to_fire
+from holdfast.worker.schedules.plan_jobs import PlanJobs
 from holdfast.worker.schedules.scopes import Provider, read_scopes
 
 #: The most plans of one backfill, which is one transaction.
@@ -217,7 +217,7 @@ class Schedules:
         self, store: Store, name: str, definition: Definition, plans: Sequence[Plan], origin: Origin
     ) -> list[FiredPlan]:
         kind = store.kinds.get(definition.kind)
-        fires = [plan_to_fire(plan, definition, kind, actor=self._actor, at_once=True) for plan in plans]
+        fires = PlanJobs(definition, kind, actor=self._actor, at_once=True).fires(plans)
         return store.plans.fire(name, fires, origin=origin, actor=self._actor)
 
 

@@ -14,7 +14,7 @@ from holdfast.domain.schedules.firing_times import MICROSECOND, Rule, between
 from holdfast.errors import HoldfastError, InvalidInput
 
 #: The most plan times of one schedule that are decided at once; the next tick continues.
-MAX_TIMES = 100
+MAX_TIMES = 1000
 #: With ``catch_up=none``, a plan that is older than this does not fire.
 LATE_AFTER = timedelta(seconds=60)
 #: Skipped plans are counted up to here. A larger count is stored as one more, and means "more than this".
@@ -76,37 +76,43 @@ def decide(
     until = due if timing.end is None else min(due, timing.end)
     if until <= since:
         return ScheduleDecision((), (), cursor, next_after(timing, rule, cursor))
-    fire, skip, reached = _choose(timing, rule, since, until, due=due, cap=left)
-    return ScheduleDecision(fire, skip, reached, next_after(timing, rule, reached))
+    if (first := rule.next_after(since)) > until:
+        return ScheduleDecision((), (), since, _due_at(timing, first))
+    if timing.catch_up is CatchUp.EVERY and timing.window:
+        fire, skip, reached = _choose_every(timing, rule, since, until, due=due, cap=left)
+        return ScheduleDecision(fire, skip, reached, _due_at(timing, rule.next_after(reached)))
+    following = rule.next_after(first)
+    if following > until and (timing.catch_up is not CatchUp.NONE or first >= due - LATE_AFTER):
+        return ScheduleDecision([first], (), first, _due_at(timing, following))  # by far the most frequent
+    fire, skip, reached = _choose_newest(timing, rule, since, until, due=due)
+    return ScheduleDecision(fire, skip, reached, _due_at(timing, rule.next_after(reached)))
 
 
 def next_after(timing: Timing, rule: Rule, cursor: datetime) -> datetime | None:
     """Return when the next plan after *cursor* is due, including its delay; None: there is none."""
-    time = rule.next_after(cursor if timing.start is None else max(cursor, timing.start - MICROSECOND))
+    return _due_at(timing, rule.next_after(cursor if timing.start is None else max(cursor, timing.start - MICROSECOND)))
+
+
+def _due_at(timing: Timing, time: datetime) -> datetime | None:
+    """Return when the plan of *time* is due; None: the schedule ends before it."""
     return None if timing.end is not None and time > timing.end else time + timing.delay
 
 
-def _choose(
+def _choose_every(
     timing: Timing, rule: Rule, known: datetime, until: datetime, *, due: datetime, cap: int
 ) -> tuple[list[datetime], list[Skipped], datetime]:
-    """Choose from the plans after *known* up to *until*. Their age counts from *due*, which may be after the end."""
-    if (first := rule.next_after(known)) > until:
-        return [], [], known
-    if timing.catch_up is not CatchUp.EVERY or not timing.window:
-        return _choose_newest(timing, rule, known, first, until, due=due)
+    """Choose the plans after *known* up to *until*. Their age counts from *due*, which may be after the end."""
     oldest = max(known, min(until, due - timing.window - MICROSECOND))
     fire = list(islice(between(rule, oldest, until), cap))
     return fire, _skipped_span(rule, known, oldest, SkipReason.WINDOW), fire[-1] if fire else oldest
 
 
 def _choose_newest(
-    timing: Timing, rule: Rule, known: datetime, first: datetime, until: datetime, *, due: datetime
+    timing: Timing, rule: Rule, known: datetime, until: datetime, *, due: datetime
 ) -> tuple[list[datetime], list[Skipped], datetime]:
-    alone = rule.next_after(first) > until
-    newest = first if alone else rule.previous_before(until + MICROSECOND)
+    """Choose the last plan up to *until*, unless it is late."""
+    newest = rule.previous_before(until + MICROSECOND)
     late = timing.catch_up is CatchUp.NONE and newest < due - LATE_AFTER
-    if alone and not late:
-        return [newest], [], newest
     reason = SkipReason.LATE if timing.catch_up is CatchUp.NONE else SkipReason.CATCH_UP
     last = newest if late else rule.previous_before(newest)
     return [] if late else [newest], _skipped_span(rule, known, last, reason), newest

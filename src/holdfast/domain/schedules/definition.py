@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_number, checked_timestamp, parse_duration
-from holdfast.domain.schedules.firing_times import MICROSECOND, Calendar, Interval, Rule
+from holdfast.domain.schedules.firing_times import MICROSECOND, Interval, Rule, SharedCalendar
 from holdfast.domain.schedules.plan import GLOBAL, MAX_BACKLOG, Overlap
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
@@ -101,11 +101,11 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def rule(self) -> Rule:
         """Compile the rule."""
-        return Interval(self.every, self.phase) if self.every is not None else _calendar(self.cron or "", self.tz)
+        return _calendar(self.cron or "", self.tz) if self.every is None else _interval(self.every, self.phase)
 
 
 #: Compiled rules are cached: many schedules share one, and planners read each of them repeatedly.
-_calendar = lru_cache(maxsize=10_000)(Calendar)
+_calendar, _interval = lru_cache(maxsize=10_000)(SharedCalendar), lru_cache(maxsize=10_000)(Interval)
 
 
 def _parse_interval(text: str) -> timedelta:

@@ -138,6 +138,18 @@ class Calendar:
         return NeverFires(f"{self.cron.expression!r} never fires in {self.zone.key}: the clocks skip it")
 
 
+class SharedCalendar(Calendar):
+    """A calendar that keeps its last answers: many schedules have the same rule and are due at the same time."""
+
+    def __init__(self, expression: str, zone: str = "UTC") -> None:
+        self._known = lru_cache(maxsize=8)(super().next_after)
+        super().__init__(expression, zone)
+
+    def next_after(self, instant: datetime) -> datetime:
+        """Return the first instant after *instant*. In UTC, equal timestamps are the same instant."""
+        return self._known(instant if instant.tzinfo is UTC else instant.astimezone(UTC))
+
+
 Rule = Interval | Calendar
 
 

@@ -120,10 +120,16 @@ class EarlierPlans(Struct):
     length: int = 0
 
 
+NO_EARLIER_PLANS = EarlierPlans()
+_START_ALONE = Arrangement((Turn.START,))
+
+
 def arrange(overlap: Overlap, earlier: EarlierPlans, count: int, *, max_backlog: int = MAX_BACKLOG) -> Arrangement:
     """Decide the turns of *count* new plans of one scope. With ``queue_all``, at most *max_backlog* wait in line."""
     running, queued = earlier.running, earlier.queued
     tail = queued[-1:] or running
+    if count == 1 and not tail:  # most plans
+        return _START_ALONE
     match overlap:
         case Overlap.ALLOW:
             return Arrangement([Turn.START] * count)

@@ -26,6 +26,10 @@ class IdsTaken(StoreUnavailable):
     hint = "Was it restored from a backup, or did a standby take over that lagged behind? Try again."
 
 
+class PlanRecorded(StoreUnavailable):
+    """A plan to fire is in the ledger already; nothing was written."""
+
+
 class Listener(Protocol):
     """Receives the notifications of other processes."""
 

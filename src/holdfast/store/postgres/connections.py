@@ -28,7 +28,7 @@ from holdfast.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from holdfast.store.engine.backend import IdsTaken, Timeouts
+from holdfast.store.engine.backend import IdsTaken, PlanRecorded, Timeouts
 
 Connection = psycopg.Connection[Any]
 #: Plan types that prepared statements never use.
@@ -160,6 +160,8 @@ def translate(error: BaseException) -> BaseException:
     """The error to raise in place of the driver's error."""
     if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "job_pkey":
         return IdsTaken(f"a job's id is taken: {error.diag.message_detail}")
+    if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "plan_pkey":
+        return PlanRecorded(f"a plan is recorded already: {error.diag.message_detail}")
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, psycopg.OperationalError) and (name := _NO_DATABASE.search(str(error))):
         hint = f"Create it with: createdb {name[1]}. Or correct the name in the URL."

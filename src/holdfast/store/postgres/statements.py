@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from itertools import islice
@@ -166,11 +166,19 @@ def _plain(value: Any) -> Any:
             [dict(zip(names, row, strict=True)) for row in zip(*value.columns.values(), strict=True)]
         ).decode()
     if isinstance(value, (list, tuple)):
-        return [_plain(cell) for cell in value] if value and isinstance(value[0], str) else list(value)
+        return _array([_plain(cell) for cell in value]) if value and isinstance(value[0], str) else list(value)
     if isinstance(value, Glob):
         return value.as_like()
     # psycopg would send an enum's name.
     return str(value) if isinstance(value, str) else value
+
+
+def _array(texts: Sequence[str]) -> str:
+    """Write texts as a literal of PostgreSQL: the driver takes 2.5 µs for each one of a list."""
+    inner = '","'.join(texts)
+    if "\\" in inner or inner.count('"') != 2 * len(texts) - 2:
+        inner = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in texts])
+    return f'{{"{inner}"}}'
 
 
 def _by_id(table: ById) -> dict[int, dict[str, Any]]:

@@ -15,7 +15,16 @@ from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.domain.schedules.decision import Skipped, SkipReason
-from holdfast.domain.schedules.plan import MAX_BACKLOG, Arrangement, Origin, Overlap, Plan, Turn, arrange
+from holdfast.domain.schedules.plan import (
+    MAX_BACKLOG,
+    NO_EARLIER_PLANS,
+    Arrangement,
+    Origin,
+    Overlap,
+    Plan,
+    Turn,
+    arrange,
+)
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
@@ -77,16 +86,18 @@ class FiredPlan(Struct, frozen=True):
 
 
 class _PlacedPlan(Struct, frozen=True):
-    """A plan that fires, and its turn in the arrangement of its scope. *oldest*: the first that fires in its scope."""
+    """A plan that fires. *after*: the end of the line of its scope, if it is the first of the scope to fire."""
 
     fire: PlanToFire
-    turn: Turn
-    arrangement: Arrangement
-    oldest: bool
+    waits: bool
+    after: Sequence[JobId] | None
 
 
-def advance(advances: Sequence[Advance]) -> Operation[AdvanceResult]:
-    """Apply the decisions about those schedules that have not changed since. A stopped store applies none."""
+def advance(advances: Sequence[Advance], *, check_ledger: bool = False) -> Operation[AdvanceResult]:
+    """Apply the decisions about those schedules that have not changed since. A stopped store applies none.
+
+    *check_ledger*: leave out plans that were fired before; otherwise they are an error.
+    """
     yield LIMITED_WAITS
     rows = yield query("lock_schedules", names=[each.name for each in advances])
     tokens, fired_before = ({row[0]: row[column] for row in rows} for column in (1, 2))
@@ -95,6 +106,8 @@ def advance(advances: Sequence[Advance]) -> Operation[AdvanceResult]:
         return AdvanceResult([], 0, {})
     fires = [fire for each in current for fire in each.fire]
     rules = {each.name: OverlapRule(each.overlap, each.max_backlog) for each in current}
+    if check_ledger:
+        fires = yield from not_fired(fires)
     fired, overlapped = yield from fire_plans(fires, rules, Origin.DUE, Actor.SCHEDULER)
     skips = {each.name: [*each.skip, *overlapped.get(each.name, ())] for each in current}
     skipped = yield from write_skips(skips)
@@ -147,6 +160,12 @@ def known_plans(plans: Sequence[Plan]) -> Operation[set[Plan]]:
     return set(rows)
 
 
+def not_fired(fires: Sequence[PlanToFire]) -> Operation[list[PlanToFire]]:
+    """Leave out plans that have been fired."""
+    known = yield from known_plans([fire.plan for fire in fires])
+    return [fire for fire in fires if fire.plan not in known]
+
+
 def _columns(items: Sequence[Struct], *names: str) -> dict[str, list[Any]]:
     return {name: [getattr(item, name) for item in items] for name in names}
 
@@ -156,13 +175,11 @@ def fire_plans(
 ) -> Operation[tuple[list[FiredPlan], dict[str, list[Skipped]]]]:
     """Fire plans of locked schedules. Returns the fired plans, and the spans that overlap skipped, by schedule.
 
-    *rules* holds the overlap rule of each schedule. Plans that were fired before are left out.
+    *rules* holds the overlap rule of each schedule. None of the plans was fired before.
     """
-    known = yield from known_plans([fire.plan for fire in fires])
     by_scope: dict[Scope, list[PlanToFire]] = defaultdict(list)
     for fire in fires:
-        if fire.plan not in known:
-            by_scope[fire.plan.schedule, fire.plan.scope].append(fire)
+        by_scope[fire.plan.schedule, fire.plan.scope].append(fire)
     meets = {name: origin is Origin.DUE and rule.overlap is not Overlap.ALLOW for name, rule in rules.items()}
     new = {scope: len(scope_fires) for scope, scope_fires in by_scope.items() if meets[scope[0]]}
     earlier = yield from earlier_plans(new, rules)
@@ -170,13 +187,14 @@ def fire_plans(
     skipped: dict[str, list[Skipped]] = defaultdict(list)
     for (schedule, scope), scope_fires in by_scope.items():
         rule = _rule_by_origin(rules[schedule], origin, len(scope_fires))
-        plans = earlier[schedule, scope]
+        plans = earlier.get((schedule, scope), NO_EARLIER_PLANS)
         arrangement = arrange(rule.overlap, plans, len(scope_fires), max_backlog=rule.max_backlog)
         if arrangement.cancel:
             yield from cancel_jobs(list(arrangement.cancel), actor)
         placed += _place(scope_fires, arrangement)
-        times = [fire.plan.time for fire in scope_fires]
-        skipped[schedule] += _skipped_spans(times, arrangement.turns, rule.overlap, scope)
+        if Turn.SKIP in arrangement.turns:
+            times = [fire.plan.time for fire in scope_fires]
+            skipped[schedule] += _skipped_spans(times, arrangement.turns, rule.overlap, scope)
     if not placed:
         return [], skipped
     ids = yield from draw_ids(len(placed))
@@ -185,11 +203,11 @@ def fire_plans(
 
 def _place(fires: Sequence[PlanToFire], arrangement: Arrangement) -> Iterator[_PlacedPlan]:
     """Yield the plans of a scope that fire."""
-    oldest = True
+    after: Sequence[JobId] | None = arrangement.after
     for fire, turn in zip(fires, arrangement.turns, strict=True):
         if turn is not Turn.SKIP:
-            yield _PlacedPlan(fire, turn, arrangement, oldest=oldest)
-            oldest = False
+            yield _PlacedPlan(fire, turn is Turn.WAIT, after)
+            after = None
 
 
 def _skipped_spans(times: Sequence[datetime], turns: Sequence[Turn], overlap: Overlap, scope: str) -> Iterator[Skipped]:
@@ -222,10 +240,11 @@ def _write_plans(
     now = yield from read_now()
     answers = yield from reserve_keys(requests, ids)
     waits_for = list(_line_up(placed, answers))
-    requests = [
-        structs.replace(request, after=After(ids=tuple(jobs), when=When.FINISHED)) if jobs else request
-        for request, jobs in zip(requests, waits_for, strict=True)
-    ]
+    if any(waits_for):
+        requests = [
+            structs.replace(request, after=After(ids=tuple(jobs), when=When.FINISHED)) if jobs else request
+            for request, jobs in zip(requests, waits_for, strict=True)
+        ]
     yield from insert_jobs(requests, answers, ids, now)
     plans = [each.fire.plan for each in placed]
     columns = {
@@ -256,8 +275,8 @@ def _line_up(placed: Sequence[_PlacedPlan], answers: Sequence[Enqueued]) -> Iter
     """Yield the jobs that each plan waits for: the last new job of its line. Jobs that existed before do not count."""
     before: Sequence[JobId] = ()
     for each, answer in zip(placed, answers, strict=True):
-        if each.oldest:
-            before = each.arrangement.after
-        yield before if each.turn is Turn.WAIT and answer.created else ()
+        if each.after is not None:
+            before = each.after
+        yield before if each.waits and answer.created else ()
         if answer.created:
             before = (answer.id,)

@@ -13,6 +13,7 @@ from holdfast.domain.schedules.decision import SkipReason
 from holdfast.domain.schedules.definition import Schedule
 from holdfast.domain.schedules.plan import Origin, Plan
 from holdfast.errors import NoSuchSchedule
+from holdfast.store.engine.backend import PlanRecorded
 from holdfast.store.engine.changes import JOBS, SCHEDULES
 from holdfast.store.engine.operation import Noun, Operation, delegate, query
 from holdfast.store.jobs.enqueue import SYSTEM
@@ -48,7 +49,10 @@ class Plans(Noun):
         Raises:
             JobLocked: Another transaction has locked a job or a key for some time; nothing was written.
         """
-        result = self._backend.write(fired_plans.advance, advances)
+        try:
+            result = self._backend.write(fired_plans.advance, advances)
+        except PlanRecorded:  # an earlier schedule of this name has fired it, or a person: too seldom to check first
+            result = self._backend.write(fired_plans.advance, advances, check_ledger=True)
         self._wake(result.fired)
         return result
 
@@ -102,7 +106,8 @@ class Plans(Noun):
 def _fire(name: str, fires: Sequence[PlanToFire], origin: Origin, actor: str) -> Operation[list[FiredPlan]]:
     schedule = yield from locked_schedule(name)
     rules = {name: OverlapRule(schedule.defined.effective_overlap)}
-    fired, _ = yield from fired_plans.fire_plans(fires, rules, origin, actor)
+    new = yield from fired_plans.not_fired(fires)
+    fired, _ = yield from fired_plans.fire_plans(new, rules, origin, actor)
     return fired
 
 

@@ -18,6 +18,7 @@ from holdfast.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from holdfast.store.engine.backend import PlanRecorded
 
 _REMOTE_TYPES = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "glusterfs", "ceph", "lustre"}
@@ -110,6 +111,8 @@ def _translate(error: sqlite3.Error) -> Exception:
             return StoreUnavailable(f"the store cannot be opened: {error}")
         case sqlite3.SQLITE_CONSTRAINT if str(error).startswith("E_STORE_MOVED: "):
             return StoreMoved(str(error).removeprefix("E_STORE_MOVED: "))
+        case sqlite3.SQLITE_CONSTRAINT if "failed: holdfast_plan.schedule" in str(error):
+            return PlanRecorded(f"a plan is recorded already: {error}")
         case sqlite3.SQLITE_IOERR:
             return StoreUnavailable(f"the disk failed: {error}")
         case _:

@@ -135,7 +135,8 @@ class CommandExecutor(SlotExecutor):
         path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
         output = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo)
         try:
-            return _refusal(command) or self._run(run, command, output)
+            # Whether the system can start it, the start itself shows. The program of a cap hides that.
+            return (_refusal(command) if command.capped else None) or self._run(run, command, output)
         finally:
             output.close()
 
@@ -155,7 +156,7 @@ class CommandExecutor(SlotExecutor):
         """The values of the job for the environment of its command."""
         values: dict[str, object] = {"job_id": lease.job_id, "attempt": lease.attempt, "queue": lease.queue}
         with suppress(HoldfastError):  # an unreachable store does not fail the command
-            values["label"] = self._store.views.get(lease.job_id).label
+            values["label"] = self._store.views.label(lease.job_id)
             if lease.token > 1:  # attempts before a restart count, as in ``holdfast log``
                 values["attempt"] = len(self._store.views.attempts(lease.job_id))
         return values | {"url": self._url}
@@ -177,8 +178,9 @@ class CommandExecutor(SlotExecutor):
             os.close(writing)
         run.begun_at = clock.now()
         handle = CommandHandle(self._supervisor, name, run)
-        handle.renewed()
         run.attach(handle)
+        if run.lease_expires_at != message.until:
+            handle.renewed()
         try:
             exited = self._follow(name, reading, output)
         finally:
@@ -217,7 +219,7 @@ def pause_after(store: Store, lease: Lease) -> None:
 
 
 def _refusal(command: Command) -> Failed | None:
-    """The failure of a command that cannot start here, found before the start."""
+    """The failure of a command that cannot start here; None: nothing is known against it."""
     if not Path(command.cwd).is_dir():
         return Failed(error=f"there is no directory {command.cwd}", reason=EndReason.CANNOT_START)
     path, name = command.env.get("PATH", os.defpath), command.argv[0]
@@ -237,7 +239,7 @@ def _outcome(run: Run, command: Command, exited: ProcessExited | None, output: A
         return Lost(reason=EndReason.CRASHED, begun=True, error="the command was lost with its supervisor")
     if exited.error is not None and exited.status == CANNOT_START:
         error, permanent = f"the command cannot be started: {exited.error}", exited.error == NOT_ENFORCED
-        return Failed(error=error, reason=EndReason.CANNOT_START, permanent=permanent)
+        return _refusal(command) or Failed(error=error, reason=EndReason.CANNOT_START, permanent=permanent)
     if exited.oom:
         cap, peak = command.memory or 0, exited.peak or 0
         error = (
@@ -247,7 +249,8 @@ def _outcome(run: Run, command: Command, exited: ProcessExited | None, output: A
         return _failed(EndReason.OOM, error, exited, output)
     if exited.status == 0:
         result = {"exit_code": 0, "cpu_seconds": exited.cpu, "peak_bytes": exited.peak}
-        return Done(encode_outcome({**result, "enforcer": exited.enforcer, "log": str(output.path)}))
+        path = str(output.path) if output.has_output else None
+        return Done(encode_outcome({**result, "enforcer": exited.enforcer, "log": path}))
     if exited.status < 0:
         return _failed(f"signal_{-exited.status}", f"it was ended by signal {-exited.status}", exited, output)
     return _failed(f"exit_{exited.status}", f"it ended with exit code {exited.status}", exited, output)

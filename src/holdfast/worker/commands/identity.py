@@ -16,6 +16,7 @@ from msgspec import Struct
 
 #: Every child of a supervisor has it, and every descendant inherits it.
 CHILD_VARIABLE = "HOLDFAST_CHILD"
+_ASSIGNMENT = f"{CHILD_VARIABLE}=".encode()
 #: States of a process that has ended.
 _EXITED = (b"Z", b"X")
 
@@ -98,7 +99,7 @@ class ChildId(Struct, frozen=True):
         """The child that a process descends from; None if its environment names none."""
         with suppress(OSError, ValueError):
             for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                if word.startswith(f"{CHILD_VARIABLE}=".encode()):
+                if word.startswith(_ASSIGNMENT):
                     return cls._parse(word.decode("ascii").partition("=")[2])
         return None
 

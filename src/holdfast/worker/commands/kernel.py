@@ -72,9 +72,18 @@ def parents() -> dict[int, int]:
         for folder in folders:
             if folder.name.isdecimal():
                 with suppress(OSError, ValueError, IndexError):
-                    stat = Path(folder.path, "stat").read_bytes()
-                    pids[int(folder.name)] = int(stat.rpartition(b")")[2].split()[1])
+                    stat = _read(f"/proc/{folder.name}/stat")
+                    pids[int(folder.name)] = int(stat.rpartition(b")")[2].split(None, 2)[1])
     return pids
+
+
+def _read(path: str) -> bytes:
+    """Read a short file of the kernel, in a third of the time of :class:`Path`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
 
 
 def resident(pid: int | str) -> int:

@@ -47,7 +47,7 @@ def log_path(folder: Path, job_id: int, token: int, parameters: Mapping[str, str
 
 
 class AttemptLog:
-    """The log of one attempt. A full disk costs output, but does not fail the command."""
+    """The log of one attempt; its file begins with the first output. A full disk costs output, and fails no command."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, echo: Echo | None = None) -> None:
         self.path = path
@@ -57,13 +57,23 @@ class AttemptLog:
         self._file: int | None = None
         self._lost = 0
         self._tail = b""
+        with suppress(OSError):  # of an earlier store with the same ids
+            os.unlink(path)  # noqa: PTH108 - before every command, and twice as fast
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._tail)
+
+    def _open(self) -> None:
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            log.warning("cannot write the log %s: %s", path, error)
+            log.warning("cannot write the log %s: %s", self.path, error)
 
     def write(self, data: bytes) -> None:
+        if not self._tail:
+            self._open()
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         if self._echo is not None:
             self._echo(data)
@@ -118,7 +128,7 @@ class DeletedJobLogs:
         for job in jobs:
             if paths := _existing_logs(folder, job):
                 self._here[job.id] = paths
-            elif job.kind == COMMAND and job.worker is not None and not _ran_here(job.worker):
+            elif job.kind == COMMAND and job.worker is not None and not ran_here(job.worker):
                 self._elsewhere.add(job.id)
 
     def delete(self, deleted: Collection[JobId]) -> None:
@@ -142,7 +152,8 @@ def _existing_logs(folder: Path, job: Job) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _ran_here(worker: str) -> bool:
+def ran_here(worker: str) -> bool:
+    """Whether a worker is one of this host."""
     return worker.startswith(f"{socket.gethostname()[:40]}-")
 
 

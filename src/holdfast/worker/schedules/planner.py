@@ -9,25 +9,23 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from time import perf_counter
 
-import msgspec
 from msgspec import Struct, structs
 
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.kind_options import PublishedKind, new_job_of, plan_parameter
-from holdfast.domain.jobs.new_job import Actor
+from holdfast.domain.jobs.kind_options import PublishedKind
 from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
 from holdfast.domain.schedules.definition import Definition, checked_scopes, load_definition
 from holdfast.domain.schedules.firing_times import MICROSECOND
-from holdfast.domain.schedules.plan import Plan, jittered
+from holdfast.domain.schedules.plan import Plan
 from holdfast.errors import HoldfastError, JobLocked, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.engine.changes import Change
-from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, PlanToFire
+from holdfast.store.schedules.fired_plans import Advance, AdvanceResult
 from holdfast.store.schedules.plans import BEFORE_ALL
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
 from holdfast.worker.handler_call import describe_error
-from holdfast.worker.schedules.ping import ping_request
+from holdfast.worker.schedules.plan_jobs import jobs_of
 from holdfast.worker.schedules.scopes import MAX_NEW_CALLS, ProviderCall, ScopeProviders
 from holdfast.worker.service import TickResult
 from holdfast.worker.stats import Stats
@@ -40,7 +38,7 @@ POLL_INTERVAL_S, RETRY_INTERVAL_S = 30.0, 0.2
 PROVIDER_WAIT_S = 0.05
 RELEASE_INTERVAL_S = 5.0
 #: The most schedules of one tick, and about the most plans of one transaction.
-BATCH_SIZE = 1000
+BATCH_SIZE = 2000
 #: The most plans of one schedule in one transaction: with many scopes, fewer times are taken at once.
 MAX_PLANS = 5000
 #: A clock that gains more than this on the monotonic clock has jumped.
@@ -153,7 +151,7 @@ class Planner:
         scopes = self._scopes(definition, schedule, tick) if decision.fire else ()
         if scopes is None:
             return None
-        valid, invalid = checked_scopes(scopes)
+        valid, invalid = (scopes, ()) if definition.provider is None else checked_scopes(scopes)
         # An invalid scope costs a row in the ledger too.
         if len(decision.fire) * (size := len(valid) + len(invalid)) > MAX_PLANS:
             cap = max(1, MAX_PLANS // size)
@@ -168,7 +166,7 @@ class Planner:
             next_at=decision.next_at,
             overlap=definition.effective_overlap,
             max_backlog=definition.max_backlog,
-            fire=[plan_to_fire(plan, definition, tick.kinds[definition.kind]) for plan in plans],
+            fire=jobs_of(schedule.definition, tick.kinds[definition.kind]).fires(plans) if plans else (),
             skip=[*decision.skip, *_skipped_scopes(decision, valid, invalid)],
             runs=definition.runs,
         )
@@ -218,26 +216,6 @@ class _Tick(Struct, frozen=True):
     now: datetime
     kinds: dict[str, PublishedKind]
     answers: dict[str, ProviderCall] = {}
-
-
-def plan_to_fire(
-    plan: Plan, definition: Definition, kind: PublishedKind, *, actor: str = Actor.SCHEDULER, at_once: bool = False
-) -> PlanToFire:
-    """Build the job of a plan. *at_once*: ignore delay and jitter."""
-    name = plan_parameter(kind.options)
-    put_off = definition.jitter and not at_once
-    request = new_job_of(
-        kind,
-        definition.payload if name is None else {**definition.payload, name: plan},
-        kind_version=definition.kind_version,
-        queue=definition.queue,
-        priority=definition.priority,
-        label=plan.schedule,
-        run_at=plan.time + definition.delay + jittered(plan, definition.jitter) if put_off else None,
-        actor=actor,
-    )
-    then = None if definition.ping is None else ping_request(definition.ping, request.queue, plan.schedule)
-    return PlanToFire(plan, structs.replace(request, plan=msgspec.json.encode(plan).decode()), then)
 
 
 def _skipped_scopes(decision: ScheduleDecision, valid: Sequence[str], invalid: Sequence[str]) -> Iterator[Skipped]:
