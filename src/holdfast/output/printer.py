@@ -175,11 +175,10 @@ class Output:
                     self._write(json_line(builtins(item)))
                 self._end("success")
 
-    def checkpointed_lines(self, items: Iterable[Any], *, checkpoint: int) -> None:
-        """Print NDJSON lines, and a line that all items up to number *checkpoint* are durable."""
-        for item in items:
-            self._write(json_line(item))
-        self._write(json_line({"_meta": {"checkpoint": checkpoint}}))
+    def checkpointed_lines(self, lines: Sequence[str], *, checkpoint: int) -> None:
+        """Print NDJSON lines, and a line that all items up to number *checkpoint* are durable; in one write."""
+        self._write("\n".join([*lines, json_line({"_meta": {"checkpoint": checkpoint}})]))
+        self._lines += len(lines)
         self.flush()
 
     def lines(self, lines: Iterable[str | Line]) -> None:

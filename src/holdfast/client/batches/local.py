@@ -218,10 +218,11 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
         bound = BoundFunction(function, arguments)
         runner = _thread_runner(function.store(), bound, opened, retries=0, timeout_s=None)
         runner.stopping = context.stopping
-        perform, close = runner.performer()
-        result = perform(row)
+        perform_all, close = runner.performer()
+        results: list[UnitResult | UnitOutcome] = []
+        perform_all([row], results.append)
         close()
-        answer = UnitResult(row, result) if isinstance(result, UnitOutcome) else result
+        answer = UnitResult(row, results[0]) if isinstance(results[0], UnitOutcome) else results[0]
         return Done(msgspec.json.encode(answer).decode())
 
     # A child process imports the module of the kind's function.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NoReturn, Self
 
 import msgspec
@@ -19,12 +20,13 @@ from holdfast.domain.quantities import format_rate, format_short_duration
 from holdfast.errors import HoldfastError
 from holdfast.errors.table import BATCH_ENDS, BatchEnd
 from holdfast.output.envelope import Failure
-from holdfast.output.printer import Format, Output, PipeClosed, Status
+from holdfast.output.printer import Format, Output, PipeClosed, Status, json_line
 from holdfast.output.progress_bar import ProgressCallback, has_bar, progress
 from holdfast.worker.batches.conflicts import command_line
 
 #: Groups of failures that a message names.
 MAX_FAILURE_LINES = 3
+_STATE, NO_NOTES = attrgetter("state"), (None,) * 4
 
 
 class BatchResult(Struct, frozen=True):
@@ -174,7 +176,7 @@ class RunReport:
         """Report units that the ledger has now."""
         self.lines(outcomes)
         self._last_key = outcomes[-1].key
-        failed = [outcome.state for outcome in outcomes].count(UnitState.FAILED)
+        failed = [*map(_STATE, outcomes)].count(UnitState.FAILED)
         self.progress(self._finished + len(outcomes), self._failed + failed)
 
     def lines(self, outcomes: Sequence[UnitOutcome | UnitRow]) -> None:
@@ -182,7 +184,7 @@ class RunReport:
         self._printed += len(outcomes)
         if self._output.format is Format.NDJSON:
             with suppress(PipeClosed):
-                self._output.checkpointed_lines([unit_line(outcome) for outcome in outcomes], checkpoint=self._printed)
+                self._output.checkpointed_lines([*map(encode_unit, outcomes)], checkpoint=self._printed)
 
     def progress(self, finished: int, failed: int) -> None:
         """Show how many units are finished, and how many of them failed."""
@@ -244,6 +246,15 @@ def failure_lines(failures: Sequence[FailureGroup]) -> list[str]:
     lines = [f"{each.count:,} times {each.error} (unit {each.key})" for each in failures[:MAX_FAILURE_LINES]]
     more = len(failures) - MAX_FAILURE_LINES
     return [*lines, f"{more:,} other errors"] if more > 0 else lines
+
+
+def encode_unit(unit: UnitOutcome | UnitRow) -> str:
+    """A line of NDJSON. Most units have nothing but a key, a state, a duration and a count of attempts."""
+    has_notes = unit.earlier_errors or (unit.label, unit.warning, unit.data, unit.error) != NO_NOTES
+    if has_notes or type(unit) is not UnitOutcome:
+        return json_line(unit_line(unit))
+    took = "null" if unit.duration_ms is None else unit.duration_ms
+    return f'{{"key":{unit.key},"status":"{unit.state}","duration_ms":{took},"attempts":{unit.attempts}}}'
 
 
 def unit_line(unit: UnitOutcome | UnitRow) -> UnitLine:

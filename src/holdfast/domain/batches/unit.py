@@ -50,11 +50,12 @@ class UnitRow(Struct, frozen=True, gc=False):
 
     key: UnitKey
     position: int
-    state: UnitState
-    run_number: int
-    attempts: int
-    crashes: int
-    poison_suspect: bool
+    #: From here on the defaults are those of a unit that has no row yet.
+    state: UnitState = UnitState.PENDING
+    run_number: int = 0
+    attempts: int = 0
+    crashes: int = 0
+    poison_suspect: bool = False
     label: str | None = None
     warning: str | None = None
     error: str | None = None

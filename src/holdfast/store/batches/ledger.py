@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from itertools import starmap
 
 from msgspec import Struct
 
@@ -24,8 +24,8 @@ from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
-from holdfast.store.batches.state import MAX_CRASHES, BatchRun, Place, UnitInFlight, count, hold
-from holdfast.store.batches.unit_choice import NOTHING, Choice, NextUnits, choose_next, new_unit
+from holdfast.store.batches.state import MAX_CRASHES, NO_DELTAS, BatchRun, Place, UnitInFlight, count, hold
+from holdfast.store.batches.unit_choice import NOTHING, Choice, NextUnits, choose_next
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, columns_of, query
 
 #: How long a result waits for its consumer.
@@ -49,13 +49,14 @@ class Flushed(Struct, frozen=True):
 class RunStatus(Struct, frozen=True):
     """Requests that concern a run: those of people to its batch, an abort of all its runs, and the stop switch.
 
-    *now* is the clock of the store.
+    *now* is the clock of the store; *shared*: another holder works on the batch, or has. None means unknown.
     """
 
     requested: ControlRequest | None
     aborted_by: AbortedBy | None
     switch: StopMode | None
     now: datetime
+    shared: bool | None
 
     @property
     def stop(self) -> AbortedBy | None:
@@ -75,9 +76,9 @@ def flush(
 ) -> Operation[Flushed]:
     """Write the outcomes of units and take the next units, in one transaction, under the run's lease.
 
-    *brief*: all units are done, and nothing else is known of them. *amended* are outcomes that the units' own
-    transactions have written, with later notes. *interrupted* are units that began and did not finish: they keep their
-    states, and run after units that no run has begun.
+    *brief*: all units are done at the first attempt, and nothing else is known of them. *amended* are outcomes that the
+    units' own transactions have written, with later notes. *interrupted* are units that began and did not finish: they
+    keep their states, and run after units that no run has begun.
 
     - The counters change by the states that the units had in the ledger; an outcome for a finished unit is discarded.
     - No unit is taken that is finished, or in flight with another holder.
@@ -88,30 +89,41 @@ def flush(
         LeaseLost: The run's job was taken over; nothing was written.
     """
     status = yield from lock_run(run)
-    ((shared,),) = yield query("check_batch_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
-    fresh = next_units.fresh and not shared
-    discarded = yield from _put_ends(run, ends, status.now, fresh=fresh, brief=brief or _are_brief(ends))
-    yield from _put_notes(run, amended, interrupted)
+    fresh = next_units.fresh and not (yield from _is_shared(run, status))
+    written = yield from _put_ends(run, ends, status.now, fresh=fresh, brief=brief or _are_brief(ends))
+    changed = Counter(written.deltas)
+    if amended or interrupted:
+        changed.update((yield from _put_notes(run, amended, interrupted)))
     if next_units.abort is not None:
         yield query("abort_batch", id=run.batch.id, aborted_by=next_units.abort, failures=next_units.failures)
     if status.stop is not None or not next_units.limit:
         choice = Choice([], (), 0)
     elif next_units.candidates is not None and fresh:
         fresh_units = next_units.candidates[: next_units.limit]
-        choice = Choice([new_unit(key, place) for key, place in fresh_units], fresh_units, len(fresh_units))
+        choice = Choice([*starmap(UnitRow, fresh_units)], fresh_units, len(fresh_units))
     else:
-        choice = yield from choose_next(run, next_units, shared=bool(shared))
+        choice = yield from choose_next(run, next_units, shared=status.shared is not False)
     in_hand = [*next_units.in_hand, *choice.in_flight]
     isolated = choice.isolated or (next_units.isolated and len(in_hand) == 1)
-    yield from hold(run.batch, run.lease, in_hand, isolated=isolated, in_doubt_if_lost=next_units.in_doubt_if_lost)
-    return Flushed(choice.units, choice.examined, status.stop, choice.last, discarded)
+    doubt = next_units.in_doubt_if_lost
+    yield from hold(run.batch, run.lease, in_hand, isolated=isolated, in_doubt_if_lost=doubt, changed=changed)
+    return Flushed(choice.units, choice.examined, status.stop, choice.last, written.discarded)
+
+
+def _is_shared(run: BatchRun, status: RunStatus) -> Operation[bool]:
+    """Whether another holder works on the batch, or has."""
+    if status.shared is not None:
+        return status.shared
+    ((shared,),) = yield query("check_batch_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
+    return bool(shared)
 
 
 def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
     """Write the outcome of one unit together with its effect."""
     status = yield from lock_run(run)
-    discarded = yield from _put_ends(run, [end], status.now, fresh=False, brief=_are_brief([end]))
-    if discarded:
+    written = yield from _put_ends(run, [end], status.now, fresh=False, brief=_are_brief([end]))
+    yield from count(run.batch.id, run.lease.job_id, written.deltas)
+    if written.discarded:
         raise AlreadyFinished(f"unit {end.key} of batch {run.batch.id} is finished already")
 
 
@@ -146,25 +158,31 @@ class _KnownUnit(Struct, frozen=True):
     earlier_errors: str | None
 
 
+class _Written(Struct, frozen=True):
+    """The change of the counters by outcomes, and the keys of those that were discarded."""
+
+    deltas: Mapping[str, int] = NO_DELTAS
+    discarded: frozenset[UnitKey] = frozenset()
+
+
 def _put_ends(
     run: BatchRun, ends: Sequence[UnitOutcome], now: datetime, *, fresh: bool, brief: bool
-) -> Operation[frozenset[UnitKey]]:
-    """Write the outcomes of units. Returns the keys of discarded outcomes.
+) -> Operation[_Written]:
+    """Write the outcomes of units. The caller changes the counters in the same transaction.
 
-    *fresh*: none of them has a row yet. *brief*: all are done, and nothing else is known of them.
+    *fresh*: none of them has a row yet. *brief*: all are done at the first attempt, and nothing else is known of them.
 
     The counters change by the state that the ledger had, not by what the run knew of it.
     """
-    discarded: frozenset[UnitKey] = frozenset()
     if not ends:
-        return discarded
+        return _Written()
     before: dict[UnitKey, UnitState] = {}
     failed: dict[UnitKey, _KnownUnit] = {}
+    discarded: frozenset[UnitKey] = frozenset()
     if fresh:
         yield _appended(run, ends, now, brief=brief)
-        if brief:  # the common case needs one more statement
-            yield from count(run.batch.id, run.lease.job_id, {"done": len(ends)})
-            return discarded
+        if brief:  # the common case needs no more statements
+            return _Written({"done": len(ends)})
     else:
         table = columns_of(ends, **(_BRIEF_COLUMNS if brief else _COLUMNS))
         values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "keys": table["key"]}
@@ -176,8 +194,7 @@ def _put_ends(
         ends = [end for end in ends if end.key not in discarded] if discarded else ends
     yield from _keep_errors(run, [end for end in ends if end.earlier_errors or end.key in failed], failed)
     yield from _hand_over(run, ends)
-    yield from count(run.batch.id, run.lease.job_id, counter_deltas(ends, before))
-    return discarded
+    return _Written(counter_deltas(ends, before), discarded)
 
 
 def _keep_errors(run: BatchRun, ends: Sequence[UnitOutcome], failed: Mapping[UnitKey, _KnownUnit]) -> Operation[None]:
@@ -194,19 +211,22 @@ def _keep_errors(run: BatchRun, ends: Sequence[UnitOutcome], failed: Mapping[Uni
 
 def _appended(run: BatchRun, ends: Sequence[UnitOutcome], now: datetime, *, brief: bool) -> BulkInsert:
     """New rows; *brief*: without the columns that few of them need."""
-    size = len(ends)
-    constants = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "attempted_at": now}
-    same: dict[str, list[Any]] = {name: [value] * size for name, value in (constants | {"worker": run.worker}).items()}
+    same = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "attempted_at": now, "worker": run.worker}
     if brief:
-        return BulkInsert("unit", {**columns_of(ends, **_BRIEF_COLUMNS), **same})
-    same["last_run"] = same["run_number"]
-    return BulkInsert("unit", {**columns_of(ends, **_COLUMNS), **same})
+        same |= {"state": UnitState.DONE, "attempts": 1}
+        return BulkInsert("unit", columns_of(ends, "key", "position", "duration_ms"), same)
+    same["last_run"] = run.batch.run_number
+    return BulkInsert("unit", columns_of(ends, **_COLUMNS), same)
 
 
 def _are_brief(ends: Sequence[UnitOutcome]) -> bool:
-    """Whether all units are done, and nothing else is known of them. A list is faster here than a generator."""
+    """Whether all units are done at the first attempt, and nothing else is known of them.
+
+    A list is faster here than a generator.
+    """
     brief = [
         end.state is UnitState.DONE
+        and end.attempts == 1
         and end.label is None
         and end.warning is None
         and end.data is None
@@ -216,8 +236,13 @@ def _are_brief(ends: Sequence[UnitOutcome]) -> bool:
     return all(brief)
 
 
-def _put_notes(run: BatchRun, amended: Sequence[UnitOutcome], interrupted: Sequence[UnitInFlight]) -> Operation[None]:
-    """Write later notes of finished units, and mark units that began and did not finish."""
+def _put_notes(
+    run: BatchRun, amended: Sequence[UnitOutcome], interrupted: Sequence[UnitInFlight]
+) -> Operation[Counter[str]]:
+    """Write later notes of finished units, and mark units that began and did not finish.
+
+    Returns the change of the counters.
+    """
     changed: Counter[str] = Counter()
     for end in amended:
         unit = {"batch_id": run.batch.id, "key": end.key}
@@ -225,10 +250,10 @@ def _put_notes(run: BatchRun, amended: Sequence[UnitOutcome], interrupted: Seque
         yield query("amend_unit", label=end.label, warning=end.warning, data=end.data, **unit)
         changed.update(note_deltas(notes, -1))
         changed.update(note_deltas([(end.label, end.warning)] if notes else [], 1))
-    yield from count(run.batch.id, run.lease.job_id, changed)
     if interrupted:
         table = Rows(key=[key for key, _ in interrupted], position=[place for _, place in interrupted])
         yield query("begin_units", batch_id=run.batch.id, run_number=run.batch.run_number, unit=table)
+    return changed
 
 
 def _hand_over(run: BatchRun, ends: Sequence[UnitOutcome]) -> Operation[None]:

@@ -34,6 +34,8 @@ UnitInFlight = tuple[UnitKey, int]
 Place = tuple[int, int, UnitKey]
 FIRST_PLACE: Place = (0, -1, UnitKey(""))
 
+NO_DELTAS: Mapping[str, int] = {}
+
 
 def after(place: Place) -> dict[str, Any]:
     """The parameters of a statement that reads units after a place."""
@@ -246,20 +248,26 @@ def hold(
     owner: str = "{}",
     isolated: bool = False,
     in_doubt_if_lost: bool = False,
+    changed: Mapping[str, int] = NO_DELTAS,
 ) -> Operation[None]:
-    """Record the units in flight of a holder; they replace its earlier ones."""
+    """Record the units in flight of a holder; they replace its earlier ones. Add *changed* to its counters."""
     place = {"job_id": lease.job_id, "batch_id": batch.id, "token": lease.token, "run_number": batch.run_number}
-    values = {"owner": owner, "isolated": isolated, "in_doubt_if_lost": in_doubt_if_lost}
-    yield query("put_in_flight", units=msgspec.json.encode(list(units)).decode(), **place, **values)
+    values = {"owner": owner, "isolated": isolated, "in_doubt_if_lost": in_doubt_if_lost} | place
+    values["units"] = msgspec.json.encode(units).decode()
+    delta = _counter_rows(changed)
+    yield query("put_in_flight", **values) if delta is None else query("put_progress", delta=delta, **values)
 
 
 def count(batch_id: BatchId, job_id: JobId, changed: Mapping[str, int]) -> Operation[None]:
     """Add to the counters of one holder."""
+    delta = _counter_rows(changed)
+    if delta is not None:
+        yield query("add_unit_counts", batch_id=batch_id, job_id=job_id, delta=delta)
+
+
+def _counter_rows(changed: Mapping[str, int]) -> Rows | None:
     deltas = {name: n for name, n in changed.items() if n}
-    if deltas:
-        yield query(
-            "add_unit_counts", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*deltas], count=[*deltas.values()])
-        )
+    return Rows(name=[*deltas], count=[*deltas.values()]) if deltas else None
 
 
 def decode(units: str) -> list[UnitInFlight]:

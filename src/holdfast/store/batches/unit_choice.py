@@ -152,10 +152,5 @@ def _reopen(run: BatchRun, keys: list[UnitKey]) -> Operation[None]:
 def _at_place(unit: UnitRow | None, key: UnitKey, place: int) -> UnitRow:
     """A unit at its place in the input of this run; None: it has no row yet."""
     if unit is None:
-        return new_unit(key, place)
+        return UnitRow(key, place)
     return unit if unit.position == place else structs.replace(unit, position=place)
-
-
-def new_unit(key: UnitKey, place: int) -> UnitRow:
-    """A unit that has no row yet."""
-    return UnitRow(key, place, UnitState.PENDING, 0, 0, 0, False)

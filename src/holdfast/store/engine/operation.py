@@ -67,10 +67,14 @@ class Query(Struct, frozen=True):
 
 
 class BulkInsert(Struct, frozen=True):
-    """Append many rows to a table by the fastest way of the backend; nothing comes back."""
+    """Append many rows to a table by the fastest way of the backend; nothing comes back.
+
+    *constants* are columns with one value for all rows.
+    """
 
     table: str
     columns: dict[str, list[Any]]
+    constants: dict[str, Any] = {}
 
 
 T = TypeVar("T")

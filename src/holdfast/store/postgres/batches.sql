@@ -10,8 +10,14 @@ holdfast.in_flight CROSS JOIN LATERAL (
 WITH owned AS (
     SELECT id FROM holdfast.live WHERE id = :job_id AND token = :token AND state = 'running' FOR NO KEY UPDATE
 )
-SELECT requested, aborted_by, (SELECT mode FROM holdfast.stop_switch) AS switch, (SELECT holdfast.now()) AS now
+SELECT requested, aborted_by, (SELECT mode FROM holdfast.stop_switch) AS switch, (SELECT holdfast.now()) AS now,
+    NULL::boolean AS shared     -- unknown: this statement sees the rows as of before its wait for the lock
 FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM owned) FOR UPDATE
+
+-- name: put_progress
+-- Add to the counters of a holder, and record the units that it has in flight.
+WITH counted AS ({upsert_counts})
+{upsert_in_flight}
 
 -- name: delete_units
 -- Delete some units of a deleted batch.

@@ -113,7 +113,8 @@ class Statements:
         return composed
 
     def _copy(self, insert: BulkInsert) -> bytes:
-        return f"COPY {quoted(self.schema)}.{insert.table} ({', '.join(insert.columns)}) FROM STDIN".encode()
+        names = ", ".join([*insert.columns, *insert.constants])
+        return f"COPY {quoted(self.schema)}.{insert.table} ({names}) FROM STDIN".encode()
 
 
 @contextmanager
@@ -197,9 +198,10 @@ def _rows(query: Query, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], 
 def _blocks(insert: BulkInsert, size: int = 2000) -> Iterator[str]:
     """Yield the rows in COPY's text format; the server works on one block while the next is written."""
     count = len(next(iter(insert.columns.values())))
+    end = "".join(f"\t{_text(value)}" for value in insert.constants.values()) + "\n"
     for start in range(0, count, size):
         texts = [_texts(column[start : start + size]) for column in insert.columns.values()]
-        yield "\n".join(map("\t".join, zip(*texts, strict=True))) + "\n"
+        yield end.join(map("\t".join, zip(*texts, strict=True))) + end
 
 
 def _texts(cells: list[Any]) -> list[str]:

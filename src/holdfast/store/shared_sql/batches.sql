@@ -176,11 +176,15 @@ WITH deleted_counts AS (DELETE FROM holdfast.unit_count WHERE batch_id = :id),
 deleted_events AS (DELETE FROM holdfast.batch_event WHERE batch_id = :id)
 DELETE FROM holdfast.deleted_batch WHERE id = :id RETURNING id
 
+-- fragment: batch_is_shared
+-- Whether another holder works on the batch, or has.
+EXISTS (SELECT FROM holdfast.in_flight WHERE batch_id = :batch_id AND job_id <> :job_id)
+    OR EXISTS (SELECT FROM holdfast.unit_count WHERE batch_id = :batch_id AND job_id <> :job_id)
+
 -- name: check_batch_shared
 -- Check whether another holder works on the batch, or has. Run it under lock_batch, as a statement of
 -- its own: a statement that waits for the lock sees the rows as of before the wait.
-SELECT EXISTS (SELECT FROM holdfast.in_flight WHERE batch_id = :batch_id AND job_id <> :job_id)
-    OR EXISTS (SELECT FROM holdfast.unit_count WHERE batch_id = :batch_id AND job_id <> :job_id) AS shared
+SELECT {batch_is_shared} AS shared
 
 -- name: claim_driver
 -- Claim the driver job of a foreground run. No worker serves its kind.
@@ -211,12 +215,16 @@ WHERE in_flight.batch_id = ANY(:ids::bigint[]) AND live.state = 'running' AND li
 -- List the units in flight with other holders.
 SELECT units::text FROM holdfast.in_flight WHERE batch_id = :batch_id AND job_id <> :job_id
 
--- name: put_in_flight
--- Record the units that a holder has in flight. Its batch never changes: the index by batch stays as it is.
+-- fragment: upsert_in_flight
+-- The batch of a holder never changes: the index by batch stays as it is.
 INSERT INTO holdfast.in_flight (job_id, batch_id, token, run_number, units, isolated, in_doubt_if_lost, owner)
 VALUES (:job_id, :batch_id, :token, :run_number, :units::json, :isolated, :in_doubt_if_lost, :owner::json)
 ON CONFLICT (job_id) DO UPDATE SET token = excluded.token, run_number = excluded.run_number, units = excluded.units,
     isolated = excluded.isolated, in_doubt_if_lost = excluded.in_doubt_if_lost
+
+-- name: put_in_flight
+-- Record the units that a holder has in flight.
+{upsert_in_flight}
 
 -- name: delete_in_flight
 -- Delete the records of holders and return their units in flight.

@@ -164,12 +164,15 @@ UPDATE holdfast.unit SET state = :state, crashes = 0, poison_suspect = poison_su
     label = coalesce(:label::text, label)
 WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = :before RETURNING key
 
--- name: add_unit_counts
--- Add to the counters of one holder.
+-- fragment: upsert_counts
 INSERT INTO holdfast.unit_count AS existing (batch_id, job_id, name, count)
 SELECT :batch_id, :job_id, name, count
 FROM jsonb_to_recordset(:delta::jsonb) AS delta (name text, count bigint) WHERE true
 ON CONFLICT (batch_id, job_id, name) DO UPDATE SET count = existing.count + excluded.count
+
+-- name: add_unit_counts
+-- Add to the counters of one holder.
+{upsert_counts}
 
 -- name: read_unit_counts
 -- Read the counters of a batch.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.domain.batches.batch import AbortedBy, RunPlan
@@ -14,14 +13,13 @@ from holdfast.domain.batches.unit import UnitRow
 from holdfast.errors import LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
-from holdfast.store.engine import forks
 from holdfast.worker import clock
 from holdfast.worker.batches.unit_runner import Throttle, UnitRunner
 from holdfast.worker.batches.writer import LedgerWriter
 from holdfast.worker.service import TickResult
 
 #: A thread gets several units at a time while such a group takes less than QUICK_S.
-MAX_UNITS_PER_THREAD, QUICK_S = 25, 0.005
+MAX_UNITS_PER_THREAD, QUICK_S = 50, 0.005
 HEARTBEAT_INTERVAL_S = 10.0
 HEARTBEAT_RETRY_S = 1.0
 
@@ -145,19 +143,19 @@ class Driver:
             self._wake.set()
 
     def _run_units(self) -> None:
-        size, add_result, depth = 1, self._writer.add, forks.depth
-        perform, close = self._runner.performer()
+        size, add_result = 1, self._writer.add
+        perform_all, close = self._runner.performer()
         while rows := self._next(size):
             began = clock.now()
-            for row in rows:
-                if self._throttle is not None:
-                    self._throttle.wait(self._runner.stopping)
-                add_result(perform(row))
-                if forks.depth != depth:
-                    os._exit(0)  # a fork that a unit left behind must not write results
+            perform_all(rows if self._throttle is None else self._throttled(rows, self._throttle), add_result)
             self._count_finished(len(rows))
             size = min(size * 2, MAX_UNITS_PER_THREAD) if clock.now() - began < QUICK_S else 1
         close()
+
+    def _throttled(self, rows: Iterable[UnitRow], throttle: Throttle) -> Iterator[UnitRow]:
+        for row in rows:
+            throttle.wait(self._runner.stopping)
+            yield row
 
     def _next(self, size: int) -> list[UnitRow]:
         """The next units for one thread; empty when the run has finished."""
@@ -168,9 +166,16 @@ class Driver:
                 if room > 0 and not self._runner.stopping.is_set():
                     self._busy += room
                     self._ahead += room - 1
-                    return [self._waiting.popleft() for _ in range(room)]
+                    return self._take(room)
                 self._work.wait()
         return []
+
+    def _take(self, count: int) -> list[UnitRow]:
+        if count == len(self._waiting):
+            rows = list(self._waiting)
+            self._waiting.clear()
+            return rows
+        return [self._waiting.popleft() for _ in range(count)]
 
     def _count_finished(self, count: int) -> None:
         with self._work:

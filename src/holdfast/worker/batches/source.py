@@ -197,8 +197,11 @@ class PendingUnits:
 def numbered(keys: Iterable[Any], resume_from: FirstKey | None = None) -> Iterator[UnitInFlight]:
     """The keys of an input with their places, from *resume_from* on."""
     if isinstance(keys, range) and resume_from is None:
-        yield from zip(cast("Iterator[UnitKey]", map(str, keys)), count())
-        return
+        return zip(cast("Iterator[UnitKey]", map(str, keys)), count())
+    return _numbered(keys, resume_from)
+
+
+def _numbered(keys: Iterable[Any], resume_from: FirstKey | None) -> Iterator[UnitInFlight]:
     skipping = resume_from is not None
     for place, value in enumerate(keys):
         key = unit_key(value)

@@ -122,7 +122,7 @@ class _ThreadAttempt:
             return Unit(self._runner, row, key).result(time.monotonic() - began, error=error)
         took_s = time.monotonic() - began
         if returned is None and not row.last_run and not row.attempts:  # the common case creates no Unit
-            duration_ms = round(took_s * 1000)
+            duration_ms = int(took_s * 1000 + 0.5)
             return UnitOutcome(key=row.key, position=row.position, state=UnitState.DONE, duration_ms=duration_ms)
         return Unit(self._runner, row, key).result(took_s, returned=returned)
 

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -53,6 +53,8 @@ class UnitResult(NamedTuple):
 #: Runs one unit. A bare outcome belongs to a unit that no run had begun, is done now, and is not in the ledger yet: the
 #: common case is cheap.
 Perform = Callable[[UnitRow], UnitResult | UnitOutcome]
+#: Runs units one after the other, and passes each result on at once.
+PerformAll = Callable[[Iterable[UnitRow], Callable[[UnitResult | UnitOutcome], None]], None]
 
 
 class Unit:

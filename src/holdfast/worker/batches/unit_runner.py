@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
 from msgspec import structs
@@ -13,9 +14,10 @@ from msgspec import structs
 from holdfast.domain.batches.batch import Batch
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow
 from holdfast.domain.jobs.retry_curve import Curve, delay_after
+from holdfast.store.engine import forks
 from holdfast.worker import clock
 from holdfast.worker.batches.outages import MAX_OUTAGE_S, RETRY_S
-from holdfast.worker.batches.unit import Perform, UnitResult
+from holdfast.worker.batches.unit import Perform, PerformAll, UnitResult
 
 
 class TimedUnit(Protocol):
@@ -148,18 +150,24 @@ class UnitRunner:
         """Release resources; no unit runs after this."""
         self._attempts.close()
 
-    def performer(self) -> tuple[Perform, Callable[[], None]]:
+    def performer(self) -> tuple[PerformAll, Callable[[], None]]:
         """The function with which one thread runs its units, and its cleanup. After a stop no unit begins."""
         attempt, close = self._attempts.open(self)
-        stopping = self.stopping.is_set
+        stopping, depth = self.stopping.is_set, forks.depth
 
-        def perform(row: UnitRow) -> UnitResult | UnitOutcome:
-            if stopping():
-                return UnitResult(row, None)
-            result = attempt(row)
-            return result if type(result) is UnitOutcome else self._retried(attempt, cast("UnitResult", result))
+        def perform_all(rows: Iterable[UnitRow], add: Callable[[UnitResult | UnitOutcome], None]) -> None:
+            for row in rows:
+                if stopping():
+                    add(UnitResult(row, None))
+                    continue
+                result = attempt(row)
+                if type(result) is not UnitOutcome:
+                    result = self._retried(attempt, cast("UnitResult", result))
+                if forks.depth != depth:
+                    os._exit(0)  # a fork that a unit left behind must not write results
+                add(result)
 
-        return perform, close
+        return perform_all, close
 
     def _retried(self, attempt: Perform, result: UnitResult) -> UnitResult:
         """Try a unit again until an attempt does not fail, or until no retries are left."""

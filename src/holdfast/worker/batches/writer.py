@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
 import msgspec
 from msgspec import structs
@@ -178,20 +179,22 @@ class LedgerWriter:
         """Collect the results that were added; those of returned units become pending again."""
         with self._order:
             count, (returned, self._returned) = len(self._results), (self._returned, [])
-        popleft, in_hand, unwritten = self._results.popleft, self._in_hand, self._unwritten
-        for _ in range(count):
-            result = popleft()
-            if type(result) is UnitOutcome:
-                del in_hand[result.key]
-                unwritten.append(result)
-            else:
-                assert isinstance(result, UnitResult)
+        results = [self._results.popleft() for _ in range(count)]
+        if count == len(self._in_hand) and set(map(type, results)) == {UnitOutcome}:  # the common case, at once
+            self._in_hand.clear()
+            self._unwritten += cast("list[UnitOutcome]", results)
+        else:
+            for result in results:
                 self._collect(result)
         self._collected += count
         if returned:
             self._put_back({outcome.key: outcome for outcome in returned})
 
-    def _collect(self, result: UnitResult) -> None:
+    def _collect(self, result: UnitResult | UnitOutcome) -> None:
+        if isinstance(result, UnitOutcome):
+            del self._in_hand[result.key]
+            self._unwritten.append(result)
+            return
         del self._in_hand[result.row.key]
         self._suspect_in_hand, self._detailed = False, True
         outcome = result.outcome
@@ -199,10 +202,8 @@ class LedgerWriter:
             self._interrupted.append((result.row.key, result.row.position))
         elif outcome is None:
             self.unbegun.append((result.row.key, result.row.position))
-        if outcome is None:
-            return
-        if not result.written:
-            self._unwritten.append(outcome)
+        if outcome is None or not result.written:
+            self._unwritten += () if outcome is None else (outcome,)
             return
         self._settled.append(outcome)
         if result.amended:

@@ -1,0 +1,26 @@
+"""Lines of units in NDJSON."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.client.batches.report import encode_unit, unit_line
+from holdfast.domain.batches.unit import UnitOutcome, UnitState, unit_key
+from holdfast.output.printer import json_line
+
+
+@pytest.mark.parametrize("key", [5, 'a"b\\ü\n', [1, "x"], 2.5])
+@pytest.mark.parametrize("state", [UnitState.DONE, UnitState.SKIPPED])
+@pytest.mark.parametrize("duration_ms", [None, 0, 12])
+def test_a_unit_without_notes_has_the_same_line_as_the_encoder_writes(
+    key: object, state: UnitState, duration_ms: int | None
+) -> None:
+    unit = UnitOutcome(key=unit_key(key), position=1, state=state, attempts=2, duration_ms=duration_ms)
+    assert encode_unit(unit) == json_line(unit_line(unit))
+
+
+@pytest.mark.parametrize("note", [{"label": "new"}, {"warning": "w"}, {"data": "[1]"}, {"error": "e"}])
+def test_a_unit_with_a_note_has_it_in_its_line(note: dict[str, str]) -> None:
+    unit = UnitOutcome(key=unit_key(5), position=1, state=UnitState.DONE, **note)  # type: ignore[arg-type]
+    assert encode_unit(unit) == json_line(unit_line(unit))
+    assert f'"{next(iter(note))}":' in encode_unit(unit)
