@@ -22,9 +22,9 @@ SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
-MAX_MODULES = 321
-MAX_PYTHON_LINES = 49_692
-MAX_SQL_LINES = 5_030
+MAX_MODULES = 322
+MAX_PYTHON_LINES = 49_865
+MAX_SQL_LINES = 5_321
 
 #: Modules that users import by name, and the layers below them that are one file.
 ENTRANCE_HALL = {"__init__", "__main__", "app", "files", "options", "settings", "testing"}
@@ -82,7 +82,7 @@ ALIKE: dict[str, tuple[str, ...]] = {
     "one is an action that a person is about to do, the other its row in the audit log": ("AuditEntry AuditedAction",),
     "a hot statement reads only the columns that it needs": (
         *("Job Lease", "Job JobNumbers", "Job RevivableJob", "Schedule DueSchedule"),
-        *("FiredPlan _OpenPlan", "Job ReadyCommand", "NewJob ReadyCommand"),
+        *("FiredPlan _OpenPlan", "Job ReadyCommand", "NewJob ReadyCommand", "Lease LanePosition"),
     ),
     "one is a request or a result, the other the row that keeps it": (
         *("Job Verdict", "UnitRow UnitOutcome", "AutoscalerDecision RecordedDecision", "HostLoad AutoscalerStatus"),

@@ -232,6 +232,7 @@ OPERATIONS = {
     "prune events": lambda store, layout: prune(
         store, "events", retention=Retention(events=timedelta(days=900)), limit=100
     ),
+    "prune requests": lambda store, layout: prune(store, "requests", limit=100),
     "prune keys": lambda store, layout: prune(store, "keys", limit=100),
     "get": lambda store, layout: store.views.get(layout.ids("finished")[50]),
     "get unknown": get_unknown,

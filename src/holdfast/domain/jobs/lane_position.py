@@ -127,11 +127,11 @@ def _gaps(positions: list[LanePosition], lowest: int) -> list[Gap]:
     priorities: dict[Lane, list[int]] = {}
     for each in positions:
         priorities.setdefault((each.queue, each.kind), []).append(each.priority)
-    found = []
+    free = []
     for lane, known in priorities.items():
         high = HIGHEST_PRIORITY
         for priority in [*known, lowest - 1]:
             if max(priority + 1, lowest) <= high:
-                found.append(Gap(*lane, max(priority + 1, lowest), high))
+                free.append(Gap(*lane, max(priority + 1, lowest), high))
             high = priority - 1
-    return found
+    return free

@@ -12,10 +12,9 @@ from msgspec import structs
 
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, Lease, State
-from holdfast.domain.jobs.new_job import KEPT_COLUMNS, Actor, Enqueued, KeyScope, NewJob, OnConflict, due_at
-from holdfast.domain.names import checked_actor, checked_key, checked_name
-from holdfast.domain.quantities import checked_delay, checked_number, checked_timestamp
-from holdfast.errors import InvalidInput, LeaseLost
+from holdfast.domain.jobs.new_job import KEPT_COLUMNS, Enqueued, NewJob, due_at
+from holdfast.domain.jobs.request_checks import check_requests
+from holdfast.errors import LeaseLost
 from holdfast.store.engine.backend import IdsTaken
 from holdfast.store.engine.changes import Change, Changes, jobs_in
 from holdfast.store.engine.operation import BulkInsert, Noun, Operation, T, columns_of, query, read_now, without_empty
@@ -27,7 +26,6 @@ from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
 _INSERTED = ("kind", "queue", "hold", "parent_id", "actor", *KEPT_COLUMNS)
 #: Attempts to find ids that are free, after a restore or a failover.
 ID_TRIES = 5
-SYSTEM = frozenset(str(actor) for actor in Actor)
 #: An operation whose answers come in the order of its requests.
 Answers = Operation[list[Enqueued]]
 
@@ -277,40 +275,3 @@ def _first_state(request: NewJob, due: datetime, now: datetime) -> State:
     if request.after is not None:
         return State.WAITING
     return State.SCHEDULED if due > now else State.READY
-
-
-def check_requests(requests: Sequence[NewJob]) -> None:
-    """Refuse requests that no store should keep, before any transaction begins."""
-    checked: set[tuple[str, str, str]] = set()  # most requests of one call share their names
-    for request in requests:
-        names = (request.kind, request.queue, request.actor)
-        if names not in checked:
-            checked_name(request.kind, label="the kind")
-            checked_name(request.queue, label="the queue")
-            checked_actor(request.actor, system=SYSTEM)
-            checked.add(names)
-        _check_values(request)
-
-
-def _check_values(request: NewJob) -> None:
-    if request.label is not None:
-        checked_name(request.label, label="the label")
-    if request.unique is not None:
-        checked_key(request.unique.key, kind=request.kind)
-    if request.on_conflict is OnConflict.RERUN:
-        _check_rerun(request)
-    checked_number(request.priority, label="a priority")
-    if request.delay is not None and request.run_at is not None:
-        raise InvalidInput("a delay and a run_at cannot be combined")
-    if request.run_at is not None:
-        checked_timestamp(request.run_at, label="run_at")
-    if request.delay is not None:
-        checked_delay(request.delay, label="a delay")
-
-
-def _check_rerun(request: NewJob) -> None:
-    if request.unique is not None and request.unique.scope is not KeyScope.LIVE:
-        hint = "Leave key_for and unique_for out."
-        raise InvalidInput("on_conflict='rerun' needs a key that is free again when its job finishes", hint=hint)
-    if request.after is not None:
-        raise InvalidInput("on_conflict='rerun' and after cannot be combined")

@@ -5,15 +5,16 @@ holdfast.finished CROSS JOIN LATERAL (
 
 -- fragment: insert_live_again
 -- Insert the deleted jobs as live. The token continues from its old value.
+-- planner: OFFSET 0 keeps one lookup per job; without it, the whole dependency table may be hashed.
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, no_prefetch, kind_version, has_dependents)
 SELECT deleted.id, CASE
-        WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependency.job_id = deleted.id)
+        WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependency.job_id = deleted.id OFFSET 0)
         THEN 'waiting' ELSE 'ready' END,
     deleted.queue, deleted.kind, deleted.priority, (SELECT holdfast.now()), deleted.token,
     (SELECT on_lost <> 'retry' OR kind = 'command' OR octet_length(payload::text) > 32768
         FROM holdfast.job WHERE job.id = deleted.id),
     (SELECT kind_version FROM holdfast.job WHERE job.id = deleted.id),
-    EXISTS (SELECT FROM holdfast.dependency WHERE dependency.dependency_id = deleted.id)
+    EXISTS (SELECT FROM holdfast.dependency WHERE dependency.dependency_id = deleted.id OFFSET 0)
 FROM deleted RETURNING id, state
 
 -- name: set_memory
@@ -38,7 +39,7 @@ FROM changed WHERE job.id = changed.id RETURNING job.id
 -- name: retry_jobs
 -- Make dead and cancelled jobs live with all their attempts. Those with dependencies wait first.
 WITH deleted AS (
-    DELETE FROM holdfast.finished WHERE id = ANY(:ids::bigint[]) AND (state = 'done') IS FALSE RETURNING *
+    DELETE FROM holdfast.finished WHERE id = ANY(:ids::bigint[]) AND state IN ('dead', 'cancelled') RETURNING *
 )
 {insert_live_again}
 

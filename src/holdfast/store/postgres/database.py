@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
+from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import Identifier
 
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
@@ -43,6 +44,8 @@ _FROM_SQLITE: dict[str, Callable[[Any], Any]] = {
     "boolean": bool,
     "ARRAY": json.loads,
 }
+#: Tables with rows of requests. The key of a job that was deleted may still be taken: keys are copied as they are.
+_OF_JOBS = ("job", "dependency", "attempt", "event", "progress", "step", "trace")
 #: Tables that may have rows before a copy; existing rows stay.
 _SHARED = ("kind", "queue", "worker")
 
@@ -99,12 +102,12 @@ class PostgresDatabase:
 
     def _privileges(self, connection: Connection) -> HealthCheck:
         query = (
-            "SELECT tablename FROM pg_tables, format('%%I.%%I', schemaname, tablename) AS name"
-            " WHERE schemaname = %s AND tablename <> ALL(%s) AND NOT (has_table_privilege(name, 'SELECT') AND"
-            " has_table_privilege(name, 'INSERT') AND has_table_privilege(name, 'UPDATE') AND"
-            " has_table_privilege(name, 'DELETE')) ORDER BY tablename"
+            "SELECT name FROM unnest(%s::text[]) AS name, format('%%I.%%I', %s::text, name) AS qualified"
+            " WHERE NOT (has_table_privilege(qualified, 'SELECT') AND has_table_privilege(qualified, 'INSERT') AND"
+            " has_table_privilege(qualified, 'UPDATE') AND has_table_privilege(qualified, 'DELETE')) ORDER BY name"
         )
-        missing = [name for (name,) in connection.execute(query, (self._schema, list(GUARDED)))]
+        tables = [table for table in list_tables(connection, self._schema) if table not in GUARDED]
+        missing = [name for (name,) in connection.execute(query, (tables, self._schema))]
         query = "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s) AND pg_has_role(oid, 'MEMBER') ORDER BY rolname"
         roles = connection.execute(query, ([f"{self._schema}_{role}" for role in ROLES],)).fetchall()
         if missing and roles:
@@ -173,6 +176,9 @@ class PostgresDatabase:
         """A function from a table to its columns and rows, in the forms of SQLite, all of one snapshot."""
         with self._connection() as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            # Before the snapshot is taken: it would not see jobs that retention moves to another range after it.
+            lock = sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE")
+            connection.execute(lock.format(Identifier(self._schema, "finished")))
             self._require_all_tables(connection)
 
             def rows(table: str) -> tuple[list[str], Iterator[Any]]:
@@ -181,18 +187,31 @@ class PostgresDatabase:
                     sql.SQL(_TO_SQLITE.get(kind, "{0}")).format(Identifier(name)) for name, kind in types.items()
                 )
                 order = Identifier("id") if table == "event" else sql.SQL("1, 2")
-                query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(cells, Identifier(self._schema, table), order)
+                where = self._not_expired(table) if table in _OF_JOBS else sql.SQL("")
+                name = Identifier(self._schema, table)
+                query = sql.SQL("SELECT {} FROM {}{} ORDER BY {}").format(cells, name, where, order)
                 return list(types), _fetched(connection, query)
 
             yield rows
 
+    def _not_expired(self, table: str) -> sql.Composed:
+        """The condition that leaves out rows of jobs whose outcome was dropped, and which are deleted in steps."""
+        text = (
+            " WHERE NOT EXISTS (SELECT FROM {schema}.expired_range WHERE {id} >= first_id AND {id} < next_id)"
+            " OR EXISTS (SELECT FROM {schema}.live WHERE live.id = {id})"
+            " OR EXISTS (SELECT FROM {schema}.finished WHERE finished.id = {id})"
+        )
+        column = Identifier(self._schema, table, "id" if table == "job" else "job_id")
+        return sql.SQL(text).format(schema=Identifier(self._schema), id=column)
+
     def _require_all_tables(self, connection: Connection) -> None:
         """Refuse a user who cannot read every table: the catalogue shows no columns of the others."""
         query = (
-            "SELECT tablename FROM pg_tables WHERE schemaname = %s"
-            " AND NOT has_table_privilege(format('%%I.%%I', schemaname, tablename), 'SELECT') ORDER BY tablename"
+            "SELECT name FROM unnest(%s::text[]) AS name"
+            " WHERE NOT has_table_privilege(format('%%I.%%I', %s::text, name), 'SELECT') ORDER BY name"
         )
-        if hidden := [name for (name,) in connection.execute(query, (self._schema,))]:
+        tables = list_tables(connection, self._schema)
+        if hidden := [name for (name,) in connection.execute(query, (tables, self._schema))]:
             user, role = connection.info.user, f"{self._schema}_admin"
             text = f"database user {user} may not read {', '.join(hidden)}; a copy of the store needs the role {role}"
             raise PrivilegeMissing(text, hint=f"As the owner of the database: GRANT {role} TO {user}.")
@@ -211,6 +230,7 @@ class PostgresDatabase:
 
         New ids follow the ids that were inserted and *last_id*, which is called after the last table.
         """
+        self._begin_range(last_id())
         with self._connection() as connection:
 
             def load(table: str, columns: list[str], rows: Iterator[Any]) -> int:
@@ -234,6 +254,14 @@ class PostgresDatabase:
                     " HAVING count(*) > 0"
                 ).replace("batch", table)
                 connection.execute(self._backend.statements.in_schema(query).encode())
+
+    def _begin_range(self, last: int) -> None:
+        """Begin a range above the ids of a copy: retention can drop the range of a copied history as a whole."""
+        in_schema = self._backend.statements.in_schema
+        raised = in_schema("SELECT setval('holdfast.job_id', greatest(last_value, %s)) FROM holdfast.job_id")
+        with self._connection(autocommit=True) as connection, suppress(InsufficientPrivilege):
+            connection.execute(raised.encode(), (last,))
+            connection.execute(in_schema("SELECT FROM holdfast.maintain_ranges(NULL, 1, 1)").encode())
 
     def _insert(self, connection: Connection, table: str, columns: list[str], rows: Iterator[Any]) -> int:
         names = sql.SQL(", ").join(map(Identifier, columns))

@@ -4,11 +4,11 @@ SELECT id FROM (
     SELECT id, kind, key, label FROM holdfast.job WHERE label = :label
     UNION ALL SELECT id, kind, key, label FROM holdfast.job
     WHERE label ~>=~ (:label::text || '/') AND label ~<~ (:label::text || '0')) AS job
-WHERE {not_superseded} ORDER BY id
+WHERE {not_superseded} AND {not_expired} ORDER BY id
 
 -- name: find_jobs_by_label_pattern
 -- Find jobs by a pattern of labels; of those with one unique key, the newest.
-SELECT id FROM holdfast.job AS job WHERE label LIKE :label AND {not_superseded} ORDER BY id
+SELECT id FROM holdfast.job AS job WHERE label LIKE :label AND {not_superseded} AND {not_expired} ORDER BY id
 
 -- name: delete_dependencies
 -- Delete pairs of job and dependency.

@@ -1,9 +1,25 @@
+-- name: maintain_ranges
+-- Begin and drop ranges of finished jobs as far as they are due. Returns the ids of the ranges that wait to be dropped.
+SELECT first_id, greatest(first_id, next_id) AS next_id
+FROM holdfast.maintain_ranges(:age::interval, :width::bigint, :most::bigint)
+
+-- fragment: not_expired
+-- The condition on a request whose outcome was not dropped with its range.
+(NOT EXISTS (SELECT FROM holdfast.expired_range WHERE job.id >= first_id AND job.id < next_id)
+        OR EXISTS (SELECT FROM holdfast.live WHERE live.id = job.id OFFSET 0)
+        OR EXISTS (SELECT FROM holdfast.finished WHERE finished.id = job.id OFFSET 0))
+
+-- name: prune_requests
+-- Delete the next requests whose outcomes were dropped with their range.
+SELECT id FROM holdfast.delete_expired_requests(10 * :limit::integer) AS deleted (id) WHERE :age::interval > '0'
+
 -- name: lock_expired_jobs
 -- Lock finished jobs past their age, except dependencies of live jobs. SKIP LOCKED leaves out those that a transaction
 -- has named as dependencies of its jobs.
 -- planner: OFFSET 0 and the scalar subquery keep one index lookup per row; a join reads the whole dependency table.
 SELECT id FROM holdfast.finished
-WHERE {lock_wait} AND state = :state AND finished_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
+WHERE {lock_wait} AND state = :state AND id >= :first::bigint AND id < :next::bigint
+    AND finished_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
     SELECT FROM holdfast.dependency
     WHERE dependency.dependency_id = finished.id AND (SELECT true FROM holdfast.live WHERE live.id = dependency.job_id)
     OFFSET 0)

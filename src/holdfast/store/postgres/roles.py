@@ -41,7 +41,10 @@ class Grant(NamedTuple):
 _PRODUCER = (
     Grant(
         "SELECT",
-        ("kind", "queue", "worker", "job", "live", "finished", "key", "dependency", "progress", "command_switch"),
+        (
+            *("kind", "queue", "worker", "job", "live", "finished", "expired_range"),
+            *("key", "dependency", "progress", "command_switch"),
+        ),
     ),
     Grant("INSERT", ("kind", "job", "live", "finished", "key", "dependency", "event", "trace")),
     Grant("UPDATE", ("kind", "key")),
@@ -89,6 +92,9 @@ ROLES: dict[str, tuple[Grant, ...]] = {
 }
 #: Roles that may enqueue and change jobs of the built-in kinds.
 COMMAND_ROLES = frozenset(ROLES) - {"reader", "producer"}
+#: Roles that apply retention. The function runs with the rights of the owner: it creates and drops tables.
+RETENTION_ROLES = COMMAND_ROLES - {"command_producer"}
+RANGES_RIGHT = "maintain_ranges"
 
 
 def role_statements(schema: str, tables: Sequence[str]) -> Iterator[sql.Composed]:
@@ -113,6 +119,9 @@ def _grants(schema: str, tables: Sequence[str], roles: Iterable[str]) -> Iterato
         if role in COMMAND_ROLES:
             right = sql.SQL("GRANT EXECUTE ON FUNCTION {function}() TO {role}")
             yield right.format(function=Identifier(schema, COMMAND_RIGHT), **words)
+        if role in RETENTION_ROLES:
+            right = sql.SQL("GRANT EXECUTE ON FUNCTION {function} TO {role}")
+            yield right.format(function=Identifier(schema, RANGES_RIGHT), **words)
         if role != "reader":
             yield sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**words)
 
@@ -175,5 +184,9 @@ def renew_grants(connection: Connection, schema: str) -> None:
 
 
 def list_tables(connection: Connection, schema: str) -> list[str]:
-    query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename"
+    """The tables of the schema. Privileges on a table apply to its partitions, too."""
+    query = (
+        "SELECT relname FROM pg_class AS class JOIN pg_namespace AS namespace ON namespace.oid = relnamespace"
+        " WHERE nspname = %s AND relkind IN ('r', 'p') AND NOT relispartition ORDER BY relname"
+    )
     return [name for (name,) in connection.execute(query, (schema,))]

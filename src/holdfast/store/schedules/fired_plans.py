@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
+from holdfast.domain.jobs.request_checks import check_requests
 from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.plan import (
     MAX_BACKLOG,
@@ -28,7 +29,7 @@ from holdfast.domain.schedules.plan import (
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
-from holdfast.store.jobs.enqueue import check_requests, draw_ids, enqueue_operation, insert_jobs
+from holdfast.store.jobs.enqueue import draw_ids, enqueue_operation, insert_jobs
 from holdfast.store.jobs.unique_keys import reserve_keys
 from holdfast.store.schedules.earlier_plans import OverlapRule, Scope, earlier_plans
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from msgspec import Struct, structs
 
 from holdfast.domain.jobs.job import JobId, State
+from holdfast.domain.jobs.request_checks import SYSTEM
 from holdfast.domain.names import checked_actor
 from holdfast.domain.schedules.decision import SkipReason
 from holdfast.domain.schedules.definition import Schedule
@@ -16,7 +17,6 @@ from holdfast.errors import NoSuchSchedule
 from holdfast.store.engine.backend import PlanRecorded
 from holdfast.store.engine.changes import JOBS, SCHEDULES
 from holdfast.store.engine.operation import Noun, Operation, delegate, query
-from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules import fired_plans
 from holdfast.store.schedules.earlier_plans import OverlapRule
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, FiredPlan, PlanToFire

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.domain.jobs.request_checks import SYSTEM
 from holdfast.domain.names import checked_actor, clean_text
 from holdfast.domain.schedules.decision import (
     CursorMove,
@@ -31,7 +32,6 @@ from holdfast.domain.schedules.schedule_filter import NO_FILTER, ScheduleFilter
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.engine.changes import SCHEDULES
 from holdfast.store.engine.operation import Noun, Operation, Query, Rows, query, read, read_now, timestamp, transaction
-from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.fired_plans import write_skips
 from holdfast.store.schedules.plans import locked_schedule, missing_schedule
 

@@ -20,10 +20,11 @@ SELECT worker FROM holdfast.live WHERE state = 'running' AND lease_expires_at > 
 LIMIT 1
 
 -- name: find_jobs_without_state
--- Check: jobs that are neither live nor finished.
+-- Check: jobs that are neither live nor finished. Those of a dropped range are deleted in steps.
 SELECT id FROM holdfast.job AS job
 WHERE NOT EXISTS (SELECT FROM holdfast.live AS live WHERE live.id = job.id)
     AND NOT EXISTS (SELECT FROM holdfast.finished AS finished WHERE finished.id = job.id)
+    AND {not_expired}
 LIMIT :limit::bigint
 
 -- name: find_jobs_live_and_finished

@@ -1,7 +1,20 @@
+-- name: maintain_ranges
+-- Finished jobs are in one table: there are no ranges.
+SELECT 0 AS first_id, 0 AS next_id WHERE :age IS NULL AND :width = 0 AND :most = 0
+
+-- name: prune_requests
+-- There are no ranges, so none was dropped.
+SELECT 0 AS id WHERE :limit < 0 AND :age < 0
+
+-- fragment: not_expired
+-- The condition on a request whose outcome was not dropped with its range.
+true
+
 -- name: lock_expired_jobs
 -- Lock finished jobs past their age, except dependencies of live jobs.
 SELECT id FROM holdfast_finished AS finished
-WHERE state = :state AND finished_at < :now - :age AND NOT EXISTS (
+-- planner: +id keeps the index by time.
+WHERE state = :state AND +id >= :first AND +id < :next AND finished_at < :now - :age AND NOT EXISTS (
     SELECT 1 FROM holdfast_dependency AS dependency JOIN holdfast_live AS live ON live.id = dependency.job_id
     WHERE dependency.dependency_id = finished.id)
 ORDER BY finished_at, id LIMIT :limit

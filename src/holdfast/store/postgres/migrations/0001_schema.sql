@@ -181,9 +181,10 @@ CREATE INDEX live_parked ON holdfast.live (queue, state) WHERE substr(state, 1, 
 -- lease takes 0.1 ms instead of 4 ms, and every worker searches every 5 s.
 CREATE INDEX live_running ON holdfast.live (queue, lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 
--- The outcome of a job.
+-- The outcome of a job. Jobs that succeeded are in ranges of ids: retention drops a range when its jobs have expired
+-- (docs/adr/0023-history-by-partition.md). The others are few and stay longer.
 CREATE TABLE holdfast.finished (
-    id bigint PRIMARY KEY,
+    id bigint NOT NULL,
     state text NOT NULL CHECK (state IN ('done', 'dead', 'cancelled')),
     queue text NOT NULL,
     kind text NOT NULL,
@@ -198,10 +199,27 @@ CREATE TABLE holdfast.finished (
     reason text,
     error text,
     result json
-) WITH (autovacuum_vacuum_scale_factor = 0.05);
-CREATE INDEX finished_time ON holdfast.finished (state, finished_at, id);
-CREATE INDEX finished_unsuccessful ON holdfast.finished (state, id) WHERE state <> 'done';
+) PARTITION BY LIST (state);
 CREATE INDEX finished_error ON holdfast.finished (id) WHERE error IS NOT NULL;
+CREATE TABLE holdfast.finished_unsuccessful PARTITION OF holdfast.finished (PRIMARY KEY (id))
+    FOR VALUES IN ('dead', 'cancelled') WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX finished_unsuccessful_time ON holdfast.finished_unsuccessful (state, finished_at, id);
+CREATE INDEX finished_unsuccessful_state ON holdfast.finished_unsuccessful (state, id);
+CREATE TABLE holdfast.finished_done PARTITION OF holdfast.finished (PRIMARY KEY (id))
+    FOR VALUES IN ('done') PARTITION BY RANGE (id);
+CREATE INDEX finished_done_time ON holdfast.finished_done (finished_at, id);
+-- The oldest range holds what is left of the ranges that were dropped. The last one has no end, so that every id has a
+-- place.
+CREATE TABLE holdfast.finished_before_10000000 PARTITION OF holdfast.finished_done
+    FOR VALUES FROM (MINVALUE) TO (10000000) WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE TABLE holdfast.finished_from_10000000 PARTITION OF holdfast.finished_done
+    FOR VALUES FROM (10000000) TO (MAXVALUE) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+-- Ranges of ids whose outcomes were dropped, and whose requests are deleted in steps. first_id rises with each step.
+CREATE TABLE holdfast.expired_range (
+    first_id bigint PRIMARY KEY,
+    next_id bigint NOT NULL CHECK (next_id > first_id)
+);
 
 -- The transitions between live states, as in domain/jobs/job.py. Finishing and retrying change the table.
 -- The claim's transition is tested first: it is by far the most frequent.
@@ -319,6 +337,181 @@ CREATE TABLE holdfast.event (
     detail json
 );
 CREATE INDEX event_job ON holdfast.event (job_id, id);
+
+-- The ranges of jobs that are done, oldest first. The first one has no first_id, the last one no next_id.
+CREATE FUNCTION holdfast.done_ranges() RETURNS TABLE (leaf regclass, first_id bigint, next_id bigint)
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    SELECT inhrelid::regclass, substring(bound FROM 'FROM \(''(\d+)''\)')::bigint,
+        substring(bound FROM 'TO \(''(\d+)''\)')::bigint
+    FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+    CROSS JOIN LATERAL pg_get_expr(relpartbound, inhrelid) AS bounds (bound)
+    WHERE inhparent = 'holdfast.finished_done'::regclass ORDER BY 2 NULLS FIRST
+$$;
+
+-- Lock the finished jobs for a change of their ranges, or raise lock_not_available. Transactions queue behind the request
+-- for such a lock. So it is not made while another transaction keeps a lock for longer than ours do, and it waits briefly
+-- (lock_timeout of maintain_ranges).
+CREATE FUNCTION holdfast.lock_ranges() RETURNS void LANGUAGE plpgsql
+    SET search_path = pg_catalog AS $$
+DECLARE
+    tables oid[] := ARRAY['holdfast.finished'::regclass, 'holdfast.finished_done'::regclass];
+    holders text[] := ARRAY(SELECT virtualtransaction FROM pg_locks
+        WHERE relation = ANY(tables) AND pid IS DISTINCT FROM pg_backend_pid()
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database()));
+BEGIN
+    IF holders <> '{}' THEN
+        PERFORM pg_sleep(0.1);
+        IF EXISTS (SELECT FROM pg_locks WHERE relation = ANY(tables) AND virtualtransaction = ANY(holders)) THEN
+            RAISE EXCEPTION 'a transaction keeps a lock on finished jobs' USING ERRCODE = 'lock_not_available';
+        END IF;
+    END IF;
+    LOCK TABLE ONLY holdfast.finished, ONLY holdfast.finished_done IN ACCESS EXCLUSIVE MODE;
+END $$;
+
+-- Begin the next range when half of the last but one is used. Its width is an eighth of all ids in ranges, so that
+-- their number stays small, but not less than *width*. It begins empty, or nearly: the check of its rows is quick.
+CREATE FUNCTION holdfast.begin_range(last bigint, width bigint) RETURNS void LANGUAGE plpgsql
+    SET search_path = pg_catalog AS $$
+DECLARE
+    open record;
+    earlier record;
+    next bigint;
+    crowded boolean;
+BEGIN
+    SELECT * INTO open FROM holdfast.done_ranges() WHERE next_id IS NULL;
+    SELECT * INTO earlier FROM holdfast.done_ranges() WHERE next_id = open.first_id;
+    IF last < open.first_id - (open.first_id - coalesce(earlier.first_id, 0)) / 2 THEN
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s ORDER BY id OFFSET 1000000)', open.leaf) INTO crowded;
+    IF crowded THEN
+        RETURN;  -- its check would block others for seconds; its rows are pruned one by one
+    END IF;
+    next := greatest(last, open.first_id)
+        + greatest(width, (open.first_id - (SELECT min(next_id) FROM holdfast.done_ranges())) / 8);
+    PERFORM holdfast.lock_ranges();
+    EXECUTE format('ALTER TABLE holdfast.finished_done DETACH PARTITION %s', open.leaf);
+    EXECUTE format('ALTER TABLE holdfast.finished_done ATTACH PARTITION %s FOR VALUES FROM (%s) TO (%s)',
+        open.leaf, open.first_id, next);
+    EXECUTE format('CREATE TABLE holdfast.%I PARTITION OF holdfast.finished_done FOR VALUES FROM (%s) TO (MAXVALUE)'
+        ' WITH (autovacuum_vacuum_scale_factor = 0.05)', 'finished_from_' || next, next);
+END $$;
+
+-- Drop the oldest range but one if no more ids of it are given out and its jobs have expired, all but *most* and but a tenth
+-- of its ids. The others, and dependencies of live jobs, move to the oldest range, which then ends where this one did.
+CREATE FUNCTION holdfast.drop_expired_range(last bigint, age interval, most bigint) RETURNS void LANGUAGE plpgsql
+    SET search_path = pg_catalog SET enable_seqscan = off AS $$
+DECLARE
+    oldest record;
+    expired record;
+    cutoff timestamptz := holdfast.now() - age;
+    crowded boolean;
+    kept text;
+BEGIN
+    SELECT * INTO oldest FROM holdfast.done_ranges() WHERE first_id IS NULL;
+    SELECT * INTO expired FROM holdfast.done_ranges() WHERE first_id = oldest.next_id AND next_id <= last;
+    IF expired.leaf IS NULL THEN
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE finished_at >= $1 ORDER BY finished_at OFFSET $2)'
+        ' OR EXISTS (SELECT FROM %s ORDER BY id OFFSET $3)', expired.leaf, oldest.leaf)
+        INTO crowded USING cutoff, least(most, (expired.next_id - expired.first_id) / 10), most;
+    IF crowded OR EXISTS (
+        SELECT FROM holdfast.dependency WHERE dependency_id >= expired.first_id AND dependency_id < expired.next_id
+        ORDER BY dependency_id OFFSET 5 * most)
+    THEN
+        RETURN;
+    END IF;
+    PERFORM holdfast.lock_ranges();
+    -- From here on, each statement sees all that was committed: no other transaction uses these tables.
+    EXECUTE format('ALTER TABLE holdfast.finished_done DETACH PARTITION %s', oldest.leaf);
+    EXECUTE format('ALTER TABLE holdfast.finished_done DETACH PARTITION %s', expired.leaf);
+    kept := format('holdfast.%I', 'finished_before_' || expired.next_id);
+    EXECUTE format('CREATE TABLE %s PARTITION OF holdfast.finished_done FOR VALUES FROM (MINVALUE) TO (%s)'
+        ' WITH (autovacuum_vacuum_scale_factor = 0.05)', kept, expired.next_id);
+    EXECUTE format('INSERT INTO %s SELECT * FROM %s ORDER BY id', kept, oldest.leaf);
+    EXECUTE format('INSERT INTO %s SELECT * FROM %s WHERE finished_at >= $1', kept, expired.leaf) USING cutoff;
+    EXECUTE format('INSERT INTO %s SELECT * FROM %s WHERE finished_at < $1 AND id = ANY(ARRAY('
+        'SELECT dependency_id FROM holdfast.dependency WHERE dependency_id >= $2 AND dependency_id < $3'
+        ' AND (SELECT true FROM holdfast.live WHERE live.id = dependency.job_id)))', kept, expired.leaf)
+        USING cutoff, expired.first_id, expired.next_id;
+    EXECUTE format('DROP TABLE %s, %s', oldest.leaf, expired.leaf);
+    INSERT INTO holdfast.expired_range VALUES (expired.first_id, expired.next_id);
+END $$;
+
+-- Begin and drop ranges as far as they are due; *age* is that of jobs that are done, or NULL. Returns the closed ranges,
+-- which retention waits to drop: from first_id to next_id, without it. It runs with the rights of the owner, because a
+-- worker does not own the tables. A second call at the same time only reads. What is locked is left for the next call.
+CREATE FUNCTION holdfast.maintain_ranges(age interval, width bigint, most bigint)
+    RETURNS TABLE (first_id bigint, next_id bigint)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET lock_timeout = '100ms' AS $$
+DECLARE
+    last bigint := (SELECT last_value FROM holdfast.job_id);
+BEGIN
+    -- An older snapshot would not see all rows that have to be kept.
+    IF current_setting('transaction_isolation') = 'read committed'
+        AND pg_try_advisory_xact_lock(hashtextextended('holdfast.finished', 0))
+    THEN
+        BEGIN
+            PERFORM holdfast.begin_range(last, width);
+            IF age IS NOT NULL THEN
+                PERFORM holdfast.drop_expired_range(last, age, most);
+            END IF;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected OR dependent_objects_still_exist THEN
+            NULL;  -- of the last: a view that a user has made
+        END;
+    END IF;
+    RETURN QUERY SELECT min(each.next_id), max(each.next_id) FILTER (WHERE each.next_id <= last)
+        FROM holdfast.done_ranges() AS each;
+END $$;
+REVOKE ALL ON FUNCTION holdfast.maintain_ranges(interval, bigint, bigint) FROM PUBLIC;
+
+-- Delete the next *most* requests of a dropped range, except those of jobs that are live or finished, and all other rows
+-- of their jobs. Keys that are still taken stay. Ranges of ids are read in their order, which takes a tenth of the time of
+-- a lookup for each job in each table. Returns the ids.
+CREATE FUNCTION holdfast.delete_expired_requests(most integer) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    first bigint;
+    last bigint;
+    after bigint;
+BEGIN
+    SELECT first_id, next_id INTO first, after FROM holdfast.expired_range
+    ORDER BY first_id LIMIT 1 FOR UPDATE SKIP LOCKED;
+    IF first IS NULL THEN
+        RETURN;
+    END IF;
+    last := coalesce((SELECT id FROM holdfast.job WHERE id >= first AND id < after
+        ORDER BY id OFFSET most - 1 LIMIT 1), after - 1);
+    -- Another transaction enqueues a job with the same key: the next step waits for its end, and this one does not.
+    last := coalesce((SELECT job_id - 1 FROM holdfast.key WHERE job_id BETWEEN first AND last AND ctid <> ALL (ARRAY(
+        SELECT ctid FROM holdfast.key WHERE job_id BETWEEN first AND last FOR UPDATE SKIP LOCKED))
+        ORDER BY job_id LIMIT 1), last);
+    -- One statement: in its snapshot, a job that is being enqueued, settled or retried is live or finished, or not there.
+    RETURN QUERY WITH kept AS (
+        SELECT ARRAY(SELECT id FROM holdfast.live WHERE id BETWEEN first AND last
+            UNION ALL SELECT id FROM holdfast.finished WHERE id BETWEEN first AND last) AS ids
+    ), deleted_attempts AS (
+        DELETE FROM holdfast.attempt WHERE job_id BETWEEN first AND last AND job_id <> ALL ((SELECT ids FROM kept)::bigint[])
+    ), deleted_events AS (
+        DELETE FROM holdfast.event WHERE job_id BETWEEN first AND last AND job_id <> ALL ((SELECT ids FROM kept)::bigint[])
+    ), deleted_steps AS (
+        DELETE FROM holdfast.step WHERE job_id BETWEEN first AND last AND job_id <> ALL ((SELECT ids FROM kept)::bigint[])
+    ), deleted_traces AS (
+        DELETE FROM holdfast.trace WHERE job_id BETWEEN first AND last AND job_id <> ALL ((SELECT ids FROM kept)::bigint[])
+    ), deleted_progress AS (
+        DELETE FROM holdfast.progress WHERE job_id BETWEEN first AND last AND job_id <> ALL ((SELECT ids FROM kept)::bigint[])
+    ), deleted_dependencies AS (
+        DELETE FROM holdfast.dependency WHERE job_id BETWEEN first AND last AND job_id <> ALL ((SELECT ids FROM kept)::bigint[])
+    ), deleted_keys AS (
+        DELETE FROM holdfast.key WHERE job_id BETWEEN first AND last AND job_id <> ALL ((SELECT ids FROM kept)::bigint[])
+            AND (scope = 'live' OR scope = 'period' AND expires_at <= (SELECT holdfast.now()))
+            AND (SELECT count(*) FROM holdfast.live WHERE live.id = previous_id) = 0
+    )
+    DELETE FROM holdfast.job
+    WHERE id BETWEEN first AND last AND id <> ALL ((SELECT ids FROM kept)::bigint[]) RETURNING id;
+    UPDATE holdfast.expired_range SET first_id = last + 1 WHERE first_id = first AND next_id > last + 1;
+    DELETE FROM holdfast.expired_range WHERE first_id = first AND next_id <= last + 1;
+END $$;
 
 -- The progress of a running handler, and its checkpoint for the next attempt.
 CREATE TABLE holdfast.progress (

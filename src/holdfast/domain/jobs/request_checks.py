@@ -1,0 +1,49 @@
+"""Checks of requests for new jobs that need no store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.domain.jobs.new_job import Actor, KeyScope, NewJob, OnConflict
+from holdfast.domain.names import checked_actor, checked_key, checked_name
+from holdfast.domain.quantities import checked_delay, checked_number, checked_timestamp
+from holdfast.errors import InvalidInput
+
+SYSTEM = frozenset(str(actor) for actor in Actor)
+
+
+def check_requests(requests: Sequence[NewJob]) -> None:
+    """Refuse requests that no store should keep, before any transaction begins."""
+    checked: set[tuple[str, str, str]] = set()  # most requests of one call share their names
+    for request in requests:
+        names = (request.kind, request.queue, request.actor)
+        if names not in checked:
+            checked_name(request.kind, label="the kind")
+            checked_name(request.queue, label="the queue")
+            checked_actor(request.actor, system=SYSTEM)
+            checked.add(names)
+        _check_values(request)
+
+
+def _check_values(request: NewJob) -> None:
+    if request.label is not None:
+        checked_name(request.label, label="the label")
+    if request.unique is not None:
+        checked_key(request.unique.key, kind=request.kind)
+    if request.on_conflict is OnConflict.RERUN:
+        _check_rerun(request)
+    checked_number(request.priority, label="a priority")
+    if request.delay is not None and request.run_at is not None:
+        raise InvalidInput("a delay and a run_at cannot be combined")
+    if request.run_at is not None:
+        checked_timestamp(request.run_at, label="run_at")
+    if request.delay is not None:
+        checked_delay(request.delay, label="a delay")
+
+
+def _check_rerun(request: NewJob) -> None:
+    if request.unique is not None and request.unique.scope is not KeyScope.LIVE:
+        hint = "Leave key_for and unique_for out."
+        raise InvalidInput("on_conflict='rerun' needs a key that is free again when its job finishes", hint=hint)
+    if request.after is not None:
+        raise InvalidInput("on_conflict='rerun' and after cannot be combined")
