@@ -73,9 +73,14 @@ def test_statements(allowed):
 
 
 def test_functions(store):
-    """All are SECURITY INVOKER: what they do is limited by the privileges on tables."""
-    query = """SELECT format('%I(%s)', proname, pg_get_function_identity_arguments(oid)), prosecdef, oid FROM pg_proc
-        WHERE pronamespace = 'holdfast'::regnamespace ORDER BY 1"""
+    """All are SECURITY INVOKER: what they do is limited by the privileges on tables.
+
+    Only the owner of a table may create and drop its partitions. So one function runs with the owner's rights: it gets
+    numbers and an interval, has a fixed search path, and may be executed by few roles.
+    """
+    query = """SELECT format('%I(%s)', proname, pg_get_function_identity_arguments(oid)),
+            prosecdef AND NOT (proname = 'maintain_ranges' AND proconfig::text LIKE '%search_path=pg_catalog%'), oid
+        FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace ORDER BY 1"""
     lines = []
     with psycopg.connect(store.backend.url, autocommit=True) as connection:
         for name, definer, oid in connection.execute(query).fetchall():

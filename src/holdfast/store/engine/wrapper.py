@@ -23,6 +23,9 @@ class BackendWrapper:
     Methods that a wrapper cannot change are missing: connections, migrations, the caller's own transaction.
     """
 
+    #: All calls are part of one transaction: no other thread may add to it.
+    single_writer = True
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.name = backend.name
