@@ -130,14 +130,17 @@ class Cost(Struct, frozen=True):
 class Observed:
     """A backend that explains each statement before it runs it."""
 
-    name = "observed"
+    #: Calls of other threads add nothing to this transaction.
+    single_writer = True
 
     def __init__(
         self,
+        name: str,
         explain: Callable[[Query], Cost],
         perform: Callable[[Statement], list[Any]],
         allocate_ids: Callable[[int], list[JobId] | None],
     ) -> None:
+        self.name = name
         self.costs: list[Cost] = []
         self.draw_ids = allocate_ids
         self._explain = explain
@@ -214,6 +217,7 @@ class BigPostgres:
         """Run *operation* and roll it back."""
         ids = itertools.count(10**9)
         backend = Observed(
+            "postgres",
             self._explain,
             lambda step: self._statements.perform(self._connection, step),
             lambda count: [JobId(next(ids)) for _ in range(count)],
@@ -403,7 +407,7 @@ class BigSqlite:
 
     def observe(self, operation: Callable[[Store, Layout], Any]) -> list[Cost]:
         """Run *operation* and roll it back."""
-        backend = Observed(self._explain, self._perform, lambda _count: None)
+        backend = Observed("sqlite", self._explain, self._perform, lambda _count: None)
         self._connection.execute("BEGIN")
         try:
             operation(Store(backend), self.layout)

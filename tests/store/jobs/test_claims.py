@@ -120,6 +120,16 @@ def test_queues_with_a_limit_or_a_pause_are_left_out(store):
     assert onward(store, positions) == []
 
 
+def test_a_better_job_of_a_paused_queue_holds_up_no_other(store):
+    put(store)
+    second = put(store)
+    positions = begin(store)
+    put(store, queue="other", priority=5)
+    store.queues.pause("other")
+    assert ids(onward(store, positions)) == [second]
+    assert not store.leases.any_elsewhere(positions.route(QUEUES, KINDS, 9))
+
+
 def test_a_stopped_store_starts_nothing(store):
     put(store), put(store)
     positions = begin(store)

@@ -158,13 +158,19 @@ WITH lane AS ({lanes}
     ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT (SELECT jobs FROM missed))
 ), {claim_locked}
 
+-- fragment: is_restricted
+-- Whether the queue of a lane is paused or has a limit: only a full claim serves it.
+EXISTS (SELECT FROM holdfast.queue WHERE queue.name = lane.queue
+    AND (paused OR run_limit IS NOT NULL OR worker_limit IS NOT NULL) OFFSET 0)
+
 -- fragment: job_in_gap
 -- A ready job of a lane and a priority at which the worker knows no position.
 SELECT FROM unnest(:gap_queue::text[], :gap_kind::text[], :gap_low::integer[], :gap_high::integer[])
-    AS gap (queue, kind, low, high)
+    AS lane (queue, kind, low, high)
 CROSS JOIN LATERAL (
-    SELECT FROM holdfast.live WHERE state = 'ready' AND queue = gap.queue AND kind = gap.kind AND reader = ''
-        AND priority BETWEEN gap.low AND gap.high LIMIT 1) AS job
+    SELECT FROM holdfast.live WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = ''
+        AND priority BETWEEN lane.low AND lane.high LIMIT 1) AS job
+WHERE NOT {is_restricted}
 
 -- name: find_job_elsewhere
 -- Find out whether a job waits in a lane, or at a priority, at which the worker knows no position.
@@ -198,8 +204,7 @@ WITH lane AS (              -- the best first
             AND (due_at, id) > (lane.due_at, lane.id) AND losses = 0
         ORDER BY due_at, id LIMIT lane.most FOR UPDATE SKIP LOCKED) AS candidate
     WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT EXISTS ({job_in_gap})
-        AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = lane.queue
-            AND (paused OR run_limit IS NOT NULL OR worker_limit IS NOT NULL) OFFSET 0)
+        AND NOT {is_restricted}
     LIMIT :free::bigint + :ahead::bigint
 ), {claim_locked}
 

@@ -34,7 +34,7 @@ class WriterQueue:
                 self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._enter_later(min(timeout, TURN_WAIT_S))
+            self._enter_later(max(0.0, min(timeout, TURN_WAIT_S)))
         except OSError:  # a directory that cannot be written, or no descriptor is free
             return
 

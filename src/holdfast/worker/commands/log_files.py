@@ -57,8 +57,9 @@ class AttemptLog:
         self._file: int | None = None
         self._lost = 0
         self._tail = b""
-        with suppress(OSError):  # of an earlier store with the same ids
-            os.unlink(path)  # noqa: PTH108 - before every command, and twice as fast
+        with suppress(OSError):
+            if path.is_file():  # of an earlier store with the same ids
+                path.unlink()
 
     @property
     def has_output(self) -> bool:
