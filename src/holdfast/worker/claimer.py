@@ -20,6 +20,9 @@ from holdfast.worker.tracing import start_span
 
 #: Jobs that were claimed ahead and have waited this long are released: other workers may be idle.
 STALE_AFTER_S = 0.5
+#: While jobs wait for slots and more may be ready, the claimer checks this often whether half of them have begun. An
+#: event would come too late: its thread gets the interpreter when the slots have nothing to do.
+OVERLAP_INTERVAL_S = 0.005
 #: Interval between the first claims that find nothing; it doubles up to the poll interval.
 FIRST_INTERVAL_S = 0.05
 #: Whether a queue has a limit is read again after a notification, but not more often than this, and at the latest then.
@@ -113,7 +116,7 @@ class Claimer:
         self._interval = FIRST_INTERVAL_S if claimed else self._interval * 2
         next_in = min(self._interval, self._poll_interval())
         if self._pool.waiting:
-            next_in = min(next_in, STALE_AFTER_S)
+            next_in = min(next_in, OVERLAP_INTERVAL_S if self._full else STALE_AFTER_S)
         if clock.now() < self._in_doubt_until:
             next_in = min(next_in, IN_DOUBT_INTERVAL_S)
         self._interval = min(self._interval, self._poll_interval())

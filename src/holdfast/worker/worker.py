@@ -39,8 +39,9 @@ from holdfast.worker.worker_services import Services
 
 log = logging.getLogger("holdfast")
 
-#: A worker that drains polls at this interval whether other workers have finished the last jobs: no event reports it.
-DRAIN_INTERVAL_S = 0.1
+#: A worker that drains polls whether all jobs have finished, also those of other workers: no event reports it. The
+#: interval doubles up to the second value.
+MIN_DRAIN_INTERVAL_S, DRAIN_INTERVAL_S = 0.005, 0.1
 
 
 class Worker:
@@ -214,13 +215,17 @@ class Worker:
         return self.health.not_ready() is None
 
     def _work(self) -> None:
-        wake = self.services.claimer.service.wake
+        wake, interval = self.services.claimer.service.wake, MIN_DRAIN_INTERVAL_S
         while not self._stopping.is_set():
-            next_in = self.services.claimer.tick().next_in
-            if self._options.drain and next_in > 0 and self._drained():
-                return
+            tick = self.services.claimer.tick()
+            next_in = tick.next_in
+            if self._options.drain and next_in > 0:
+                if self._drained():
+                    return
+                interval = MIN_DRAIN_INTERVAL_S if tick.processed else min(2 * interval, DRAIN_INTERVAL_S)
+                next_in = min(next_in, interval)
             if next_in > 0:
-                wake.wait(min(next_in, DRAIN_INTERVAL_S) if self._options.drain else next_in)
+                wake.wait(next_in)
             wake.clear()
 
     def _poll_interval(self) -> float:
