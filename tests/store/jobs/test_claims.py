@@ -69,7 +69,7 @@ def test_nothing_is_claimed_past_a_higher_priority(store, options):
     put(store), put(store)
     positions = begin(store)
     put(store, **{"kind": "mail", **options}, priority=1)
-    assert onward(store, positions) == []
+    assert onward(store, positions) == [], "I17 is broken"
 
 
 @pytest.mark.parametrize("options", [{"queue": "other"}, {"kind": "post"}])
@@ -117,7 +117,7 @@ def test_queues_with_a_limit_or_a_pause_are_left_out(store):
     positions.learn(take(store, 1, queues=("other",), limits=False))
     store.queues.pause("default")
     store.queues.set_limits("other", limit=1)
-    assert onward(store, positions) == []
+    assert onward(store, positions) == [], "I17 is broken"
 
 
 def test_a_better_job_of_a_paused_queue_holds_up_no_other(store):
@@ -134,7 +134,7 @@ def test_a_stopped_store_starts_nothing(store):
     put(store), put(store)
     positions = begin(store)
     store.stop_switch.set(StopMode.DRAIN, actor="ada")
-    assert onward(store, positions) == []
+    assert onward(store, positions) == [], "I17 is broken"
 
 
 def test_suspects_and_jobs_of_one_build_are_left_for_a_full_claim(store, clock):
@@ -144,7 +144,7 @@ def test_suspects_and_jobs_of_one_build_are_left_for_a_full_claim(store, clock):
     lapse(clock)
     store.leases.take_over(limit=9)
     positions = begin(store, 1)
-    assert onward(store, positions) == []
+    assert onward(store, positions) == [], "I17 is broken"
     assert ids(take(store, 9, limits=False)) == [suspect]
 
 
