@@ -177,6 +177,7 @@ OPERATIONS = {
     "any lapsed": lambda store, layout: store.leases.any_expired(),
     "judge again": judge_again,
     "queue depths": lambda store, layout: store.queues.depths(["default", "other"], cap=100),
+    "any unfinished": lambda store, layout: store.queues.any_unfinished(["default", "other"], ["later"]),
     "oldest ready": lambda store, layout: store.queues.oldest_ready(["default", "other"], ["mail", "later"]),
     "queues in use": lambda store, layout: store.queues.with_ready_jobs(),
     "delete queue": lambda store, layout: store.queues.delete("other"),

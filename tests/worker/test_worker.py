@@ -399,6 +399,26 @@ def test_draining_waits_for_jobs_that_an_outage_interrupted(app, monkeypatch):
     assert (ref.state, len(tries)) == (State.DONE, 2), "I11 is broken: it is left behind"
 
 
+def test_a_drain_ends_with_its_last_settlement(app, monkeypatch):
+    """No poll has to find that out: it could take a second."""
+    for name in ("worker.MIN_DRAIN_INTERVAL_S", "worker.DRAIN_INTERVAL_S", "claimer.FIRST_INTERVAL_S"):
+        monkeypatch.setattr(f"holdfast.worker.{name}", 600.0)
+    begun, proceed = threading.Event(), threading.Event()
+
+    @app.job()
+    def slow() -> None:
+        begun.set()
+        proceed.wait(60)
+
+    slow.enqueue()
+    worker = app.worker(drain=True, poll=600.0)
+    worker.start()
+    assert begun.wait(60)
+    proceed.set()
+    worker.join(60)
+    assert not worker.working, "I18 is broken: it waits for its next poll"
+
+
 def test_draining_leaves_scheduled_jobs(app):
     """Scheduled jobs do not count."""
 

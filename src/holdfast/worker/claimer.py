@@ -48,7 +48,7 @@ class Claimer:
         self._lanes = LaneClaims(setup)
         self._pool = pool
         self._run_times = pool.lifecycle.run_times
-        self._slots = setup.options.slots
+        self._slots, self._drains = setup.options.slots, setup.options.drain
         self._poll_interval = poll_interval
         self._paused = paused
         self._autoscaler = pool.lifecycle.autoscaler
@@ -107,8 +107,9 @@ class Claimer:
             self.wake.set()
 
     def settled(self) -> None:
-        """Runs are settled: a limited queue has free slots again."""
-        if self._limits and not self.wake.is_set():
+        """Runs are settled: a limited queue has free slots again. The last ones may end a drain."""
+        all_settled = self._drains and not len(self._pool.lifecycle.active_runs)
+        if (self._limits or all_settled) and not self.wake.is_set():
             self.wake.set()
 
     def _next_in(self, claimed: int) -> float:

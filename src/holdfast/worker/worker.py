@@ -239,16 +239,22 @@ class Worker:
         """
         if self._pool.waiting or self._pool.running or len(self._lifecycle.settler) or len(self._active_runs):
             return False
-        left = Selector(queues=self._options.queues, kinds=tuple(self.kinds), states=(State.READY, State.RUNNING))
         stuck = 0 if self._autoscaler is None else self._autoscaler.stuck
         interrupted = Selector(ids=self._lifecycle.interrupted_once, states=(State.SCHEDULED,))
         try:
             if interrupted.ids and self._store.views.count(interrupted, cap=1).count:
                 return False
-            drained = self._store.views.count(left, cap=stuck + 1).count <= stuck
+            drained = not self._any_left(beyond=stuck)
         except (StoreUnavailable, StoreBusy) as error:
             log.warning("reading the store failed: %s", error)
             return False
         if drained and stuck:
             log.warning("%d commands can never start on this host; see holdfast why", stuck)
         return drained
+
+    def _any_left(self, *, beyond: int) -> bool:
+        """Whether more than *beyond* jobs are ready or running, here or elsewhere."""
+        if not self.served.every_queue:
+            return self._store.queues.any_unfinished(self.queues, self.kinds, beyond=beyond)
+        left = Selector(kinds=tuple(self.kinds), queues=tuple(self.queues), states=(State.READY, State.RUNNING))
+        return self._store.views.count(left, cap=beyond + 1).count > beyond
