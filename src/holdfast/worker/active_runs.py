@@ -211,6 +211,7 @@ class ActiveRuns:
     """All active runs of a worker, by job."""
 
     def __init__(self) -> None:
+        #: Set when the first run is added to none.
         self.added = threading.Event()
         #: When the last heartbeat that the store answered was sent, by the worker's clock; 0 before the first.
         self.answered_at = 0.0
@@ -220,8 +221,10 @@ class ActiveRuns:
 
     def add(self, runs: list[Run]) -> None:
         with self._lock:
+            first = not self._runs
             self._runs.update({run.lease.job_id: run for run in runs})
-        self.added.set()
+        if first:
+            self.added.set()
 
     def discard(self, leases: list[Lease]) -> None:
         """Take settled runs out; a run of the same job under a newer token stays."""
@@ -236,11 +239,15 @@ class ActiveRuns:
             return list(self._runs.values())
 
     @property
+    def unfinished(self) -> list[Run]:
+        """The runs whose handlers have not returned."""
+        return [run for run in self.all() if not run.finished]
+
+    @property
     def without_lease(self) -> list[JobId]:
         """The jobs whose handlers still run here although their leases are lost, or have expired and may be lost."""
         now = clock.now()
-        runs = (run for run in self.all() if not run.finished)
-        return [run.lease.job_id for run in runs if run.lost or now >= run.lease_expires_at]
+        return [run.lease.job_id for run in self.unfinished if run.lost or now - run.renewed_at >= run.lease_duration]
 
     def __len__(self) -> int:
         return len(self._runs)

@@ -109,7 +109,7 @@ class RunLifecycle:
     @property
     def unfinished(self) -> list[Run]:
         """The runs whose handlers go on. A finished run is settled, never released: its job would run again."""
-        return [run for run in self.active_runs.all() if not run.finished]
+        return self.active_runs.unfinished
 
     @property
     def interrupted_once(self) -> tuple[JobId, ...]:
@@ -140,18 +140,27 @@ class RunLifecycle:
         now, verbose = datetime.now(UTC), self.log.is_verbose
         lanes: dict[tuple[str, str], list[Settlement]] = {}
         for settlement in settlements:
-            lease, outcome = settlement.lease, settlement.outcome
+            lease = settlement.lease
             lanes.setdefault((lease.queue, lease.kind), []).append(settlement)
-            if verbose or not isinstance(outcome, Done):
-                self.log.settled(settlement, result.verdicts.get(lease_key(lease)))
-                if isinstance(outcome, Failed | Lost) and lease.kind == COMMAND and "pause_queue" in lease.payload:
-                    self._pause_queue(lease)
         for lane, settled in lanes.items():
-            for outcome_type, count in Counter(type(each.outcome) for each in settled).items():
+            for outcome_type, count in Counter([type(each.outcome) for each in settled]).items():
                 self.counts.completed[*lane, RESULTS[outcome_type]] += count
-            begun = [(each.lease.due_at, each.ran.total_seconds()) for each in settled if each.ran is not None]
-            self.counts.runs.add(lane, [ran for _, ran in begun])
-            self.counts.waits.add(lane, [max(0.0, (now - due_at).total_seconds() - ran) for due_at, ran in begun])
+            begun = [each for each in settled if each.ran is not None]
+            runs = [each.ran.total_seconds() for each in begun if each.ran is not None]
+            waits = [(now - each.lease.due_at).total_seconds() for each in begun]
+            self.counts.runs.add(lane, runs)
+            self.counts.waits.add(lane, [max(0.0, wait - ran) for wait, ran in zip(waits, runs, strict=True)])
+        for settlement in settlements:
+            if verbose or not isinstance(settlement.outcome, Done):
+                self._report(settlement, result)
+
+    def _report(self, settlement: Settlement, result: SettleResult) -> None:
+        """Log the end of a run. A failed command may pause its queue."""
+        lease = settlement.lease
+        self.log.settled(settlement, result.verdicts.get(lease_key(lease)))
+        failed = isinstance(settlement.outcome, Failed | Lost)
+        if failed and lease.kind == COMMAND and "pause_queue" in lease.payload:
+            self._pause_queue(lease)
 
     def _pause_queue(self, lease: Lease) -> None:
         """Pause the queue of a failed command that has this option."""

@@ -176,7 +176,7 @@ class Job(Struct, frozen=True):
         return self.state is State.RUNNING and self.started_at is None
 
 
-class Lease(Struct, frozen=True):
+class Lease(Struct, frozen=True, gc=False):
     """The right to run one job until the lease expires, with the data of the run."""
 
     job_id: JobId

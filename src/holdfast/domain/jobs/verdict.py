@@ -47,7 +47,7 @@ class JobNumbers(Struct, frozen=True):
         return self.attempts if self.started else self.attempts + 1
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, gc=False):
     """The handler returned. *result* is JSON; *dropped* says why a result cannot be stored."""
 
     result: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from operator import attrgetter
 
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId
 from holdfast.domain.jobs.lane_position import LanePosition, LaneRoute, gaps
@@ -107,5 +108,6 @@ def _common(leases: Mapping[str, timedelta]) -> timedelta | None:
 
 
 def _in_order(leases: list[Lease]) -> list[Lease]:
-    leases.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.job_id))
+    leases.sort(key=attrgetter("due_at", "job_id"))
+    leases.sort(key=attrgetter("priority"), reverse=True)  # it keeps the order of equal ones
     return leases

@@ -56,7 +56,7 @@ LeaseKey = tuple[JobId, Token]
 UNLOCKED = ("unlocked_leases",)
 
 
-class Settlement(Struct, frozen=True):
+class Settlement(Struct, frozen=True, gc=False):
     """The outcome of one run. *ran* is its duration, *finished* its end, both by the holder's monotonic clock."""
 
     lease: Lease

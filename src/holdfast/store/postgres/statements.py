@@ -149,13 +149,11 @@ def _column(table: ById, name: str) -> str | None:
         return None
     if any(map(gt, ids, islice(ids, 1, None))):  # seldom
         cells = [cells[place] for place in sorted(range(len(ids)), key=ids.__getitem__)]
-    return _encoder.encode(cells).decode() if isinstance(first, str) else f"{{{','.join(map(_number, cells))}}}"
-
-
-def _number(cell: Any) -> str:
-    if isinstance(cell, timedelta):
-        return str(cell // _MICROSECOND)
-    return "NULL" if cell is None else str(cell)
+    if isinstance(first, str):
+        return _encoder.encode(cells).decode()
+    if isinstance(first, timedelta):
+        cells = [None if cell is None else cell // _MICROSECOND for cell in cells]
+    return f"{{{','.join(map(str, cells)).replace('None', 'NULL')}}}"
 
 
 def _plain(value: Any) -> Any:

@@ -79,20 +79,19 @@ class ExecutorPool:
         begun_after = clock.now() - SUSPECT_S
         levels = Counter(
             run.lease.losses
-            for run in self._active_runs.all()
-            if run.lease.losses > 1 and not run.finished and (run.begun_at is None or run.begun_at > begun_after)
+            for run in self._active_runs.unfinished
+            if run.lease.losses > 1 and (run.begun_at is None or run.begun_at > begun_after)
         )
         return max(0, max(1, self._setup.options.slots // 4) - levels[2]), 1 - levels[3]
 
     @property
     def long_runs(self) -> int:
         """Number of runs that occupy a slot, or soon will, for longer than short jobs do."""
-        begun_before = clock.now() - SHORT_RUN_S
+        begun_before, runs = clock.now() - SHORT_RUN_S, self._active_runs.unfinished
         is_short = self.lifecycle.run_times.is_short
+        long = {name for name in {run.kind.name for run in runs} if not is_short(name)}
         return sum(
-            not run.finished
-            and ((run.begun_at is not None and run.begun_at < begun_before) or not is_short(run.kind.name))
-            for run in self._active_runs.all()
+            [run.kind.name in long or (run.begun_at is not None and run.begun_at < begun_before) for run in runs]
         )
 
     @property
