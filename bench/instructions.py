@@ -19,11 +19,12 @@ from tests.support.postgres import DURABLE, NOBODY, bundled_programs, running
 
 from bench.worker_jobs import app
 from holdfast.store.engine import sql
+from holdfast.store.postgres.connections import DISABLED_PLANS
 
 JOBS, KIND = 500, "nothing"
 LEASE = {"lease_duration": "00:01:00", "short": True}
 #: As the connections of a worker have them: plans are made once, and never read a whole table.
-SETTINGS = ["plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_hashjoin = off", "jit = off"]
+SETTINGS = ["plan_cache_mode = force_generic_plan", "jit = off", *(f"{name} = off" for name in DISABLED_PLANS)]
 CLAIM = {
     "worker": "'w'",
     "queues": "'{default}'",

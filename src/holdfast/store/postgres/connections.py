@@ -32,7 +32,7 @@ from holdfast.store.engine.backend import IdsTaken, PlanRecorded, Timeouts
 
 Connection = psycopg.Connection[Any]
 #: Plan types that prepared statements never use.
-_DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
+DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
 _NO_DATABASE = re.compile(r'FATAL:  database "(.+)" does not exist')
 #: The server has rolled the transaction back because of another one.
 _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
@@ -106,7 +106,7 @@ def prepared_options(url: str, patience: timedelta = Timeouts.statement) -> dict
         "timezone": "UTC",
         "default_transaction_isolation": r"read\ committed",
         "statement_timeout": int(patience.total_seconds() * 1000),
-        **dict.fromkeys(_DISABLED_PLANS, "off"),
+        **dict.fromkeys(DISABLED_PLANS, "off"),
     }
     options = " ".join([str(in_url), *(f"-c {name}={value}" for name, value in settings.items())])
     return {**connect_options(url), "options": options.strip(), "prepare_threshold": 2}

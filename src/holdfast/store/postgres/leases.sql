@@ -65,34 +65,31 @@ surplus AS (                -- poison suspects beyond the room of their level
 ), ranked AS (
     SELECT id, slot_only, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
     FROM locked WHERE NOT id = ANY(ARRAY(SELECT id FROM surplus))
-), claimed AS (
-    UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
-        claimed_at = (SELECT holdfast.now()),
-        -- :lease_duration is that of all kinds, if they have the same one.
-        lease_expires_at = (SELECT holdfast.now())
-            + coalesce(:lease_duration::interval, (:kinds::jsonb->kind->>'lease_duration')::interval)
-    -- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
-    -- planner: CASE leaves out the ranks in the common case, in which every locked job is claimed.
-    WHERE id = ANY(CASE
-        WHEN NOT EXISTS (SELECT FROM locked WHERE slot_only AND (:ahead::bigint > 0 OR losses > 1))
-        THEN ARRAY(SELECT id FROM locked)
-        ELSE ARRAY(
-            SELECT id FROM ranked
-            WHERE place <= :free::bigint
-                OR place < (SELECT coalesce(min(place), :free::bigint + :ahead::bigint + 1) FROM ranked
-                    WHERE slot_only AND place > :free::bigint)) END)
-    RETURNING id, token, kind, kind_version, queue, attempts, no_prefetch, losses, priority, due_at
 )
-SELECT id AS job_id, token, kind, queue,
+UPDATE holdfast.live SET state = 'running', token = live.token + 1, worker = :worker,
+    claimed_at = (SELECT holdfast.now()),
+    -- :lease_duration is that of all kinds, if they have the same one.
+    lease_expires_at = (SELECT holdfast.now())
+        + coalesce(:lease_duration::interval, (:kinds::jsonb->live.kind->>'lease_duration')::interval)
+FROM holdfast.job AS request
+-- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
+-- planner: CASE leaves out the ranks in the common case, in which every locked job is claimed.
+WHERE live.id = ANY(CASE
+    WHEN NOT EXISTS (SELECT FROM locked WHERE slot_only AND (:ahead::bigint > 0 OR losses > 1))
+    THEN ARRAY(SELECT id FROM locked)
+    ELSE ARRAY(
+        SELECT id FROM ranked
+        WHERE place <= :free::bigint
+            OR place < (SELECT coalesce(min(place), :free::bigint + :ahead::bigint + 1) FROM ranked
+                WHERE slot_only AND place > :free::bigint)) END)
+    AND request.id = live.id
+RETURNING live.id AS job_id, live.token, live.kind, live.queue,
     -- A claim that began before a payload changed must not return the old one: payload_of reads it afresh. Only jobs
     -- whose token has risen before can be affected.
-    CASE WHEN token > 1 THEN holdfast.payload_of(id) ELSE request.payload END AS payload,
-    attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
-    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint, kind_version, request.timeout, request.plan
--- planner: LATERAL with LIMIT 1 forces a primary-key lookup, as in live_with_job.
-FROM claimed CROSS JOIN LATERAL (
-    SELECT CASE WHEN claimed.token = 1 THEN payload::text END AS payload, timeout, plan::text AS plan
-    FROM holdfast.job WHERE job.id = claimed.id LIMIT 1) AS request
+    CASE WHEN live.token > 1 THEN holdfast.payload_of(live.id) ELSE request.payload::text END AS payload,
+    live.attempts + 1 AS attempt, live.no_prefetch, live.losses, live.priority, live.due_at,
+    CASE WHEN live.token > 1 THEN holdfast.checkpoint_of(live.id) END AS checkpoint, live.kind_version,
+    request.timeout, request.plan::text AS plan
 
 -- fragment: lanes
 -- The lanes of a worker. A lane is a queue and a kind that the worker serves, and a reader: all jobs but those that other
