@@ -1,4 +1,4 @@
-"""Instructions of the server for each job of a claim and of a settlement: ``python -m bench.instructions``.
+"""Instructions, pages and log of the server for each job of a claim and of a settlement: ``python -m bench.instructions``.
 
 PostgreSQL runs in single-user mode under callgrind, once without the statement and once with it. The difference is the
 same in every run, whatever else the machine does. Needs valgrind and, as root, setpriv.
@@ -38,12 +38,25 @@ CLAIM = {
     "build": "'b'",
     "lease_duration": "'00:01:00'",
 }
+#: Continues behind a position at the start of the lane.
+ONWARD = {
+    **CLAIM,
+    "lane_queue": "'{default}'",
+    "lane_kind": f"'{{{KIND}}}'",
+    "lane_priority": "'{0}'",
+    "lane_due_at": "'{2000-01-01 00:00+00}'",
+    "lane_job_id": "'{0}'",
+    "lane_most": f"'{{{JOBS}}}'",
+    "lane_slot_only": "'{f}'",
+    **dict.fromkeys(("gap_queue", "gap_kind", "gap_low", "gap_high"), "'{}'"),
+}
 SETTLE = {
     "leases.id": f"'{{{','.join(map(str, range(1, JOBS + 1)))}}}'",
     "leases.token": f"'{{{','.join(['1'] * JOBS)}}}'",
     "leases.ran": f"'{{{','.join(['1000'] * JOBS)}}}'",
     **dict.fromkeys(("leases.age", "leases.result", "leases.error"), "NULL"),
 }
+STATEMENTS = (("claim_onward", ONWARD), ("claim", CLAIM), ("settle_done", SETTLE))
 
 
 def prepared(name: str) -> tuple[str, list[str]]:
@@ -76,18 +89,32 @@ def make_data(folder: Path) -> None:
 
 def count(folder: Path, statements: list[str]) -> int:
     """Run *statements* on a copy of the template; returns the instructions."""
-    data, report = folder / "data", folder / "callgrind.out"
+    report = folder / "callgrind.out"
+    done = run(folder, statements, ["valgrind", "--tool=callgrind", f"--callgrind-out-file={report}"], report)
+    return int(re.search(r"Collected : (\d+)", done.stderr)[1])  # type: ignore[index]
+
+
+def pages_and_log(folder: Path, statements: list[str]) -> tuple[int, int]:
+    """Pages that the last of *statements* has read from memory, and bytes of the write-ahead log. It is an EXPLAIN."""
+    text = run(folder, statements).stdout  # the first node is that of the whole statement
+    found = [re.search(pattern, text) for pattern in (r"Buffers: shared hit=(\d+)", r"WAL: .*?bytes=(\d+)")]
+    return tuple(int(each[1]) if each else 0 for each in found)  # type: ignore[return-value]
+
+
+def run(folder: Path, statements: list[str], tool: list[str] = [], *reports: Path) -> subprocess.CompletedProcess[str]:  # noqa: B006
+    data = folder / "data"
     shutil.rmtree(data, ignore_errors=True)
     shutil.copytree(folder / "template", data)
     data.chmod(0o700)
-    report.touch()
+    for report in reports:
+        report.touch()
     root = os.geteuid() == 0
     if root:
         subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(folder)], check=True)
     done = subprocess.run(
         [
             *(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if root else []),
-            *("valgrind", "--tool=callgrind", f"--callgrind-out-file={report}"),
+            *tool,
             *(str(bundled_programs() / "postgres"), "--single", "-j", "-D", str(data), "-c", "autovacuum=off", "jobs"),
         ],
         input="".join(f"{each};\n\n" for each in statements),
@@ -97,26 +124,29 @@ def count(folder: Path, statements: list[str]) -> int:
     )
     if "ERROR" in done.stdout + done.stderr:
         raise RuntimeError(re.search(r".*ERROR.*", done.stdout + done.stderr)[0])  # type: ignore[index]
-    return int(re.search(r"Collected : (\d+)", done.stderr)[1])  # type: ignore[index]
+    return done
 
 
 def main() -> None:
-    steps = []
-    begin = [f"SET {setting}" for setting in SETTINGS]
-    for name, values in (("claim", CLAIM), ("settle_done", SETTLE)):
+    begin, calls = [f"SET {setting}" for setting in SETTINGS], list[tuple[str, str]]()
+    for name, values in STATEMENTS:
         text, names = prepared(name)
         call = f"EXECUTE {name}({', '.join(values[each] for each in names)})"
         begin += [text, f"EXPLAIN (COSTS OFF) {call}"]  # the plan is made here, and not counted
-        steps.append((name, f"EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF, BUFFERS OFF) {call}"))
-    with tempfile.TemporaryDirectory(prefix="holdfast-instructions-") as name:
-        folder = Path(name)
+        calls.append((name, call))
+    with tempfile.TemporaryDirectory(prefix="holdfast-instructions-") as home:
+        folder = Path(home)
         folder.chmod(0o755)
         make_data(folder)
         before = count(folder, begin)
-        for statement, call in steps:
-            begin.append(call)
+        print(f"for each of {JOBS} jobs{'instructions':>24}{'pages':>8}{'bytes of log':>14}")
+        for name, call in calls:
+            pages, log = pages_and_log(
+                folder, [*begin, f"EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF, BUFFERS, WAL) {call}"]
+            )
+            begin.append(f"EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF, BUFFERS OFF) {call}")
             after = count(folder, begin)
-            print(f"{statement:12} {(after - before) / JOBS:>10,.0f} instructions a job")
+            print(f"{name:24}{(after - before) / JOBS:>20,.0f}{pages / JOBS:>8.1f}{log / JOBS:>14,.0f}")
             before = after
 
 
