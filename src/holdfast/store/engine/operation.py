@@ -256,7 +256,8 @@ def reader(struct: type[Struct], columns: tuple[str, ...], *, micros: bool) -> R
         for position, convert in converters:
             cells = table[position]
             if isinstance(cells[0], datetime):  # its hash takes longer than its conversion
-                table[position] = [None if cell is None else convert(cell) for cell in cells]
+                if cells[0].tzinfo is not UTC:  # all of them have the zone of the session
+                    table[position] = [None if cell is None else convert(cell) for cell in cells]
             else:  # a column often repeats a few values
                 known = {cell: None if cell is None else convert(cell) for cell in set(cells)}
                 table[position] = [known[cell] for cell in cells]
