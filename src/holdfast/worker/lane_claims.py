@@ -13,8 +13,8 @@ from holdfast.worker import clock
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.options import WorkerSetup
 
-#: A busy worker reads its lanes from their start this often: jobs may have come before the known positions. If that takes
-#: long, the interval is this many times as long, up to a limit: the slots would wait for it.
+#: A busy worker reads its lanes from their start this often: jobs may have come before the known positions. Its
+#: interval is at least this many times as long as the claim, up to a limit: the slots may wait for it.
 FULL_INTERVAL_S, FULL_FACTOR, MAX_FULL_INTERVAL_S = 1.0, 30, 10.0
 #: A worker with this many lanes has many.
 MANY_LANES = 200
