@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import closing
 
 import psutil
 import psycopg
@@ -13,9 +14,12 @@ from bench.peers import Process
 from bench.samples import Spread
 from bench.situation import Finding, server_of
 from bench.systems import OURS
+from holdfast.store import open_store
 
 DATABASE = "fleet"
 STARTUP_S, WINDOW_S = 5, 10
+#: Seconds in which started workers finish the jobs of the steady rate.
+STEADY_S, LOOK_S = 20, 0.05
 ENQUEUES = 100
 
 
@@ -23,15 +27,43 @@ def measure(options: argparse.Namespace) -> list[Finding]:
     with server_of(DATABASE, max_connections=str(options.workers * 14 + 50)) as server:
         url = server.url(DATABASE)
         producer = OURS.start(url)
-        alone = _drain([producer], producer, 3 * options.jobs)
+        jobs, drained = 3 * options.jobs, _drain([producer], producer, 3 * options.jobs)
         workers = [OURS.start(url) for _ in range(options.workers)]
+        alone, _ = _steady(url, Meter(server, url), producer, workers[:1], jobs)
         found = _idle(url, Meter(server, url), producer, workers)
-        together = _drain(workers, producer, 3 * options.jobs)
+        together, facts = _steady(url, Meter(server, url), producer, workers, jobs)
+        found += [("jobs a second of all, once they have started", f"{together:,.0f}", _ratio(together, alone)), facts]
+        started = _drain(workers, producer, jobs)
+        found.append(("drain by all, the start of the workers included", f"{started:,.0f}", _ratio(started, drained)))
         for process in (producer, *workers):
             process.close()
-    label, ratio = f"{options.workers} workers on one database", together / alone
-    found.append(("drain by all, jobs a second", f"{together:,.0f}", Spread(ratio, ratio, ratio)))
-    return [Finding(label, *facts) for facts in found]
+    return [Finding(f"{options.workers} workers on one database", *facts) for facts in found]
+
+
+def _ratio(together: float, alone: float) -> Spread:
+    return Spread(together / alone, together / alone, together / alone)
+
+
+def _steady(
+    url: str, meter: Meter, producer: Process, workers: list[Process], jobs: int
+) -> tuple[float, tuple[str, str, Spread | None]]:
+    """The rate of workers that have started: the queue is paused while a producer fills it. And their CPU for a job."""
+    startup = STARTUP_S + len(workers) // 10
+    for worker in workers:
+        worker.order(act="idle", count=startup + STEADY_S, size=1)
+    time.sleep(startup)
+    with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
+        store.queues.pause("default")
+        producer.perform("bulk", jobs, 10_000)
+        used, began = _cpu(workers) + meter.read().cpu_s, time.monotonic()
+        store.queues.resume("default")
+        while connection.execute("SELECT FROM holdfast.live LIMIT 1").rowcount:
+            time.sleep(LOOK_S)
+        seconds = time.monotonic() - began
+        used = _cpu(workers) + meter.read().cpu_s - used
+    for worker in workers:
+        worker.answer()
+    return jobs / seconds, ("CPU of workers and server, µs a job", f"{used / jobs * 1e6:.0f}", None)
 
 
 def _idle(url: str, meter: Meter, producer: Process, workers: list[Process]) -> list[tuple[str, str, Spread | None]]:

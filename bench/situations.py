@@ -29,7 +29,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=20_000, help="jobs of a drain")
-    parser.add_argument("--lane-jobs", type=int, default=8000, help="jobs of a drain over the lanes")
+    parser.add_argument("--lane-jobs", type=int, default=40_000, help="jobs of a drain over the lanes")
     parser.add_argument("--finished", type=int, default=10_000_000)
     parser.add_argument("--waiting", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=50)

@@ -10,7 +10,7 @@ import holdfast
 from holdfast.errors import StatementTimeout
 from holdfast.worker import clock, lane_claims
 from holdfast.worker.backoff import EXCESS_FACTOR, QUICK_S
-from holdfast.worker.lane_claims import FULL_INTERVAL_S, ClaimRequest
+from holdfast.worker.lane_claims import FULL_FACTOR, FULL_INTERVAL_S, MAX_FULL_INTERVAL_S, ClaimRequest
 from tests.support.backends import available, open_database
 
 POSTGRES = next(name for name in available() if name != "sqlite")
@@ -89,6 +89,18 @@ def test_a_busy_worker_continues_until_a_full_claim_is_due(app, lanes):
     assert [lease.job_id for lease in lanes.begun] == jobs[:8]
 
 
+@pytest.mark.parametrize(("cost", "interval"), [(0.04, 0.04 * FULL_FACTOR), (9.0, MAX_FULL_INTERVAL_S)])
+def test_a_busy_worker_spends_little_time_on_full_claims(app, lanes, cost, interval):
+    """It continues for many times as long, but not for more than ten seconds: jobs may wait before its positions."""
+    put(app, 10)
+    lanes.cost = cost
+    lanes.claim()
+    lanes.now += interval - 0.01
+    assert lanes.claim() == ["onward"]
+    lanes.now += 0.02
+    assert lanes.claim() == ["full"]
+
+
 def test_a_worker_with_too_few_jobs_reads_its_lanes_from_their_start(app, lanes):
     """At once, for the jobs that are missing, and in its next claims."""
     jobs = put(app, 3)
@@ -140,10 +152,10 @@ def test_a_full_claim_that_fails_was_slow(app, lanes, monkeypatch):
         raise StatementTimeout("it took too long")
 
     monkeypatch.setattr(app.store.leases, "claim", fail)
-    lanes.now += FULL_INTERVAL_S
+    lanes.now += MAX_FULL_INTERVAL_S
     with pytest.raises(StatementTimeout):
         lanes.claim()
-    lanes.now += FULL_INTERVAL_S
+    lanes.now += MAX_FULL_INTERVAL_S
     assert lanes.claim() == ["onward"]
 
 

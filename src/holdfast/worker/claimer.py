@@ -208,7 +208,7 @@ class Claimer:
     def _begin(self, leases: list[Lease], sent_at: float) -> None:
         kinds, durations = self._served.kinds, self._served.leases
         runs = [Run(each, kinds[each.kind], renewed_at=sent_at, lease_duration=durations[each.kind]) for each in leases]
-        self._run_times.learn_sizes(leases)
+        self._run_times.learn_claim(leases)
         self._begin_runs(runs)
 
     def _begin_runs(self, runs: list[Run]) -> None:

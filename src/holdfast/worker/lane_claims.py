@@ -13,8 +13,9 @@ from holdfast.worker import clock
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.options import WorkerSetup
 
-#: A busy worker reads its lanes from their start at least this often: jobs may have come before the known positions.
-FULL_INTERVAL_S = 1.0
+#: A busy worker reads its lanes from their start this often: jobs may have come before the known positions. Its
+#: interval is at least this many times as long as the claim, up to a limit: the slots may wait for it.
+FULL_INTERVAL_S, FULL_FACTOR, MAX_FULL_INTERVAL_S = 1.0, 30, 10.0
 #: A worker with this many lanes has many.
 MANY_LANES = 200
 
@@ -66,8 +67,8 @@ class LaneClaims:
         self._saturated = False
         #: The last claim left slots free: there is nothing more to claim.
         self.exhausted = False
-        #: When the last full claim ended, and the pause after a slow one.
-        self._full_at, self._backoff = float("-inf"), Backoff()
+        #: When a busy worker makes the next full claim, and the pause after a slow one.
+        self._full_due_at, self._backoff = float("-inf"), Backoff()
 
     def claim(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
         """Claim jobs and begin their runs. *begin* gets the leases, and the time from before the claim was sent."""
@@ -86,7 +87,7 @@ class LaneClaims:
         """Where to continue; None: read every lane from its start."""
         if not self._onward or not request.is_simple:
             return None
-        due = not self._saturated or clock.now() >= self._full_at + FULL_INTERVAL_S
+        due = not self._saturated or clock.now() >= self._full_due_at
         if due and self._backoff.is_over:
             return None
         return self._positions.route(self._served.queues, request.leases, request.jobs)
@@ -109,7 +110,7 @@ class LaneClaims:
     def _claim_from_start(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
         """Claim from the start of every lane. With many lanes it is quicker to find first where jobs are."""
         queues, kinds = self._served.queues, list(request.leases)
-        due = clock.now() >= self._full_at + FULL_INTERVAL_S
+        due = clock.now() >= self._full_due_at
         if due or not self._onward or not request.is_simple or len(queues) * len(kinds) < MANY_LANES:
             return self._claim_fully(request, begin)
         with self._backoff.measured():
@@ -124,7 +125,8 @@ class LaneClaims:
                 options = structs.asdict(request)
                 claimed = self._store.claim(self._worker, queues=served.queues, build=served.build, **options)
         finally:
-            self._full_at = clock.now()
+            now = clock.now()
+            self._full_due_at = now + min(max(FULL_INTERVAL_S, FULL_FACTOR * (now - sent_at)), MAX_FULL_INTERVAL_S)
         if self._onward:
             self._positions.drop_unused()
             self._positions.learn(claimed)

@@ -15,8 +15,9 @@ UNIT_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0
 PLANNER_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)
 RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
-#: Claimed-ahead jobs should keep the slots busy for this long.
-AHEAD_S = 0.1
+#: Claimed-ahead jobs should keep the slots busy for this long. If all of them are of the slowest kind, it is no longer
+#: than the second value.
+AHEAD_S, MAX_AHEAD_S = 0.1, 0.4
 #: A kind whose runs take longer than this is never claimed ahead.
 SHORT_RUN_S = 0.05
 MAX_AHEAD = 2000
@@ -104,27 +105,36 @@ class RunTimes:
     def __init__(self) -> None:
         self._mean: dict[str, float] = {}
         self._bytes: dict[str, float] = {}
+        #: Of the jobs of the last claims, whatever their kind.
+        self._mean_of_claims: float | None = None
 
     def learn(self, kind: str, seconds: float) -> None:
         known = self._mean.get(kind)
         self._mean[kind] = seconds if known is None else known + 0.1 * (seconds - known)
 
-    def learn_sizes(self, leases: Sequence[Lease]) -> None:
-        """Learn from the payloads of a claim; larger ones count at once, smaller ones in time."""
+    def learn_claim(self, leases: Sequence[Lease]) -> None:
+        """Learn how long the jobs of claims run, and their sizes: larger ones count at once, smaller ones in time."""
         sizes: dict[str, list[int]] = {}
         for lease in leases:
             sizes.setdefault(lease.kind, []).append(len(lease.payload))
         for kind, seen in sizes.items():
             mean, known = sum(seen) / len(seen), self._bytes.get(kind, 0.0)
             self._bytes[kind] = max(mean, known + 0.1 * (mean - known))
+        known_kinds = [(len(seen), self._mean[kind]) for kind, seen in sizes.items() if kind in self._mean]
+        if known_kinds:
+            mean = sum(count * mean for count, mean in known_kinds) / sum(count for count, _ in known_kinds)
+            before = self._mean_of_claims
+            self._mean_of_claims = mean if before is None else before + 0.3 * (mean - before)
 
     def is_short(self, kind: str) -> bool:
         return self._mean.get(kind, SHORT_RUN_S) < SHORT_RUN_S
 
     def ahead(self, kinds: list[str], slots: int) -> int:
-        """Number of jobs to hold ahead of *slots*, by the slowest of *kinds* and by their largest payloads."""
+        """Number of jobs to hold ahead of *slots*, by the run times of *kinds* and by their largest payloads."""
         if not kinds or slots <= 0:
             return 0
-        slowest = max(self._mean[kind] for kind in kinds)
-        largest = max(self._bytes.get(kind, 0.0) for kind in kinds)
-        return min(MAX_AHEAD, int(slots * AHEAD_S / max(slowest, 1e-6)), int(AHEAD_BYTES / max(largest, 1.0)))
+        slowest = max([1e-6, *(self._mean[kind] for kind in kinds)])
+        usual = slowest if self._mean_of_claims is None else max(1e-6, min(slowest, self._mean_of_claims))
+        largest = max([1.0, *(self._bytes.get(kind, 0.0) for kind in kinds)])
+        in_time = min(slots * AHEAD_S / usual, slots * MAX_AHEAD_S / slowest)
+        return min(MAX_AHEAD, int(in_time), int(AHEAD_BYTES / largest))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice, product
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.jobs.job import JobId, Lease
 from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
@@ -42,25 +42,39 @@ class Gap(Struct, frozen=True):
 
 
 class LaneRoute(Struct, frozen=True):
-    """Where to claim next: *positions*, the best first. A job in one of *better* would come before them.
-
-    A lane in which nothing was claimed begins at its start. *elsewhere* are all priorities without a position.
-    """
+    """Where to claim next, the best position first. A lane in which nothing was claimed begins at its start."""
 
     positions: Sequence[LanePosition]
-    better: Sequence[Gap]
-    elsewhere: Sequence[Gap]
 
-    def columns(self, short: Container[str]) -> dict[str, list[Any]]:
+    @property
+    def better(self) -> list[Gap]:
+        """The priorities without a position at which a job would come before the last of these."""
+        return _gaps(self.positions, self.positions[-1].priority + 1)
+
+    @property
+    def elsewhere(self) -> list[Gap]:
+        """All priorities without a position."""
+        return _gaps(self.positions, LOWEST_PRIORITY)
+
+    def columns(self, short: Iterable[str]) -> dict[str, list[Any]]:
         """The parameters of a claim, one list for each column."""
-        names = ("queue", "kind", "priority", "due_at", "job_id", "most")
-        columns = {f"lane_{name}": [getattr(each, name) for each in self.positions] for name in names}
-        return columns | {"lane_slot_only": [each.kind not in short for each in self.positions]} | gaps(self.better)
+        columns = _columns("lane_", LanePosition, self.positions)
+        prefetched = frozenset(short)
+        columns["lane_slot_only"] = [kind not in prefetched for kind in columns["lane_kind"]]
+        return columns | gaps(self.better) | {"queues": sorted(set(columns["lane_queue"]))}
 
 
 def gaps(gaps: Sequence[Gap]) -> dict[str, list[Any]]:
     """The parameters of a search in gaps, one list for each column."""
-    return {f"gap_{name}": [getattr(each, name) for each in gaps] for name in ("queue", "kind", "low", "high")}
+    columns = _columns("gap_", Gap, gaps)
+    return columns | {"queues": sorted(set(columns["gap_queue"]))}
+
+
+def _columns(prefix: str, rows: type[Struct], table: Sequence[Struct]) -> dict[str, list[Any]]:
+    """The fields of all rows of a *table*, by name."""
+    cells = [list(column) for column in zip(*map(structs.astuple, table), strict=True)]
+    names = [prefix + name for name in rows.__struct_fields__]
+    return dict(zip(names, cells or [[] for _ in names], strict=True))
 
 
 class LanePositions:
@@ -97,12 +111,14 @@ class LanePositions:
 
     def route(self, queues: Collection[str], kinds: Collection[str], jobs: int) -> LaneRoute | None:
         """Where to claim *jobs* in the lanes of *queues* and *kinds*; None if no position is known."""
-        known = [
+        served_queues, served_kinds = frozenset(queues), frozenset(kinds)
+        positions = (
             (priority, lane, position)
             for priority in sorted(self._positions, reverse=True)
             for lane, position in self._positions[priority].items()
-            if lane[0] in queues and lane[1] in kinds
-        ][:MAX_POSITIONS]
+            if lane[0] in served_queues and lane[1] in served_kinds
+        )
+        known = list(islice(positions, MAX_POSITIONS))
         if not known:
             return None
         lowest = known[-1][0]
@@ -119,11 +135,13 @@ class LanePositions:
             *(LanePosition(*lane, lowest, EARLIEST, JobId(0), share) for lane in others if lane not in last),
             *(LanePosition(*lane, lowest, *position, share) for lane, position in last.items()),
         ]
-        return LaneRoute(lanes, _gaps(lanes, lowest + 1), _gaps(lanes, LOWEST_PRIORITY))
+        return LaneRoute(lanes)
 
 
-def _gaps(positions: list[LanePosition], lowest: int) -> list[Gap]:
+def _gaps(positions: Sequence[LanePosition], lowest: int) -> list[Gap]:
     """The priorities from *lowest* on at which a lane has no position."""
+    if positions[0].priority < lowest:  # all of them: each lane has one position
+        return [Gap(each.queue, each.kind, lowest, HIGHEST_PRIORITY) for each in positions]
     priorities: dict[Lane, list[int]] = {}
     for each in positions:
         priorities.setdefault((each.queue, each.kind), []).append(each.priority)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
@@ -26,7 +26,7 @@ class Claims(Promotion):
         leases: Mapping[str, timedelta],
         free: int = 1,
         ahead: int = 0,
-        short: Container[str] = (),
+        short: Collection[str] = (),
         suspects: tuple[int, int] | None = None,
         limits: bool = True,
         autoscaled: Sequence[str] = (),
@@ -50,7 +50,9 @@ class Claims(Promotion):
         - *build* names the worker's code. A payload that it has refused never comes back to it.
         """
         few, alone = suspects or (free, free)
-        kinds = ById(id=list(leases), lease_duration=list(leases.values()), short=[name in short for name in leases])
+        prefetched = frozenset(short)
+        shorts = [name in prefetched for name in leases]
+        kinds = ById(id=list(leases), lease_duration=list(leases.values()), short=shorts)
         values = {"worker": worker, "queues": list(queues), "kinds": kinds, "free": free, "ahead": ahead}
         values |= {"few": few, "alone": alone, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
         values |= {"build": build, "lease_duration": _common(leases)}
@@ -77,7 +79,7 @@ class Claims(Promotion):
         leases: Mapping[str, timedelta],
         free: int,
         ahead: int,
-        short: Container[str],
+        short: Collection[str],
     ) -> list[Lease]:
         """Take leases on the next jobs of known lanes, each from the position of its last claim on. PostgreSQL only.
 
@@ -87,8 +89,9 @@ class Claims(Promotion):
         - Limited and paused queues are left out.
         """
         values = {"worker": worker, "free": free, "ahead": ahead, "few": free, "alone": free, **route.columns(short)}
-        values["kinds"] = ById(id=list(leases), lease_duration=list(leases.values()))
-        values["lease_duration"] = _common(leases)
+        common = values["lease_duration"] = _common(leases)
+        durations = leases if common is None else {}
+        values["kinds"] = ById(id=list(durations), lease_duration=list(durations.values()))
         claimed = self._backend.run(Query("claim_onward", values, Lease), timeout=Timeouts.brief)
         return _in_order(claimed)
 

@@ -114,15 +114,19 @@ WITH best AS (SELECT lane.*, :free::bigint + :ahead::bigint AS jobs FROM ({lanes
 WITH lane AS ({lanes}
 ), filled AS (              -- the lanes that have jobs
     -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready; a join sorts all ready jobs.
-    SELECT lane.* FROM lane CROSS JOIN LATERAL ({next_in_lane} LIMIT 1) AS candidate
+    SELECT lane.*, candidate.id, candidate.priority, candidate.due_at
+    FROM lane CROSS JOIN LATERAL ({next_in_lane} LIMIT 1) AS candidate
 ), size AS (                -- how many jobs to claim, and how many of each lane to read at first: few if lanes are many
     SELECT lanes, jobs, least(jobs, 4 + 2 * jobs / greatest(1, lanes)) AS depth
     FROM (SELECT count(*) AS lanes, :free::bigint + :ahead::bigint AS jobs FROM filled) AS counted
+), front AS (               -- as many jobs are of as many lanes at most, of those with the best first jobs
+    SELECT queue, kind, reader, slot_only, least FROM filled
+    ORDER BY priority DESC, due_at, id LIMIT (SELECT jobs FROM size)
 ), first AS (               -- the best of those; from_lane: how many of them are of the same lane
     SELECT *, count(*) OVER (PARTITION BY queue, kind, reader) AS from_lane
     FROM (
         SELECT lane.*, candidate.id, candidate.priority, candidate.due_at
-        FROM filled AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT (SELECT depth FROM size)) AS candidate
+        FROM front AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT (SELECT depth FROM size)) AS candidate
         WHERE (SELECT lanes FROM size) > 1
         ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT (SELECT jobs FROM size)) AS candidate
 ), best AS (                -- how many of the best jobs each lane has, read without locks: no other rows are locked then
@@ -157,8 +161,10 @@ WITH lane AS ({lanes}
 
 -- fragment: is_restricted
 -- Whether the queue of a lane is paused or has a limit: only a full claim serves it.
-EXISTS (SELECT FROM holdfast.queue WHERE queue.name = lane.queue
-    AND (paused OR run_limit IS NOT NULL OR worker_limit IS NOT NULL) OFFSET 0)
+-- planner: the array is made once; EXISTS looks the queue up for each of 500 lanes.
+lane.queue = ANY(ARRAY(
+    SELECT name FROM holdfast.queue WHERE name = ANY(:queues::text[])
+        AND (paused OR run_limit IS NOT NULL OR worker_limit IS NOT NULL)))
 
 -- fragment: job_in_gap
 -- A ready job of a lane and a priority at which the worker knows no position.

@@ -165,15 +165,25 @@ def _plain(value: Any) -> Any:
             [dict(zip(names, row, strict=True)) for row in zip(*value.columns.values(), strict=True)]
         ).decode()
     if isinstance(value, (list, tuple)):
-        return _array([_plain(cell) for cell in value]) if value and isinstance(value[0], str) else list(value)
+        return _literal(value) if value else []
     if isinstance(value, Glob):
         return value.as_like()
     # psycopg would send an enum's name.
     return str(value) if isinstance(value, str) else value
 
 
+def _literal(cells: Sequence[Any]) -> str | list[Any]:
+    """Write an array as a literal of PostgreSQL: the driver takes 1 to 2.5 µs for each cell of a list."""
+    if isinstance(cells[0], Glob):
+        return _array([cell.as_like() for cell in cells])
+    if isinstance(cells[0], str):
+        return _array(cells)
+    if isinstance(cells[0], datetime):
+        return _array(list(map(str, cells)))
+    return f"{{{','.join(map(str, cells))}}}" if isinstance(cells[0], int) and None not in cells else list(cells)
+
+
 def _array(texts: Sequence[str]) -> str:
-    """Write texts as a literal of PostgreSQL: the driver takes 2.5 µs for each one of a list."""
     inner = '","'.join(texts)
     if "\\" in inner or inner.count('"') != 2 * len(texts) - 2:
         inner = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in texts])

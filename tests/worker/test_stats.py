@@ -1,0 +1,51 @@
+"""Run-time estimates: how many jobs a worker claims ahead of its slots."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from holdfast.domain.jobs.job import JobId, Lease, Token
+from holdfast.worker.stats import RunTimes
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def leases(**counts: int) -> list[Lease]:
+    kinds = [kind for kind, count in counts.items() for _ in range(count)]
+    return [Lease(JobId(n), Token(1), kind, "default", "{}", 1, False, 0, 0, NOW, None) for n, kind in enumerate(kinds)]
+
+
+def learned(**seconds: float) -> RunTimes:
+    run_times = RunTimes()
+    for kind, duration in seconds.items():
+        run_times.learn(kind, duration)
+    return run_times
+
+
+def test_without_claims_the_slowest_kind_counts():
+    assert learned(quick=0.001, slow=0.01).ahead(["quick", "slow"], 10) == 100
+
+
+def test_a_slow_kind_that_is_rare_does_not_shrink_claims():
+    """They keep the slots busy for 0.1 s in the mixture of the last claims."""
+    run_times = learned(quick=0.001, slow=0.01)
+    run_times.learn_claim(leases(quick=999, slow=1))
+    assert run_times.ahead(["quick", "slow"], 1) == 40
+    assert run_times.ahead(["quick"], 1) == 100
+
+
+def test_jobs_of_the_slowest_kind_alone_never_wait_long():
+    """The bound is 0.4 s, so that they are not released after 0.5 s."""
+    run_times = learned(quick=0.0001, slow=0.04)
+    run_times.learn_claim(leases(quick=1000))
+    assert run_times.ahead(["quick", "slow"], 8) == 80
+
+
+def test_a_new_mixture_replaces_the_last_one():
+    run_times = learned(quick=0.001, slow=0.01)
+    run_times.learn_claim(leases(quick=100))
+    for _ in range(20):
+        run_times.learn_claim(leases(slow=100))
+    assert run_times.ahead(["quick", "slow"], 10) in (100, 101)
+    run_times.learn_claim(leases(unknown=5))
+    assert run_times.ahead(["quick", "slow"], 10) in (100, 101)
