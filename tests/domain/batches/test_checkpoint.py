@@ -13,7 +13,7 @@ from holdfast.errors import InvalidInput
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        (None, (50, 1.0)),
+        (None, (50, 1.0, True)),
         ("each", (1, 1.0)),
         (200, (200, 1.0)),
         ("200", (200, 1.0)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec import structs
 
 from holdfast.domain.batches.batch import AbortedBy
 from holdfast.domain.batches.unit import UnitState, unit_key
@@ -210,3 +211,41 @@ def test_plainly_done_units_have_a_time_and_a_worker(store):
     store.batches.flush(run, [done(unit) for unit in units], NextUnits(fresh=True))
     rows = store.batches.units(run.batch.id)
     assert [(row.worker, row.attempted_at is None) for row in rows] == [(WORKER, False)] * 2
+
+
+def test_plainly_done_units_of_shards_are_written_by_their_states(store):
+    """Planned units have rows. Those that a person changed in flight are counted by the states in the ledger."""
+    batch = launch(store, *range(6), shards=1)
+    run = shard(store, batch)
+    zero, one = store.batches.flush(run, next_units=NextUnits(limit=2)).taken
+    ends = [done(zero, UnitState.FAILED, error="no"), done(one, UnitState.FAILED, error="not")]
+    store.batches.flush(run, ends, NextUnits(planned=True))
+    assert store.ledger.retry(batch.id, [zero.key]) == 1
+    assert store.ledger.skip(batch.id, [one.key]) == 1
+    units = store.batches.flush(run, next_units=NextUnits(limit=5, planned=True)).taken
+    assert len(units) == 5
+    ends = [structs.replace(done(unit), attempts=1, duration_ms=3) for unit in [*units, one]]
+    flushed = store.batches.flush(run, ends, NextUnits(planned=True))
+    counters = check(store, batch.id)
+    assert (counters.done, counters.skipped, counters.failed) == (5, 1, 0)
+    assert flushed.discarded == {one.key}
+    rows = {unit.key: unit for unit in store.batches.units(batch.id)}
+    assert json.loads(rows[zero.key].earlier_errors) == ["no"]
+    assert {
+        (row.attempts, row.last_run, row.worker, row.duration_ms) for row in (rows[unit.key] for unit in units)
+    } == {(1, 1, WORKER, 3)}
+    again = store.batches.flush(run, ends[:5], NextUnits(planned=True))
+    assert again.discarded == {unit.key for unit in units}
+    assert check(store, batch.id).done == 5
+
+
+def test_planned_units_keep_their_durations(store):
+    """Each has its own, whatever its key looks like."""
+    batch = launch(store, 1, 'a"b', "pending", "ü", shards=1)
+    run = shard(store, batch)
+    units = store.batches.flush(run, next_units=NextUnits(limit=9)).taken
+    ends = [structs.replace(done(unit), duration_ms=10 * place) for place, unit in enumerate(units)]
+    store.batches.flush(run, ends, NextUnits(planned=True))
+    rows = {unit.key: unit.duration_ms for unit in store.batches.units(batch.id)}
+    assert rows == {end.key: end.duration_ms for end in ends}
+    assert check(store, batch.id).done == 4

@@ -61,6 +61,7 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     failed = FailedKeys(store, run.opened)
     source = InputKeys(
         failed.met_in(keys),
+        plan.checkpoint,
         resume_from=first,
         only=only,
         finished=finished_keys(store, run.opened, keys),

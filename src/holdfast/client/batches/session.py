@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NoReturn, Self
 
 import msgspec
+from msgspec import structs
 
 from holdfast.client.batches.batch_claim import length_of
 from holdfast.client.batches.function import BoundFunction
@@ -44,13 +45,16 @@ class BatchSession:
     def __init__(self, store: Store, bound: BoundFunction, options: RunOptions) -> None:
         self._store = store
         self._options = options
+        # A loop decides by itself how fast it is: it gets no more keys at a time than the interval says.
         plan = run_plan(bound, options)
+        checkpoint = structs.replace(plan.checkpoint, grows=False)
+        self._plan = structs.replace(plan, checkpoint=checkpoint)
         self._run = LocalRun.begin(store, bound, iter(()), options)
         self._opened = self._run.opened
         self._stopping = self._run.runner.stopping
-        self._source = InputKeys(())
+        self._source = InputKeys((), checkpoint)
         self._writer = LedgerWriter(
-            store, self._opened, self._run.runner, plan, self._source, on_written=self._run.report.units
+            store, self._opened, self._run.runner, self._plan, self._source, on_written=self._run.report.units
         )
         #: Units that were taken and have not begun.
         self._offered: dict[UnitKey, UnitRow] = {}
@@ -101,7 +105,7 @@ class BatchSession:
         Units that an earlier run began come last. A key whose unit the loop does not begin stays pending.
         """
         first, self._incomplete = not self._total and self._opened.created, True
-        source = InputKeys(keys, first=first, resumed=self._opened.batch.run_number > 1)
+        source = InputKeys(keys, self._plan.checkpoint, first=first, resumed=self._opened.batch.run_number > 1)
         self._source = self._writer.source = source
         before, left_out = self._total, False
         length = length_of(keys)

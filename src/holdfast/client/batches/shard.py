@@ -79,7 +79,7 @@ class _Shard:
         bound = BoundFunction(self._function, arguments)
         runner = unit_runner(self._store, bound, opened, lease_duration=self._context.lease_duration)
         self._context.on_renewal(runner.renewed)
-        source = PendingUnits(sharding.shards, sharding.checkpoint.units)
+        source = PendingUnits(sharding.shards, sharding.checkpoint)
         until = sharding.until
         plan = RunPlan(
             limits=sharding.limits,

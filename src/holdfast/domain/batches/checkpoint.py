@@ -11,15 +11,26 @@ from holdfast.errors import InvalidInput
 
 #: Outcomes that may wait to be written: a kill repeats at most these units and those in flight.
 MAX_UNWRITTEN = 50
+#: Units are short when a group of them runs for less time. A kill then repeats at most the work of this time.
+SHORT_GROUP_S = 0.05
 #: Limits of an interval. Units that a run has taken and not written run again, each alone, when the run is killed.
 MAX_UNITS, MIN_SECONDS, MAX_SECONDS = 1000, 0.01, 60.0
 
 
 class CheckpointInterval(Struct, frozen=True):
-    """The ledger is written after this number of *units* or *seconds*, whichever comes first."""
+    """The ledger is written after this number of *units* or *seconds*, whichever comes first.
+
+    If it *grows*, more units may wait while they are short: up to 1,000, and not longer than :data:`SHORT_GROUP_S`.
+    """
 
     units: int = MAX_UNWRITTEN
     seconds: float = 1.0
+    grows: bool = False
+
+    @property
+    def max_units(self) -> int:
+        """The largest number of units that may wait."""
+        return MAX_UNITS if self.grows else self.units
 
 
 def checkpoint_interval(every: Duration | None) -> CheckpointInterval:
@@ -29,7 +40,7 @@ def checkpoint_interval(every: Duration | None) -> CheckpointInterval:
         InvalidInput: It is none of these, or out of range.
     """
     if every is None:
-        return CheckpointInterval()
+        return CheckpointInterval(grows=True)
     if every == "each":
         return CheckpointInterval(units=1)
     if isinstance(every, int) or (isinstance(every, str) and every.isdecimal()):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import starmap
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy
@@ -90,7 +91,8 @@ def flush(
     """
     status = yield from lock_run(run)
     fresh = next_units.fresh and not (yield from _is_shared(run, status))
-    written = yield from _put_ends(run, ends, status.now, fresh=fresh, brief=brief or _are_brief(ends))
+    brief = brief or _are_brief(ends)
+    written = yield from _put_ends(run, ends, status.now, fresh=fresh, brief=brief, planned=next_units.planned)
     changed = Counter(written.deltas)
     if amended or interrupted:
         changed.update((yield from _put_notes(run, amended, interrupted)))
@@ -166,16 +168,18 @@ class _Written(Struct, frozen=True):
 
 
 def _put_ends(
-    run: BatchRun, ends: Sequence[UnitOutcome], now: datetime, *, fresh: bool, brief: bool
+    run: BatchRun, ends: Sequence[UnitOutcome], now: datetime, *, fresh: bool, brief: bool, planned: bool = False
 ) -> Operation[_Written]:
     """Write the outcomes of units. The caller changes the counters in the same transaction.
 
-    *fresh*: none of them has a row yet. *brief*: all are done at the first attempt, and nothing else is known of them.
+    *fresh*: none of them has a row yet; *planned*: all have one. *brief*: all are done at the first attempt, and
+    nothing else is known of them.
 
     The counters change by the state that the ledger had, not by what the run knew of it.
     """
     if not ends:
         return _Written()
+    finished: Collection[UnitKey] = ()
     before: dict[UnitKey, UnitState] = {}
     failed: dict[UnitKey, _KnownUnit] = {}
     discarded: frozenset[UnitKey] = frozenset()
@@ -184,6 +188,11 @@ def _put_ends(
         if brief:  # the common case needs no more statements
             return _Written({"done": len(ends)})
     else:
+        if brief and planned:
+            finished = yield from _finish(run, ends)
+            if len(finished) == len(ends):
+                return _Written({"done": len(ends)})
+            ends = [end for end in ends if end.key not in finished]
         table = columns_of(ends, **(_BRIEF_COLUMNS if brief else _COLUMNS))
         values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "keys": table["key"]}
         values["worker"] = run.worker
@@ -194,7 +203,18 @@ def _put_ends(
         ends = [end for end in ends if end.key not in discarded] if discarded else ends
     yield from _keep_errors(run, [end for end in ends if end.earlier_errors or end.key in failed], failed)
     yield from _hand_over(run, ends)
-    return _Written(counter_deltas(ends, before), discarded)
+    deltas = Counter(counter_deltas(ends, before))
+    deltas["done"] += len(finished)
+    return _Written(deltas, discarded)
+
+
+def _finish(run: BatchRun, ends: Sequence[UnitOutcome]) -> Operation[set[UnitKey]]:
+    """Finish units that are pending and have no error. Returns their keys."""
+    keys = [end.key for end in ends]
+    durations = msgspec.json.encode(dict(zip(keys, [end.duration_ms for end in ends], strict=True))).decode()
+    values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "worker": run.worker}
+    rows = yield query("finish_units", keys=keys, durations=durations, **values)
+    return {key for (key,) in rows}
 
 
 def _keep_errors(run: BatchRun, ends: Sequence[UnitOutcome], failed: Mapping[UnitKey, _KnownUnit]) -> Operation[None]:

@@ -34,6 +34,8 @@ class NextUnits(Struct, frozen=True, kw_only=True):
     in_doubt_if_lost: bool = False
     #: The keys of this run are unique and none has a row yet, so the ledger is not queried.
     fresh: bool = False
+    #: All units of this run have a row.
+    planned: bool = False
     #: Stop all holders of the batch: no other holder may take the units that this flush returns.
     abort: AbortedBy | None = None
     #: The failures that are the reason, as JSON.

@@ -25,6 +25,12 @@ ON CONFLICT (batch_id, key) DO UPDATE SET position = excluded.position, state = 
     attempted_at = excluded.attempted_at, worker = coalesce(excluded.worker, existing.worker)
     WHERE existing.state = 'pending' OR existing.state = 'failed'
 
+-- fragment: finished_columns
+-- The row of a unit that is done at its first attempt, and of which nothing else is known.
+state = 'done', run_number = :run_number, attempts = 1, crashes = 0, poison_suspect = false, label = NULL,
+    warning = NULL, error = NULL, data = NULL, last_run = :run_number, attempted_at = (SELECT holdfast.now()),
+    worker = coalesce(:worker, worker)
+
 -- name: get_units
 -- Read the state of units by key.
 SELECT {unit_state_columns} FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])

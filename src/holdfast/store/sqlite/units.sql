@@ -3,3 +3,13 @@
 SELECT key, state, error, earlier_errors FROM holdfast_unit
 WHERE batch_id = :batch_id AND key IN (SELECT value FROM json_each(:keys));
 {upsert_units}
+
+-- name: finish_units
+-- Finish pending units without an error, at their first attempt, and return their keys.
+UPDATE holdfast_unit SET {finished_columns}, duration_ms = outcome.value
+-- planner: a batch_id of the subquery, which LIMIT keeps whole, makes each unit a primary-key lookup. With the
+-- parameter, SQLite reads all units of the batch.
+FROM (SELECT :batch_id AS batch_id, key, value FROM json_each(:durations) LIMIT -1) AS outcome
+WHERE holdfast_unit.batch_id = outcome.batch_id AND holdfast_unit.key = outcome.key
+    AND state = 'pending' AND error IS NULL
+RETURNING holdfast_unit.key

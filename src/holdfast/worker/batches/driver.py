@@ -42,8 +42,9 @@ class Driver:
         #: The errors that broke a write and a thread; failures of units are not errors here.
         self._write_error: BaseException | None = None
         self._thread_error: BaseException | None = None
-        self._max_unwritten = plan.checkpoint.units
         self._waiting: deque[UnitRow] = deque()
+        #: A thread whose unit takes long leaves units to the others, also when the group is small again.
+        self._max_per_thread = max(1, min(MAX_UNITS_PER_THREAD, plan.checkpoint.units // plan.jobs))
         self._throttle = None if plan.rate is None else Throttle(plan.rate)
         self._work = threading.Condition()
         self._busy = 0
@@ -124,8 +125,17 @@ class Driver:
         self._writer.collect()
         self._writer.stop_if_due()
         if due := self._writer.is_due(waiting=len(self._waiting)):
+            self._put_back_surplus()
             self._writer.flush(on_taken=self._add)
         return due
+
+    def _put_back_surplus(self) -> None:
+        """Put back units that wait behind others which are not short: another shard may run them."""
+        with self._work:
+            surplus = self._writer.shrink_if_late(len(self._waiting))
+            rows = [self._waiting.pop() for _ in range(surplus)]
+        if rows:
+            self._writer.put_back(rows[::-1])
 
     def _add(self, rows: list[UnitRow]) -> None:
         with self._work:
@@ -149,7 +159,7 @@ class Driver:
             began = clock.now()
             perform_all(rows if self._throttle is None else self._throttled(rows, self._throttle), add_result)
             self._count_finished(len(rows))
-            size = min(size * 2, MAX_UNITS_PER_THREAD) if clock.now() - began < QUICK_S else 1
+            size = min(size * 2, self._max_per_thread) if clock.now() - began < QUICK_S else 1
         close()
 
     def _throttled(self, rows: Iterable[UnitRow], throttle: Throttle) -> Iterator[UnitRow]:
@@ -162,7 +172,7 @@ class Driver:
         with self._work:
             while not self._closed:
                 fair_share = -(-len(self._waiting) // len(self._threads))
-                room = min(size, self._max_unwritten - self._writer.unwritten - self._ahead, fair_share)
+                room = min(size, self._writer.max_unwritten - self._writer.unwritten - self._ahead, fair_share)
                 if room > 0 and not self._runner.stopping.is_set():
                     self._busy += room
                     self._ahead += room - 1
@@ -181,7 +191,7 @@ class Driver:
         with self._work:
             self._busy -= count
             self._ahead -= count - 1
-            is_full = self._writer.unwritten >= self._max_unwritten or not self._waiting
+            is_full = self._writer.is_full(self._writer.unwritten) or not self._waiting
             self._work.notify_all()
         # Writing a group takes less time than handing it to another thread.
         if (is_full or self._runner.stopping.is_set()) and not self._write():

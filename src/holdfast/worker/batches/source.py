@@ -7,11 +7,12 @@ from itertools import count, islice
 from typing import Any, Protocol, cast
 
 from holdfast.domain.batches.batch import RunPlan
+from holdfast.domain.batches.checkpoint import CheckpointInterval
 from holdfast.domain.batches.unit import UnitKey, unit_key
 from holdfast.store.batches.ledger import Flushed
 from holdfast.store.batches.state import FIRST_PLACE, Place, UnitInFlight
 from holdfast.store.batches.unit_choice import NextUnits
-from holdfast.worker import clock
+from holdfast.worker.batches.group_size import GroupSize
 
 FULL_BYTE = 0xFF
 #: Whether a run begins at a key.
@@ -45,8 +46,6 @@ class Bitmap:
 
 #: Keys that one flush considers while all of them are finished already.
 SKIP_AHEAD_KEYS = 1000
-#: A shard doubles the number of units per group when a group takes less time, and halves it when one takes more.
-SHORT_GROUP_S, LONG_GROUP_S = 0.25, 1.0
 
 
 class Source(Protocol):
@@ -54,8 +53,11 @@ class Source(Protocol):
 
     #: Whether every key comes once, and none has a row in the ledger yet.
     fresh: bool
+    #: Whether every key has a row in the ledger.
+    planned: bool
     #: Whether the last request got nothing, although more may come when the units in flight are finished.
     dry: bool
+    size: GroupSize
 
     @property
     def exhausted(self) -> bool:
@@ -74,6 +76,10 @@ class Source(Protocol):
         """Move on, after a flush has answered the request."""
         ...
 
+    def put_back(self, units: list[UnitInFlight]) -> None:
+        """Note that the last units that were taken were returned: no thread has begun them."""
+        ...
+
 
 class InputKeys:
     """The keys of the input of a local run, in their order: all, from *resume_from* on, or *only* some.
@@ -83,9 +89,12 @@ class InputKeys:
     come after all others: while the input is read they are only marked, then they are read from the ledger.
     """
 
+    planned = False
+
     def __init__(
         self,
         keys: Iterable[Any],
+        checkpoint: CheckpointInterval,
         *,
         resume_from: FirstKey | None = None,
         only: Collection[UnitKey] | None = None,
@@ -96,6 +105,7 @@ class InputKeys:
         # The first run of a generation has no rows, and a range has no duplicates.
         self.fresh = isinstance(keys, range) and first
         self.dry = False
+        self.size = GroupSize(checkpoint)
         #: The number of keys that were read.
         self.keys_read = 0
         bitmap = finished if resume_from is None else None
@@ -126,19 +136,23 @@ class InputKeys:
         return self.exhausted and not self._partial
 
     def window(self, plan: RunPlan) -> int:
-        return max(plan.checkpoint.units, 2 * plan.jobs)
+        return max(self.size.units, 2 * plan.jobs)
 
     def request(self, room: int) -> NextUnits:
         """The next keys, more than there is room for while all of them are finished; then units that were begun."""
+        self.size.finish()
         size = SKIP_AHEAD_KEYS if self._skipping else room
         if len(self._next) < size and not self._all_read:
             self._read(size - len(self._next))
         if self._input_read and self._after is not None:
-            return NextUnits(after=self._after, limit=room)
+            self.size.stop_growing()  # these units cannot be put back
+            return NextUnits(after=self._after, limit=min(room, self.size.steady))
         return NextUnits(candidates=self._next[:size], limit=room, defer=self._resumed, again=self._again)
 
     def advance(self, flushed: Flushed, *, in_hand: int) -> None:  # noqa: ARG002 - see the protocol
         self.dry = not flushed.taken and not flushed.examined
+        if flushed.taken:
+            self.size.begin(len(flushed.taken))
         if flushed.stop is not None:
             return
         if self._input_read and self._after is not None:
@@ -146,6 +160,9 @@ class InputKeys:
             return
         self._next = self._next[flushed.examined :]
         self._skipping = not flushed.taken and flushed.examined > 0
+
+    def put_back(self, units: list[UnitInFlight]) -> None:
+        self._next = units + self._next
 
     def remaining(self) -> Iterator[list[UnitInFlight]]:
         """The keys that no flush has considered."""
@@ -164,22 +181,22 @@ class InputKeys:
 class PendingUnits:
     """The pending units of the ledger. A shard takes few at a time, so that other shards get some too.
 
-    All *shards* together have no more unwritten outcomes than one local run, or one each when there are many.
+    All *shards* together have no more unwritten outcomes than one local run, or one each when there are many. Short
+    units are written in larger groups, here as there.
     """
 
-    fresh = False
+    fresh, planned = False, True
 
-    def __init__(self, shards: int, max_unwritten: int) -> None:
+    def __init__(self, shards: int, checkpoint: CheckpointInterval) -> None:
         self.exhausted = False
         self.dry = False
-        self._max_size = max(1, max_unwritten // shards)
-        self._size = 1
-        self._taken_at = clock.now()
+        self.size = GroupSize(checkpoint, shards=shards)
 
     def window(self, plan: RunPlan) -> int:
-        return plan.jobs * self._size
+        return plan.jobs * self.size.units
 
     def request(self, room: int) -> NextUnits:
+        self.size.finish()
         return NextUnits(limit=room)
 
     def advance(self, flushed: Flushed, *, in_hand: int) -> None:
@@ -187,11 +204,10 @@ class PendingUnits:
         self.dry = not flushed.taken
         self.exhausted = not flushed.taken and not in_hand
         if flushed.taken:
-            took_s, self._taken_at = clock.now() - self._taken_at, clock.now()
-            if took_s < SHORT_GROUP_S:
-                self._size = min(self._max_size, self._size * 2)
-            elif took_s > LONG_GROUP_S:
-                self._size = max(1, self._size // 2)
+            self.size.begin(len(flushed.taken))
+
+    def put_back(self, units: list[UnitInFlight]) -> None:
+        """Do nothing: they are pending in the ledger."""
 
 
 def numbered(keys: Iterable[Any], resume_from: FirstKey | None = None) -> Iterator[UnitInFlight]:

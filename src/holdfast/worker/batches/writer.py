@@ -13,6 +13,7 @@ from msgspec import structs
 
 from holdfast.domain.batches.batch import BREAKERS, AbortedBy, RunPlan
 from holdfast.domain.batches.breaker import Breaker, group_failures
+from holdfast.domain.batches.checkpoint import SHORT_GROUP_S
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.store import Store
 from holdfast.store.batches.ledger import Flushed
@@ -140,6 +141,17 @@ class LedgerWriter:
         """The number of results that are not in the ledger."""
         return len(self._results) + self._collected
 
+    @property
+    def max_unwritten(self) -> int:
+        """The number of results that may wait, if they do not wait for long: more than the interval for short units."""
+        return max(self._plan.checkpoint.units, self.source.size.units)
+
+    def is_full(self, unwritten: int) -> bool:
+        """Whether so many results must be written now."""
+        if unwritten < self._plan.checkpoint.units:
+            return False
+        return unwritten >= self.max_unwritten or clock.now() - self._flushed_at >= SHORT_GROUP_S
+
     # -- writing: one thread at a time -------------------------------------------------------------
 
     @property
@@ -157,7 +169,7 @@ class LedgerWriter:
     def is_due(self, *, waiting: int) -> bool:
         """Whether to write now; *waiting* is the number of units in flight that have not started."""
         checkpoint = self._plan.checkpoint
-        if clock.now() - self._flushed_at >= checkpoint.seconds or len(self._unwritten) >= checkpoint.units:
+        if clock.now() - self._flushed_at >= checkpoint.seconds or self.is_full(len(self._unwritten)):
             return True
         wants_more = not waiting and not self._runner.stopping.is_set() and self._room() > 0
         # An empty source is queried again when no unit is in flight, or after the interval.
@@ -174,6 +186,21 @@ class LedgerWriter:
     def leave_out(self, key: UnitKey) -> None:
         """Leave a unit in flight that did not start pending."""
         del self._in_hand[key]
+
+    def shrink_if_late(self, waiting: int) -> int:
+        """End the growth of groups if their units are no longer short. Returns how many *waiting* units to put back."""
+        size = self.source.size
+        if not size.is_late():
+            return 0
+        size.shrink()
+        return max(0, min(waiting, len(self._in_hand) - size.steady))
+
+    def put_back(self, rows: list[UnitRow]) -> None:
+        """Return the last units that were taken; none of them has begun."""
+        for row in rows:
+            del self._in_hand[row.key]
+        self._taken -= len(rows)
+        self.source.put_back([(row.key, row.position) for row in rows])
 
     def collect(self) -> None:
         """Collect the results that were added; those of returned units become pending again."""
@@ -280,6 +307,7 @@ class LedgerWriter:
             isolated=self._suspect_in_hand,
             in_doubt_if_lost=plan.in_doubt_if_lost,
             fresh=source.fresh and not self._runner.unknown_commits and not self._rewrites,
+            planned=source.planned,
             # No other run may take the units that a breaker returns.
             abort=self.aborted_by if self.aborted_by in BREAKERS else None,
             failures=self._failures,
