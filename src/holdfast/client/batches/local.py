@@ -75,10 +75,9 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
         hooks.units(outcomes)
 
     writer = LedgerWriter(store, run.opened, run.runner, plan, source, on_written=on_written)
-    driver = Driver(writer, run.runner, plan)
     try:
         with run.report:
-            aborted_by = _drive(store, run, driver, lambda: hooks.begin(run.opened.batch))
+            aborted_by = _drive(store, run, Driver(writer, run.runner, plan), lambda: hooks.begin(run.opened.batch))
     except BaseException:
         abandon_batch(store, run.opened)
         raise

@@ -125,17 +125,10 @@ class Driver:
         self._writer.collect()
         self._writer.stop_if_due()
         if due := self._writer.is_due(waiting=len(self._waiting)):
-            self._put_back_surplus()
+            with self._work:
+                self._writer.put_back_surplus(self._waiting)
             self._writer.flush(on_taken=self._add)
         return due
-
-    def _put_back_surplus(self) -> None:
-        """Put back units that wait behind others which are not short: another shard may run them."""
-        with self._work:
-            surplus = self._writer.shrink_if_late(len(self._waiting))
-            rows = [self._waiting.pop() for _ in range(surplus)]
-        if rows:
-            self._writer.put_back(rows[::-1])
 
     def _add(self, rows: list[UnitRow]) -> None:
         with self._work:
@@ -172,7 +165,9 @@ class Driver:
         with self._work:
             while not self._closed:
                 fair_share = -(-len(self._waiting) // len(self._threads))
-                room = min(size, self._writer.max_unwritten - self._writer.unwritten - self._ahead, fair_share)
+                room = min(
+                    size, self._writer.source.size.max_unwritten - self._writer.unwritten - self._ahead, fair_share
+                )
                 if room > 0 and not self._runner.stopping.is_set():
                     self._busy += room
                     self._ahead += room - 1
@@ -191,7 +186,7 @@ class Driver:
         with self._work:
             self._busy -= count
             self._ahead -= count - 1
-            is_full = self._writer.is_full(self._writer.unwritten) or not self._waiting
+            is_full = self._writer.source.size.is_full(self._writer.unwritten) or not self._waiting
             self._work.notify_all()
         # Writing a group takes less time than handing it to another thread.
         if (is_full or self._runner.stopping.is_set()) and not self._write():

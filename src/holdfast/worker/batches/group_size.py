@@ -24,11 +24,28 @@ class GroupSize:
         self._largest = max(1, interval.max_units // (shards or 1))
         self._smallest = self.steady if shards is None else 1
         self.units = self._smallest
+        self._interval = interval
+        #: When the ledger was written, by the worker's clock.
+        self.flushed_at = clock.now()
         self._group, self._taken_at, self._ran_s = 0, clock.now(), 0.0
 
-    def is_late(self) -> bool:
-        """Whether the units of this group are not short, although it is larger than for such units."""
-        return self.units > self.steady and clock.now() - self._taken_at > SLOW_GROUP_S
+    @property
+    def max_unwritten(self) -> int:
+        """The number of outcomes that may wait, if they do not wait for long."""
+        return max(self._interval.units, self.units)
+
+    def is_full(self, unwritten: int) -> bool:
+        """Whether this number of outcomes must be written now: more may wait only for a short time."""
+        if unwritten < self._interval.units:
+            return False
+        return unwritten >= self.max_unwritten or clock.now() - self.flushed_at >= SHORT_GROUP_S
+
+    def surplus(self, waiting: int, *, in_hand: int) -> int:
+        """The number of *waiting* units to put back: those of a large group are not short. The growth ends."""
+        if self.units <= self.steady or clock.now() - self._taken_at <= SLOW_GROUP_S:
+            return 0
+        self.shrink()
+        return max(0, min(waiting, in_hand - self.steady))
 
     def shrink(self) -> None:
         """Return to the size for units that are not short."""

@@ -17,6 +17,8 @@ from holdfast.worker.handler_call import describe_error, refuse_unrun
 
 #: The label of units that a verifier confirmed after a lost run.
 VERIFIED = "verified"
+#: A name of the module is found faster than a member of an enum.
+DONE = UnitState.DONE
 
 
 class ThreadAttempts:
@@ -123,7 +125,7 @@ class _ThreadAttempt:
         took_s = time.monotonic() - began
         if returned is None and not row.last_run and not row.attempts:  # the common case creates no Unit
             duration_ms = int(took_s * 1000 + 0.5)
-            return UnitOutcome(key=row.key, position=row.position, state=UnitState.DONE, duration_ms=duration_ms)
+            return UnitOutcome(key=row.key, position=row.position, state=DONE, duration_ms=duration_ms)
         return Unit(self._runner, row, key).result(took_s, returned=returned)
 
     def _called(self, unit: Unit, began: float) -> UnitResult:

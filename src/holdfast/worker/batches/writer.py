@@ -13,7 +13,6 @@ from msgspec import structs
 
 from holdfast.domain.batches.batch import BREAKERS, AbortedBy, RunPlan
 from holdfast.domain.batches.breaker import Breaker, group_failures
-from holdfast.domain.batches.checkpoint import SHORT_GROUP_S
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.store import Store
 from holdfast.store.batches.ledger import Flushed
@@ -54,11 +53,8 @@ class LedgerWriter:
         self.input_error: Exception | None = None
         #: Units that were taken and did not begin. Without a row in the ledger only their input has them.
         self.unbegun: list[UnitInFlight] = []
-        self._store = store
-        self._opened = opened
-        self._runner = runner
-        self._plan = plan
-        self._on_written = on_written
+        self._store, self._opened, self._plan = store, opened, plan
+        self._runner, self._on_written = runner, on_written
         self._in_hand: dict[UnitKey, UnitRow] = {}
         self._suspect_in_hand, self._taken = False, 0
         self._began_at = self._flushed_at = clock.now()
@@ -80,10 +76,7 @@ class LedgerWriter:
     # -- results: any thread -----------------------------------------------------------------------
 
     def stop(self, reason: AbortedBy | None) -> None:
-        """Begin no more units, and send those in flight a stop request. Only the first reason counts.
-
-        None means that the batch continues elsewhere.
-        """
+        """Begin no more units, and stop those in flight. The first reason counts; None: the batch goes on elsewhere."""
         self.aborted_by = self.aborted_by or reason
         self._runner.stop()
 
@@ -133,24 +126,12 @@ class LedgerWriter:
 
     def _explain(self, failures: Sequence[UnitOutcome]) -> None:
         if self.aborted_by is None:
-            groups = group_failures(self._opened.batch.kind, reversed(failures))
-            self._failures = msgspec.json.encode(groups).decode()
+            self._failures = msgspec.json.encode(group_failures(self._opened.batch.kind, reversed(failures))).decode()
 
     @property
     def unwritten(self) -> int:
         """The number of results that are not in the ledger."""
         return len(self._results) + self._collected
-
-    @property
-    def max_unwritten(self) -> int:
-        """The number of results that may wait, if they do not wait for long: more than the interval for short units."""
-        return max(self._plan.checkpoint.units, self.source.size.units)
-
-    def is_full(self, unwritten: int) -> bool:
-        """Whether so many results must be written now."""
-        if unwritten < self._plan.checkpoint.units:
-            return False
-        return unwritten >= self.max_unwritten or clock.now() - self._flushed_at >= SHORT_GROUP_S
 
     # -- writing: one thread at a time -------------------------------------------------------------
 
@@ -168,8 +149,8 @@ class LedgerWriter:
 
     def is_due(self, *, waiting: int) -> bool:
         """Whether to write now; *waiting* is the number of units in flight that have not started."""
-        checkpoint = self._plan.checkpoint
-        if clock.now() - self._flushed_at >= checkpoint.seconds or self.is_full(len(self._unwritten)):
+        is_late = clock.now() - self._flushed_at >= self._plan.checkpoint.seconds
+        if is_late or self.source.size.is_full(len(self._unwritten)):
             return True
         wants_more = not waiting and not self._runner.stopping.is_set() and self._room() > 0
         # An empty source is queried again when no unit is in flight, or after the interval.
@@ -187,20 +168,13 @@ class LedgerWriter:
         """Leave a unit in flight that did not start pending."""
         del self._in_hand[key]
 
-    def shrink_if_late(self, waiting: int) -> int:
-        """End the growth of groups if their units are no longer short. Returns how many *waiting* units to put back."""
-        size = self.source.size
-        if not size.is_late():
-            return 0
-        size.shrink()
-        return max(0, min(waiting, len(self._in_hand) - size.steady))
-
-    def put_back(self, rows: list[UnitRow]) -> None:
-        """Return the last units that were taken; none of them has begun."""
+    def put_back_surplus(self, waiting: deque[UnitRow]) -> None:
+        """Put back units that wait behind others which are not short: another shard may run them."""
+        rows = [waiting.pop() for _ in range(self.source.size.surplus(len(waiting), in_hand=len(self._in_hand)))]
         for row in rows:
             del self._in_hand[row.key]
         self._taken -= len(rows)
-        self.source.put_back([(row.key, row.position) for row in rows])
+        self.source.put_back([(row.key, row.position) for row in reversed(rows)])
 
     def collect(self) -> None:
         """Collect the results that were added; those of returned units become pending again."""
@@ -257,7 +231,7 @@ class LedgerWriter:
             return flush(structs.replace(request, fresh=False))
 
         flushed = outlast(lambda: flush(request), again=flush_again)
-        self._flushed_at = clock.now()
+        self._flushed_at = self.source.size.flushed_at = clock.now()
         self._collected, self._rewrites, self._detailed, self._amended, self._interrupted = 0, False, False, [], []
         if request.limit:
             self.source.advance(flushed, in_hand=len(self._in_hand))
@@ -315,8 +289,7 @@ class LedgerWriter:
 
     def _report(self, outcomes: list[UnitOutcome], flushed: Flushed) -> None:
         """Report finished units: those written now, and those that their own transactions have written."""
-        settled, self._settled = self._settled, []
-        finished = outcomes + settled if settled else outcomes
+        finished, self._settled = outcomes + self._settled, []
         if self.aborted_by in BREAKERS:  # returned units are not finished
             finished = [each for each in finished if each.state is not UnitState.PENDING]
         if flushed.discarded:
