@@ -27,8 +27,8 @@ _BLOCKED = (
 )
 #: Tests replace the clock of the store, so its definition is not compared. Ranges of finished jobs come and go.
 _OBJECTS = """
-SELECT 'column ' || class.relname || '.' || attname, format_type(atttypid, atttypmod)
-FROM pg_attribute JOIN pg_class AS class ON class.oid = attrelid
+SELECT 'column ' || class.relname || '.' || attname, format_type(coalesce(nullif(typbasetype, 0), atttypid), atttypmod)
+FROM pg_attribute JOIN pg_class AS class ON class.oid = attrelid JOIN pg_type AS type ON type.oid = atttypid
 JOIN pg_namespace AS namespace ON namespace.oid = relnamespace
 WHERE nspname = %(schema)s AND relkind IN ('r', 'p') AND NOT relispartition AND attnum > 0 AND NOT attisdropped
 UNION ALL
