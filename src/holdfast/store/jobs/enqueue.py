@@ -12,18 +12,33 @@ from msgspec import structs
 
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, Lease, State
-from holdfast.domain.jobs.new_job import KEPT_COLUMNS, Enqueued, NewJob, due_at
+from holdfast.domain.jobs.new_job import KEPT_COLUMNS, MAX_PREFETCH_BYTES, Enqueued, NewJob, due_at
 from holdfast.domain.jobs.request_checks import check_requests
 from holdfast.errors import LeaseLost
 from holdfast.store.engine.backend import IdsTaken
 from holdfast.store.engine.changes import Change, Changes, jobs_in
-from holdfast.store.engine.operation import BulkInsert, Noun, Operation, T, columns_of, query, read_now, without_empty
+from holdfast.store.engine.operation import (
+    BulkInsert,
+    Noun,
+    Operation,
+    Query,
+    T,
+    columns_of,
+    query,
+    read_now,
+    without_empty,
+)
 from holdfast.store.engine.shared_calls import SharedCalls
 from holdfast.store.jobs import dependencies
-from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
+from holdfast.store.jobs.unique_keys import reserve_keys
 
-#: The values of a request that a replacement does not change.
-_INSERTED = ("kind", "queue", "hold", "parent_id", "actor", *KEPT_COLUMNS)
+#: The values of a request that :meth:`Jobs.enqueue_alike` sends once for all its jobs.
+_COMMON = (
+    *("kind", "kind_version", "queue", "priority", "delay", "run_at", "hold"),
+    *("label", "tags", "parent_id", "actor", *KEPT_COLUMNS),
+)
+#: The most jobs of one statement, and the most characters of their payloads.
+MAX_ROWS, MAX_CHARACTERS = 10_000, 8_000_000
 #: Attempts to find ids that are free, after a restore or a failover.
 ID_TRIES = 5
 #: An operation whose answers come in the order of its requests.
@@ -68,7 +83,12 @@ class Jobs(Noun):
         return SharedCalls(self._enqueue_shared)
 
     def _enqueue_shared(self, requests: list[NewJob]) -> list[Enqueued]:
-        return [self._enqueue_single(requests[0])] if len(requests) == 1 else self.enqueue_many(requests)
+        first = requests[0]
+        if len(requests) == 1:
+            return [self._enqueue_single(first)]
+        if all(structs.replace(request, payload=first.payload) == first for request in requests[1:]):
+            return self.enqueue_alike(first, [request.payload for request in requests])
+        return self.enqueue_many(requests)
 
     def _enqueue_single(self, request: NewJob) -> Enqueued:
         changes = changes_of([request])
@@ -117,17 +137,46 @@ class Jobs(Noun):
         return enqueue()
 
     def _enqueue_one(self, request: NewJob, job_id: JobId | None, changes: Changes) -> Enqueued:
-        """The common case, in one statement. If it inserts nothing, it was sent twice, or another job has the id."""
-        values = {name: getattr(request, name) for name in _INSERTED} | replaceable_columns(request, job_id)
+        """The common case, in one statement."""
         nonce, note = None if job_id is None else _new_nonce(), self._backend.notification(changes)
-        insert = query("insert_job", no_prefetch=request.no_prefetch, nonce=nonce, notification=note.text, **values)
-        rows = self._backend.run(insert, repeatable=True)
-        if job_id is None:  # the statement draws it
-            job_id = rows[0][0]
-        elif not rows and self._fetch("get_job_nonce", id=job_id) != [(nonce,)]:
-            raise IdsTaken(f"job id {job_id} is taken: the database has lost ids that it gave out before")
+        values = {"id": job_id, "payload": request.payload, "notification": note.text}
+        rows = self._insert(query("insert_job", **values, **_common_values(request, nonce)), job_id, nonce)
         note.committed()
-        return Enqueued(job_id)
+        return Enqueued(rows[0][0] if job_id is None else job_id)  # without an id, the statement draws it
+
+    def _insert(self, insert: Query, first_id: JobId | None, nonce: int | None) -> list[Any]:
+        """Insert in one statement. If an id is taken, the statement was sent twice, or another job has the id."""
+        try:
+            return self._backend.run(insert, repeatable=True)
+        except IdsTaken:
+            if first_id is not None and self._fetch("get_job_nonce", id=first_id) == [(nonce,)]:
+                return []
+            raise
+
+    def enqueue_alike(self, request: NewJob, payloads: Sequence[str]) -> list[Enqueued]:
+        """Enqueue jobs that differ in their payloads alone, as :meth:`enqueue_many`."""
+        if not payloads:
+            return []
+        longest = max(map(len, payloads))
+        texts = (
+            None
+            if self._backend.single_writer or not request.plain or longest > MAX_PREFETCH_BYTES
+            else (_blocks(payloads, max(1, min(MAX_ROWS, MAX_CHARACTERS // (longest + 1)))))
+        )
+        if texts is None:
+            return self.enqueue_many([structs.replace(request, payload=payload) for payload in payloads])
+        check_requests([request])
+
+        def enqueue(ids: list[JobId] | None) -> list[Enqueued]:
+            assert ids is not None
+            nonce = _new_nonce()
+            if len(texts) == 1:
+                self._insert(_insert_alike(request, ids, texts[0], nonce), ids[0], nonce)
+            else:
+                self._backend.write(_insert_blocks, request, ids, texts)
+            return list(map(Enqueued, ids))
+
+        return self._wake(self._with_ids(len(payloads), enqueue), changes_of([request]))
 
     def enqueue_many(self, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them, or none.
@@ -174,6 +223,30 @@ def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> 
     """Enqueue as a part of another operation."""
     check_requests(requests)
     return _enqueue(requests, drawn)
+
+
+def _common_values(request: NewJob, nonce: int | None) -> dict[str, Any]:
+    """The values of a request except its id and its payload."""
+    values = {name: getattr(request, name) for name in _COMMON}
+    return {**values, "no_prefetch": request.no_prefetch, "nonce": nonce}
+
+
+def _insert_alike(request: NewJob, ids: Sequence[JobId], payloads: str, nonce: int | None) -> Query:
+    return query("insert_jobs", ids=ids, payloads=payloads, **_common_values(request, nonce))
+
+
+def _insert_blocks(request: NewJob, ids: list[JobId], blocks: list[str]) -> Operation[None]:
+    start = 0
+    for block in blocks:
+        end = start + block.count("\n") + 1
+        yield _insert_alike(request, ids[start:end], block, None)
+        start = end
+
+
+def _blocks(payloads: Sequence[str], size: int) -> list[str] | None:
+    """The payloads as lines, in blocks of *size* lines; None if one of them has several lines."""
+    blocks = ["\n".join(payloads[start : start + size]) for start in range(0, len(payloads), size)]
+    return blocks if sum(block.count("\n") for block in blocks) + len(blocks) == len(payloads) else None
 
 
 def _new_nonce() -> int:

@@ -167,6 +167,8 @@ def _plain(value: Any) -> Any:
             [dict(zip(names, row, strict=True)) for row in zip(*value.columns.values(), strict=True)]
         ).decode()
     if isinstance(value, (list, tuple)):
+        if value and type(value[0]) is int:
+            return f"{{{','.join(map(str, value))}}}"
         return _array([_plain(cell) for cell in value]) if value and isinstance(value[0], str) else list(value)
     if isinstance(value, Glob):
         return value.as_like()
