@@ -22,9 +22,9 @@ SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
-MAX_MODULES = 322
-MAX_PYTHON_LINES = 49_877
-MAX_SQL_LINES = 5_326
+MAX_MODULES = 324
+MAX_PYTHON_LINES = 50_105
+MAX_SQL_LINES = 5_363
 
 #: Modules that users import by name, and the layers below them that are one file.
 ENTRANCE_HALL = {"__init__", "__main__", "app", "files", "options", "settings", "testing"}

@@ -14,7 +14,7 @@ from holdfast.domain.jobs.new_job import KeyScope, NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import DuplicateJob, InvalidInput, InvalidText, LeaseLost
-from holdfast.store.jobs import enqueue as enqueue_module
+from holdfast.store.jobs import job_rows
 from holdfast.store.jobs.enqueue import ChildCall
 from tests.support.backends import START
 from tests.support.jobs import BOOM, only, put, state, states, take, take_one
@@ -58,7 +58,7 @@ def test_ten_thousand_jobs_go_in_at_once(store):
 
 def test_jobs_that_are_alike_keep_their_options_and_their_order(store, monkeypatch):
     """Also if they take several statements."""
-    monkeypatch.setattr(enqueue_module, "MAX_ROWS", 7)
+    monkeypatch.setattr(job_rows, "MAX_ROWS", 7)
     request = NewJob(
         kind="mail", queue="q", priority=3, label="l", tags='["a"]', delay=HOUR, max_attempts=9, actor="ada"
     )
@@ -75,7 +75,7 @@ def test_jobs_that_are_alike_keep_their_options_and_their_order(store, monkeypat
 @pytest.mark.parametrize("rows", [100, 3])
 def test_jobs_that_are_alike_are_all_or_nothing(store, monkeypatch, rows):
     """A payload that the database refuses leaves nothing behind, also in a later statement."""
-    monkeypatch.setattr(enqueue_module, "MAX_ROWS", rows)
+    monkeypatch.setattr(job_rows, "MAX_ROWS", rows)
     broken = '{"n":1}' if store.backend.name == "sqlite" else "no json"
     request = NewJob(kind="mail", priority=2**31 if store.backend.name == "sqlite" else 0)
     with pytest.raises(InvalidInput):

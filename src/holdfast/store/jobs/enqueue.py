@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.domain.jobs.dependencies import After, When
-from holdfast.domain.jobs.job import JobId, Lease, State
-from holdfast.domain.jobs.new_job import KEPT_COLUMNS, MAX_PREFETCH_BYTES, Enqueued, NewJob, due_at
+from holdfast.domain.jobs.job import JobId, Lease
+from holdfast.domain.jobs.new_job import MAX_PREFETCH_BYTES, Enqueued, NewJob
 from holdfast.domain.jobs.request_checks import check_requests
 from holdfast.errors import LeaseLost
 from holdfast.store.engine.backend import IdsTaken
@@ -23,22 +23,22 @@ from holdfast.store.engine.operation import (
     Operation,
     Query,
     T,
-    columns_of,
     query,
     read_now,
     without_empty,
 )
 from holdfast.store.engine.shared_calls import SharedCalls
 from holdfast.store.jobs import dependencies
+from holdfast.store.jobs.job_rows import (
+    common_values,
+    insert_alike,
+    insert_blocks,
+    job_columns,
+    live_columns,
+    payload_blocks,
+)
 from holdfast.store.jobs.unique_keys import reserve_keys
 
-#: The values of a request that :meth:`Jobs.enqueue_alike` sends once for all its jobs.
-_COMMON = (
-    *("kind", "kind_version", "queue", "priority", "delay", "run_at", "hold"),
-    *("label", "tags", "parent_id", "actor", *KEPT_COLUMNS),
-)
-#: The most jobs of one statement, and the most characters of their payloads.
-MAX_ROWS, MAX_CHARACTERS = 10_000, 8_000_000
 #: Attempts to find ids that are free, after a restore or a failover.
 ID_TRIES = 5
 #: An operation whose answers come in the order of its requests.
@@ -140,7 +140,8 @@ class Jobs(Noun):
         """The common case, in one statement."""
         nonce, note = None if job_id is None else _new_nonce(), self._backend.notification(changes)
         values = {"id": job_id, "payload": request.payload, "notification": note.text}
-        rows = self._insert(query("insert_job", **values, **_common_values(request, nonce)), job_id, nonce)
+        insert = Query("insert_job", {**values, **common_values(request, nonce)}, silent=job_id is not None)
+        rows = self._insert(insert, job_id, nonce)
         note.committed()
         return Enqueued(rows[0][0] if job_id is None else job_id)  # without an id, the statement draws it
 
@@ -158,22 +159,19 @@ class Jobs(Noun):
         if not payloads:
             return []
         longest = max(map(len, payloads))
-        texts = (
-            None
-            if self._backend.single_writer or not request.plain or longest > MAX_PREFETCH_BYTES
-            else (_blocks(payloads, max(1, min(MAX_ROWS, MAX_CHARACTERS // (longest + 1)))))
-        )
-        if texts is None:
+        special = self._backend.single_writer or not request.plain or longest > MAX_PREFETCH_BYTES
+        blocks = None if special else payload_blocks(payloads, longest)
+        if blocks is None:
             return self.enqueue_many([structs.replace(request, payload=payload) for payload in payloads])
         check_requests([request])
 
         def enqueue(ids: list[JobId] | None) -> list[Enqueued]:
             assert ids is not None
             nonce = _new_nonce()
-            if len(texts) == 1:
-                self._insert(_insert_alike(request, ids, texts[0], nonce), ids[0], nonce)
+            if len(blocks) == 1:
+                self._insert(insert_alike(request, ids, blocks[0], nonce), ids[0], nonce)
             else:
-                self._backend.write(_insert_blocks, request, ids, texts)
+                self._backend.write(insert_blocks, request, ids, blocks)
             return list(map(Enqueued, ids))
 
         return self._wake(self._with_ids(len(payloads), enqueue), changes_of([request]))
@@ -225,30 +223,6 @@ def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> 
     return _enqueue(requests, drawn)
 
 
-def _common_values(request: NewJob, nonce: int | None) -> dict[str, Any]:
-    """The values of a request except its id and its payload."""
-    values = {name: getattr(request, name) for name in _COMMON}
-    return {**values, "no_prefetch": request.no_prefetch, "nonce": nonce}
-
-
-def _insert_alike(request: NewJob, ids: Sequence[JobId], payloads: str, nonce: int | None) -> Query:
-    return query("insert_jobs", ids=ids, payloads=payloads, **_common_values(request, nonce))
-
-
-def _insert_blocks(request: NewJob, ids: list[JobId], blocks: list[str]) -> Operation[None]:
-    start = 0
-    for block in blocks:
-        end = start + block.count("\n") + 1
-        yield _insert_alike(request, ids[start:end], block, None)
-        start = end
-
-
-def _blocks(payloads: Sequence[str], size: int) -> list[str] | None:
-    """The payloads as lines, in blocks of *size* lines; None if one of them has several lines."""
-    blocks = ["\n".join(payloads[start : start + size]) for start in range(0, len(payloads), size)]
-    return blocks if sum(block.count("\n") for block in blocks) + len(blocks) == len(payloads) else None
-
-
 def _new_nonce() -> int:
     return int.from_bytes(os.urandom(8), signed=True)
 
@@ -297,8 +271,9 @@ def insert_jobs(
     if not created:
         return
     new, new_ids = [_following(requests[i], answers[i]) for i in created], [ids[i] for i in created]
-    yield BulkInsert("job", without_empty(_job_columns(new, new_ids, now, call)))
-    yield BulkInsert("live", _live_columns(new, new_ids, now))
+    parent, nonce = (call.holder.job_id, call.nonce) if call else (None, None)
+    yield BulkInsert("job", without_empty(job_columns(new, new_ids, now, parent=parent, nonce=nonce)))
+    yield BulkInsert("live", live_columns(new, new_ids, now))
     traced = {job_id: request.trace for request, job_id in zip(new, new_ids, strict=True) if request.trace}
     if traced:
         yield BulkInsert("trace", {"job_id": [*traced], "context": [*traced.values()]})
@@ -314,37 +289,3 @@ def _following(request: NewJob, answer: Enqueued) -> NewJob:
     if answer.waits_for is None:
         return request
     return structs.replace(request, after=After(ids=(answer.waits_for,), when=When.FINISHED))
-
-
-def _job_columns(
-    requests: list[NewJob], ids: list[JobId], now: datetime, call: ChildCall | None
-) -> dict[str, list[Any]]:
-    return {
-        "id": ids,
-        **columns_of(requests, "kind", "kind_version", "payload", "label", "tags", "actor", "plan"),
-        **columns_of(requests, *KEPT_COLUMNS),
-        "key": [request.unique.key if request.unique else None for request in requests],
-        "parent_id": [call.holder.job_id if call else request.parent_id for request in requests],
-        "nonce": [call and call.nonce] * len(requests),
-        "created_at": [now] * len(requests),
-        "after_when": [request.after.when if request.after else None for request in requests],
-        "after_failed": [request.after.if_not if request.after else None for request in requests],
-    }
-
-
-def _live_columns(requests: list[NewJob], ids: list[JobId], now: datetime) -> dict[str, list[Any]]:
-    dues = [due_at(request, now) for request in requests]
-    return {
-        "id": ids,
-        "state": [_first_state(request, due, now) for request, due in zip(requests, dues, strict=True)],
-        **columns_of(requests, "queue", "kind", "kind_version", "priority", "no_prefetch"),
-        "due_at": dues,
-    }
-
-
-def _first_state(request: NewJob, due: datetime, now: datetime) -> State:
-    if request.hold:
-        return State.HELD
-    if request.after is not None:
-        return State.WAITING
-    return State.SCHEDULED if due > now else State.READY
