@@ -185,6 +185,7 @@ OPERATIONS = {
     "sweep on": lambda store, layout: store.leases.check_waiting(after=layout.ids("waiting", 900)[-1], limit=100),
     "report": lambda store, layout: store.leases.report(leases(layout)[0], done=1),
     "enqueue": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail")),
+    "enqueue jobs that are alike": lambda store, layout: store.jobs.enqueue_alike(NewJob(kind="mail"), ["{}"] * 100),
     "enqueue a child": lambda store, layout: store.jobs.enqueue_child(
         NewJob(kind="mail"), ChildCall(leases(layout)[0])
     ),
@@ -339,7 +340,7 @@ SMALL = {
 #: Statements that run only after a broken connection, or only where ids are drawn beforehand.
 UNSEEN = {"get_job_nonce", "skip_job_ids", "find_jobs_by_label_pattern"}
 #: Statements of PostgreSQL alone; the tests above observe them there.
-POSTGRES_ONLY = {"claim_onward", "find_job_elsewhere", "list_lane_heads"}
+POSTGRES_ONLY = {"claim_onward", "find_job_elsewhere", "insert_jobs", "list_lane_heads"}
 #: The consistency checks read everything, and the end of an emergency stop reads all held jobs.
 DATABASE = {*CHECKS, "find_any_job", "find_any_holder", "list_stopped_jobs"}
 #: Batches have tables of their own: see batches/test_query_plans.py.

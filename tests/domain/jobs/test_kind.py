@@ -239,3 +239,55 @@ def test_a_payload_that_is_nested_too_deeply_is_refused():
     for levels in (101, 900):
         with pytest.raises(InvalidPayload, match="nested more than 100 levels"):
             kind.encode(nested(levels))
+
+
+def bulk(text: str = "", value: Any = 0) -> None:
+    """A handler for payloads of many sorts."""
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        [],
+        [{"text": "a\nb \u2028"}, {"value": 1}, {}],
+        [{"value": None}, {"value": [None]}],
+        [{"value": "null"}, {"text": "\\u0000"}],
+        [{"value": msgspec.Raw(b'{"a":\n1}')}, {}],
+        [{"value": [{"a": [1, 2] * 200}]}],
+        [{"text": "x" * 300}, {"value": {"deep": [[[[1]]]]}}],
+    ],
+)
+def test_many_payloads_are_encoded_as_each_one_is(payloads):
+    """One call for all of them gives the same texts."""
+    kind = Kind("bulk", bulk, KindOptions())
+    assert kind.encode_many(payloads) == [kind.encode(payload)[0] for payload in payloads]
+
+
+@pytest.mark.parametrize(
+    ("payload", "error", "message"),
+    [
+        ({"text": 1}, InvalidPayload, "does not fit"),
+        ({"txet": "a"}, InvalidPayload, "txet"),
+        ({"value": float("nan")}, InvalidPayload, "NaN"),
+        ({"value": object()}, InvalidPayload, "cannot be written as JSON"),
+        ({"value": msgspec.Raw(b"no json")}, InvalidPayload, "not JSON"),
+        ({"text": "\0"}, InvalidText, "NUL"),
+        ({"text": "\ud800"}, InvalidText, "surrogate"),
+        ({"text": "x" * 2000}, PayloadTooLarge, "2,011 bytes"),
+    ],
+)
+def test_one_bad_payload_of_many_is_named(payload, error, message):
+    """The error is the one of a single payload."""
+    kind = Kind("bulk", bulk, KindOptions())
+    with pytest.raises(error, match=message):
+        kind.encode_many([{}, payload, {}], limit=1000)
+
+
+def test_a_payload_of_many_that_is_too_deep_is_refused():
+    """The limit is that of a single payload."""
+    deep: Any = []
+    for _ in range(100):
+        deep = [deep]
+    kind = Kind("bulk", bulk, KindOptions())
+    with pytest.raises(InvalidPayload, match="levels deep"):
+        kind.encode_many([{}, {"value": deep}])

@@ -14,6 +14,7 @@ from holdfast.domain.jobs.new_job import KeyScope, NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import DuplicateJob, InvalidInput, InvalidText, LeaseLost
+from holdfast.store.jobs import job_rows
 from holdfast.store.jobs.enqueue import ChildCall
 from tests.support.backends import START
 from tests.support.jobs import BOOM, only, put, state, states, take, take_one
@@ -53,6 +54,47 @@ def test_ten_thousand_jobs_go_in_at_once(store):
     assert len({answer.id for answer in answers}) == 10_000
     assert store.views.get(answers[1234].id).payload == '{"n":1234}'
     assert store.views.count(Selector(), cap=20_000).count == 10_000
+
+
+def test_jobs_that_are_alike_keep_their_options_and_their_order(store, monkeypatch):
+    """Also if they take several statements."""
+    monkeypatch.setattr(job_rows, "MAX_ROWS", 7)
+    request = NewJob(
+        kind="mail", queue="q", priority=3, label="l", tags='["a"]', delay=HOUR, max_attempts=9, actor="ada"
+    )
+    for count in (1, 7, 8, 20):
+        payloads = [f'{{"n":"\\\\ \\" {n}"}}' for n in range(count)]
+        answers = store.jobs.enqueue_alike(request, payloads)
+        jobs = [store.views.get(answer.id) for answer in answers]
+        assert [job.payload for job in jobs] == payloads
+        assert {(job.queue, job.priority, job.label, job.tags) for job in jobs} == {("q", 3, "l", '["a"]')}
+        assert {(job.state, job.due_at, job.created_at) for job in jobs} == {(State.SCHEDULED, START + HOUR, START)}
+        assert {(job.max_attempts, job.actor) for job in jobs} == {(9, "ada")}
+
+
+@pytest.mark.parametrize("rows", [100, 3])
+def test_jobs_that_are_alike_are_all_or_nothing(store, monkeypatch, rows):
+    """A payload that the database refuses leaves nothing behind, also in a later statement."""
+    monkeypatch.setattr(job_rows, "MAX_ROWS", rows)
+    broken = '{"n":1}' if store.backend.name == "sqlite" else "no json"
+    request = NewJob(kind="mail", priority=2**31 if store.backend.name == "sqlite" else 0)
+    with pytest.raises(InvalidInput):
+        store.jobs.enqueue_alike(request, [*['{"n":1}'] * 5, broken])
+    assert states(store) == {}
+
+
+def test_payloads_of_any_length_and_with_several_lines_are_kept(store):
+    """A long one is not prefetched."""
+    payloads = ['{"n":1}', '{\n"n":2}', f'{{"text":"{"x" * 40_000}"}}']
+    answers = store.jobs.enqueue_alike(NewJob(kind="mail"), payloads)
+    assert [store.views.get(answer.id).payload for answer in answers] == payloads
+    store.jobs.enqueue_alike(NewJob(kind="long"), payloads[2:])
+    assert not take(store, 0, ahead=10, kinds=["long"])
+
+
+def test_no_payload_is_no_work(store):
+    """An empty call is answered with an empty list."""
+    assert store.jobs.enqueue_alike(NewJob(kind="mail"), []) == []
 
 
 def test_many_is_all_or_nothing(store):
@@ -334,3 +376,26 @@ def test_threads_that_enqueue_at_once_share_transactions(store, monkeypatch):
     assert len({job_id for job_id, _ in answers}) == 320
     if store.backend.name != "sqlite":  # there, the writer shares the transactions, behind this call
         assert 0 < len(calls) < 160
+
+
+def test_threads_that_enqueue_jobs_which_are_alike_share_statements(store, monkeypatch):
+    """Each gets the id of its own job."""
+    calls, started = [], threading.Barrier(16)
+    run = store.backend.run
+
+    def counted(statement, **options):
+        calls.append(statement.name)
+        return run(statement, **options)
+
+    monkeypatch.setattr(store.backend, "run", counted)
+
+    def enqueue(thread: int) -> list[tuple[int, str]]:
+        started.wait(60)
+        texts = [f'{{"n":"{thread}-{n}"}}' for n in range(20)]
+        return [(store.jobs.enqueue(NewJob(kind="mail", payload=text)).id, text) for text in texts]
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = [pair for pairs in pool.map(enqueue, range(16)) for pair in pairs]
+    assert {(job.id, job.payload) for job in store.views.all(Selector())} == set(answers)
+    if store.backend.name != "sqlite":
+        assert 0 < calls.count("insert_jobs") < 160

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from msgspec import structs
@@ -77,10 +77,14 @@ class Enqueuer:
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
         """Enqueue one job per payload, all in one transaction."""
         with enqueue_span(self.kind.name) as trace:
-            requests = self._requests(payloads, trace)
-            if self._connection is None:
-                return list(map(self._ref, self._registry.store().jobs.enqueue_many(requests)))
-            return list(map(self._ref, self._enqueue_on(requests)))
+            if self._connection is None and not self.kind.options.unique:
+                texts = self.kind.encode_many(payloads, limit=self._registry.max_payload)
+                answers = self._registry.store().jobs.enqueue_alike(self._alike(trace), texts)
+            elif self._connection is None:
+                answers = self._registry.store().jobs.enqueue_many(self._requests(payloads, trace))
+            else:
+                answers = self._enqueue_on(self._requests(payloads, trace))
+            return list(map(self._ref, answers))
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> JobRef:
         """:meth:`enqueue` for async callers."""
@@ -108,23 +112,27 @@ class Enqueuer:
     def request(self, payload: Mapping[str, Any], trace: str | None = None) -> NewJob:
         """The job that an enqueue would create; *trace* is the caller's trace context."""
         encoded, own_key = self.kind.encode(payload, limit=self._registry.max_payload)
-        return complete(
-            self._options,
-            self.kind.options,
-            own_key=own_key,
-            kind=self.kind.name,
-            payload=encoded,
-            actor=self._actor,
-            trace=trace,
-        )
+        if own_key is None:
+            return structs.replace(self._alike(trace), payload=encoded)
+        return structs.replace(self._complete(own_key), payload=encoded, trace=trace)
+
+    def _alike(self, trace: str | None) -> NewJob:
+        """The request of all jobs without unique fields; only their payloads differ."""
+        return self._common if trace is None else structs.replace(self._common, trace=trace)
+
+    @cached_property
+    def _common(self) -> NewJob:
+        return self._complete(None)
+
+    def _complete(self, own_key: str | None) -> NewJob:
+        kind = self.kind
+        return complete(self._options, kind.options, own_key=own_key, kind=kind.name, actor=self._actor)
 
     def _requests(self, payloads: Sequence[Mapping[str, Any]], trace: str | None) -> list[NewJob]:
-        """One request per payload. Without unique fields, requests differ in their payloads alone."""
-        if self.kind.options.unique or not payloads:
+        if self.kind.options.unique:
             return [self.request(payload, trace) for payload in payloads]
-        first, limit = self.request(payloads[0], trace), self._registry.max_payload
-        texts = [self.kind.encode(payload, limit=limit)[0] for payload in payloads[1:]]
-        return [first, *[structs.replace(first, payload=text) for text in texts]]
+        alike, texts = self._alike(trace), self.kind.encode_many(payloads, limit=self._registry.max_payload)
+        return [structs.replace(alike, payload=text) for text in texts]
 
     def _ref(self, answer: Enqueued) -> JobRef:
         return JobRef(answer.id, views=self._views, outcome=answer.outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -65,6 +65,19 @@ def payload_json(payload: Mapping[str, Any], *, label: str) -> bytes:
         hint = "Make it flatter, or keep it in a file and name the file."
         raise InvalidPayload(f"{label} is nested more than {MAX_DEPTH} levels deep", hint=hint)
     return raw
+
+
+def payload_lines(payloads: Sequence[Mapping[str, Any]]) -> bytes | None:
+    """Encode payloads as lines of JSON, all at once; None if :func:`payload_json` has to check each one."""
+    try:
+        lines = msgspec.json.Encoder().encode_lines(payloads)
+    except (UnicodeEncodeError, TypeError, OverflowError, ValueError, RecursionError):
+        return None
+    if lines.count(b"\n") != len(payloads) or b"null" in lines or b"\\u0000" in lines:
+        return None
+    # A level takes two characters.
+    long = (line for line in lines.splitlines() if len(line) > 2 * MAX_DEPTH)
+    return None if any(line.count(b"{") + line.count(b"[") > MAX_DEPTH for line in long) else lines
 
 
 def _is_deep(raw: bytes) -> bool:

@@ -6,13 +6,14 @@ import inspect
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Protocol, get_args, get_type_hints
 
 import msgspec
 
 from holdfast.domain.jobs.context import Context
-from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
+from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json, payload_lines
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind, dump_options, unknown_parameter
 from holdfast.domain.jobs.new_job import NewJob, key_json
 from holdfast.domain.jobs.upgrade import Upgrade, checked_upgrades, function_digest, upgraded
@@ -74,6 +75,19 @@ class Kind:
         arguments = self._decode(raw)
         unique = self.options.unique
         return raw.decode(), key_json([getattr(arguments, name) for name in unique]) if unique else None
+
+    def encode_many(self, payloads: Sequence[Mapping[str, Any]], *, limit: int = MAX_PAYLOAD) -> list[str]:
+        """Check many payloads as :meth:`encode` does, in one go; return them as JSON."""
+        lines = payload_lines(payloads)
+        if lines is not None:
+            texts = lines.decode().split("\n")
+            del texts[-1]
+            with suppress(msgspec.DecodeError):
+                self._decoder.decode_lines(lines)
+                # A character takes up to four bytes.
+                if max(map(len, texts), default=0) <= limit // 4:
+                    return texts
+        return [self.encode(payload, limit=limit)[0] for payload in payloads]
 
     def decode(self, payload: str, *, version: int | None = None) -> dict[str, Any]:
         """The handler's arguments, without the context.

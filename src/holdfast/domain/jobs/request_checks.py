@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from holdfast.domain.jobs.new_job import Actor, KeyScope, NewJob, OnConflict
 from holdfast.domain.names import checked_actor, checked_key, checked_name
@@ -14,15 +15,16 @@ SYSTEM = frozenset(str(actor) for actor in Actor)
 
 def check_requests(requests: Sequence[NewJob]) -> None:
     """Refuse requests that no store should keep, before any transaction begins."""
-    checked: set[tuple[str, str, str]] = set()  # most requests of one call share their names
     for request in requests:
-        names = (request.kind, request.queue, request.actor)
-        if names not in checked:
-            checked_name(request.kind, label="the kind")
-            checked_name(request.queue, label="the queue")
-            checked_actor(request.actor, system=SYSTEM)
-            checked.add(names)
+        _check_names(request.kind, request.queue, request.actor)
         _check_values(request)
+
+
+@lru_cache(maxsize=1000)  # most requests share their names
+def _check_names(kind: str, queue: str, actor: str) -> None:
+    checked_name(kind, label="the kind")
+    checked_name(queue, label="the queue")
+    checked_actor(actor, system=SYSTEM)
 
 
 def _check_values(request: NewJob) -> None:

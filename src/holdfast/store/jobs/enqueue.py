@@ -11,19 +11,34 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.domain.jobs.dependencies import After, When
-from holdfast.domain.jobs.job import JobId, Lease, State
-from holdfast.domain.jobs.new_job import KEPT_COLUMNS, Enqueued, NewJob, due_at
+from holdfast.domain.jobs.job import JobId, Lease
+from holdfast.domain.jobs.new_job import MAX_PREFETCH_BYTES, Enqueued, NewJob
 from holdfast.domain.jobs.request_checks import check_requests
 from holdfast.errors import LeaseLost
 from holdfast.store.engine.backend import IdsTaken
 from holdfast.store.engine.changes import Change, Changes, jobs_in
-from holdfast.store.engine.operation import BulkInsert, Noun, Operation, T, columns_of, query, read_now, without_empty
+from holdfast.store.engine.operation import (
+    BulkInsert,
+    Noun,
+    Operation,
+    Query,
+    T,
+    query,
+    read_now,
+    without_empty,
+)
 from holdfast.store.engine.shared_calls import SharedCalls
 from holdfast.store.jobs import dependencies
-from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
+from holdfast.store.jobs.job_rows import (
+    common_values,
+    insert_alike,
+    insert_blocks,
+    job_columns,
+    live_columns,
+    payload_blocks,
+)
+from holdfast.store.jobs.unique_keys import reserve_keys
 
-#: The values of a request that a replacement does not change.
-_INSERTED = ("kind", "queue", "hold", "parent_id", "actor", *KEPT_COLUMNS)
 #: Attempts to find ids that are free, after a restore or a failover.
 ID_TRIES = 5
 #: An operation whose answers come in the order of its requests.
@@ -68,7 +83,12 @@ class Jobs(Noun):
         return SharedCalls(self._enqueue_shared)
 
     def _enqueue_shared(self, requests: list[NewJob]) -> list[Enqueued]:
-        return [self._enqueue_single(requests[0])] if len(requests) == 1 else self.enqueue_many(requests)
+        first = requests[0]
+        if len(requests) == 1:
+            return [self._enqueue_single(first)]
+        if all(structs.replace(request, payload=first.payload) == first for request in requests[1:]):
+            return self.enqueue_alike(first, [request.payload for request in requests])
+        return self.enqueue_many(requests)
 
     def _enqueue_single(self, request: NewJob) -> Enqueued:
         changes = changes_of([request])
@@ -117,17 +137,44 @@ class Jobs(Noun):
         return enqueue()
 
     def _enqueue_one(self, request: NewJob, job_id: JobId | None, changes: Changes) -> Enqueued:
-        """The common case, in one statement. If it inserts nothing, it was sent twice, or another job has the id."""
-        values = {name: getattr(request, name) for name in _INSERTED} | replaceable_columns(request, job_id)
+        """The common case, in one statement."""
         nonce, note = None if job_id is None else _new_nonce(), self._backend.notification(changes)
-        insert = query("insert_job", no_prefetch=request.no_prefetch, nonce=nonce, notification=note.text, **values)
-        rows = self._backend.run(insert, repeatable=True)
-        if job_id is None:  # the statement draws it
-            job_id = rows[0][0]
-        elif not rows and self._fetch("get_job_nonce", id=job_id) != [(nonce,)]:
-            raise IdsTaken(f"job id {job_id} is taken: the database has lost ids that it gave out before")
+        values = {"id": job_id, "payload": request.payload, "notification": note.text}
+        insert = Query("insert_job", {**values, **common_values(request, nonce)}, silent=job_id is not None)
+        rows = self._insert(insert, job_id, nonce)
         note.committed()
-        return Enqueued(job_id)
+        return Enqueued(rows[0][0] if job_id is None else job_id)  # without an id, the statement draws it
+
+    def _insert(self, insert: Query, first_id: JobId | None, nonce: int | None) -> list[Any]:
+        """Insert in one statement. If an id is taken, the statement was sent twice, or another job has the id."""
+        try:
+            return self._backend.run(insert, repeatable=True)
+        except IdsTaken:
+            if first_id is not None and self._fetch("get_job_nonce", id=first_id) == [(nonce,)]:
+                return []
+            raise
+
+    def enqueue_alike(self, request: NewJob, payloads: Sequence[str]) -> list[Enqueued]:
+        """Enqueue jobs that differ in their payloads alone, as :meth:`enqueue_many`."""
+        if not payloads:
+            return []
+        longest = max(map(len, payloads))
+        special = self._backend.single_writer or not request.plain or longest > MAX_PREFETCH_BYTES
+        blocks = None if special else payload_blocks(payloads, longest)
+        if blocks is None:
+            return self.enqueue_many([structs.replace(request, payload=payload) for payload in payloads])
+        check_requests([request])
+
+        def enqueue(ids: list[JobId] | None) -> list[Enqueued]:
+            assert ids is not None
+            nonce = _new_nonce()
+            if len(blocks) == 1:
+                self._insert(insert_alike(request, ids, blocks[0], nonce), ids[0], nonce)
+            else:
+                self._backend.write(insert_blocks, request, ids, blocks)
+            return list(map(Enqueued, ids))
+
+        return self._wake(self._with_ids(len(payloads), enqueue), changes_of([request]))
 
     def enqueue_many(self, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them, or none.
@@ -224,8 +271,9 @@ def insert_jobs(
     if not created:
         return
     new, new_ids = [_following(requests[i], answers[i]) for i in created], [ids[i] for i in created]
-    yield BulkInsert("job", without_empty(_job_columns(new, new_ids, now, call)))
-    yield BulkInsert("live", _live_columns(new, new_ids, now))
+    parent, nonce = (call.holder.job_id, call.nonce) if call else (None, None)
+    yield BulkInsert("job", without_empty(job_columns(new, new_ids, now, parent=parent, nonce=nonce)))
+    yield BulkInsert("live", live_columns(new, new_ids, now))
     traced = {job_id: request.trace for request, job_id in zip(new, new_ids, strict=True) if request.trace}
     if traced:
         yield BulkInsert("trace", {"job_id": [*traced], "context": [*traced.values()]})
@@ -241,37 +289,3 @@ def _following(request: NewJob, answer: Enqueued) -> NewJob:
     if answer.waits_for is None:
         return request
     return structs.replace(request, after=After(ids=(answer.waits_for,), when=When.FINISHED))
-
-
-def _job_columns(
-    requests: list[NewJob], ids: list[JobId], now: datetime, call: ChildCall | None
-) -> dict[str, list[Any]]:
-    return {
-        "id": ids,
-        **columns_of(requests, "kind", "kind_version", "payload", "label", "tags", "actor", "plan"),
-        **columns_of(requests, *KEPT_COLUMNS),
-        "key": [request.unique.key if request.unique else None for request in requests],
-        "parent_id": [call.holder.job_id if call else request.parent_id for request in requests],
-        "nonce": [call and call.nonce] * len(requests),
-        "created_at": [now] * len(requests),
-        "after_when": [request.after.when if request.after else None for request in requests],
-        "after_failed": [request.after.if_not if request.after else None for request in requests],
-    }
-
-
-def _live_columns(requests: list[NewJob], ids: list[JobId], now: datetime) -> dict[str, list[Any]]:
-    dues = [due_at(request, now) for request in requests]
-    return {
-        "id": ids,
-        "state": [_first_state(request, due, now) for request, due in zip(requests, dues, strict=True)],
-        **columns_of(requests, "queue", "kind", "kind_version", "priority", "no_prefetch"),
-        "due_at": dues,
-    }
-
-
-def _first_state(request: NewJob, due: datetime, now: datetime) -> State:
-    if request.hold:
-        return State.HELD
-    if request.after is not None:
-        return State.WAITING
-    return State.SCHEDULED if due > now else State.READY

@@ -132,7 +132,7 @@ class PostgresBackend(ForkSafe):
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: Connection) -> list[Any]:
             if self._prepared:
-                return self.statements.perform(connection, statement)
+                return self.statements.run(connection, statement)
             return self._transaction(connection, single(statement), begin(timeout or self._patience))
 
         limit = timeout or Timeouts.call

@@ -27,7 +27,8 @@ class IdSource:
     def draw(self, count: int) -> list[JobId]:
         # The database is queried without the lock: while it does not answer, no thread waits for the tries of others.
         with self._lock:
-            drawn, self._remaining = self._remaining[:count], self._remaining[count:]
+            drawn = self._remaining[:count]
+            del self._remaining[:count]
             missing, block = count - len(drawn), self._block
             if missing:
                 self._block = min(self._block * 2, self.MAX_BLOCK_SIZE)

@@ -18,28 +18,46 @@ SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND (SELECT holdfast
 
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
--- The id is allocated before, so that an enqueue sent again after a lost answer changes nothing. A notification is
--- delivered with the commit, which fails if the queue of notifications is full: then workers poll. The commit waits for
--- other notifying ones, whatever the lock_timeout of the user is.
+-- The id is allocated before, so that an enqueue sent again after a lost answer fails. A notification is delivered with
+-- the commit, which fails if the queue of notifications is full: then workers poll. The commit waits for other notifying
+-- ones, whatever the lock_timeout of the user is.
+WITH inserted AS (
+    INSERT INTO holdfast.job ({requested})
+    VALUES (:id, :payload::json, holdfast.now(), {request})
+    RETURNING id, created_at
+)
+{insert_live}
+RETURNING CASE WHEN :notification::text IS NOT NULL AND pg_notification_queue_usage() < 0.9
+    AND set_config('lock_timeout', '0', true) = '0'
+    THEN pg_notify('holdfast.ready', :notification::text) END AS notified
+
+-- name: insert_jobs
+-- Enqueue jobs that have neither keys nor dependencies, and differ in their payloads alone: one in each line.
+-- Half the cost of a COPY into both tables: only ids and payloads are read for each job.
 WITH clock AS (SELECT holdfast.now() AS now),
 inserted AS (
-    INSERT INTO holdfast.job (id, kind, kind_version, payload, label, tags, parent_id, actor, created_at,
-        max_attempts, max_crashes, on_lost, retry, timeout, nonce)
-    SELECT :id, :kind, :kind_version, :payload::json, :label, :tags::json, :parent_id, :actor, clock.now,
-        :max_attempts, :max_crashes, :on_lost, :retry::json, :timeout, :nonce
-    FROM clock
-    ON CONFLICT (id) DO NOTHING RETURNING id
+    INSERT INTO holdfast.job ({requested})
+    SELECT new.id, new.payload::json, clock.now, {request}
+    FROM clock, unnest(:ids::bigint[], string_to_array(:payloads, chr(10))) AS new (id, payload)
+    RETURNING id, created_at
 )
+{insert_live}
+
+-- fragment: requested
+id, payload, created_at, kind, kind_version, label, tags, parent_id, actor, max_attempts, max_crashes, on_lost, retry,
+    timeout, nonce
+
+-- fragment: request
+:kind, :kind_version, :label, :tags::json, :parent_id, :actor, :max_attempts, :max_crashes, :on_lost, :retry::json,
+    :timeout, :nonce
+
+-- fragment: insert_live
 INSERT INTO holdfast.live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
 SELECT inserted.id,
-    CASE WHEN :hold THEN 'held' WHEN due.at > clock.now THEN 'scheduled' ELSE 'ready' END,
+    CASE WHEN :hold THEN 'held' WHEN due.at > created_at THEN 'scheduled' ELSE 'ready' END,
     :queue, :kind, :kind_version, :priority, due.at, :no_prefetch
-FROM inserted, clock,
-    LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
-RETURNING id,
-    CASE WHEN :notification::text IS NOT NULL AND pg_notification_queue_usage() < 0.9
-        AND set_config('lock_timeout', '0', true) = '0'
-    THEN pg_notify('holdfast.ready', :notification::text) END AS notified
+FROM inserted,
+    LATERAL (SELECT coalesce(:run_at::timestamptz, created_at + :delay::interval, created_at) AS at) AS due
 
 -- name: replace_job
 -- Replace the payload and options of a job that is not running, and delete its progress and steps.

@@ -18,6 +18,7 @@ from psycopg.rows import tuple_row
 from holdfast.domain.jobs.selector import Glob
 from holdfast.store.engine import sql
 from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, Statement, reader, unstorable
+from holdfast.store.postgres.prepared import PreparedStatement
 
 _encoder = msgspec.json.Encoder()
 _MICROSECOND = timedelta(microseconds=1)
@@ -35,6 +36,7 @@ class Statements:
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self._composed: dict[tuple[str, tuple[str, ...]], tuple[bytes, set[str]]] = {}
+        self._prepared: dict[str, PreparedStatement] = {}
 
     def in_schema(self, text: str) -> str:
         """Return the text with ``holdfast.`` replaced by the schema in use."""
@@ -46,6 +48,21 @@ class Statements:
             return self._perform(connection, step)
         except errors.InsufficientPrivilege as error:
             raise self._denial(error, connection, step) from error
+
+    def run(self, connection: psycopg.Connection[Any], query: Query) -> list[Any]:
+        """Run a statement in a transaction of its own, on a connection that may prepare statements."""
+        if not query.silent or self.cursor_class is not psycopg.Cursor:
+            return self.perform(connection, query)
+        prepared = self._prepared.get(query.name)
+        if prepared is None:
+            prepared = self._prepared[query.name] = PreparedStatement(query.name, self.text(query))
+        try:
+            prepared.run(connection, query.parameters)
+        except errors.InsufficientPrivilege as error:
+            raise self._denial(error, connection, query) from error
+        except UnicodeEncodeError as error:
+            raise unstorable(error) from None
+        return []
 
     def _perform(self, connection: psycopg.Connection[Any], step: Statement) -> list[Any]:
         """The class of the cursor and the binary format are named: a caller's connection may have other defaults.
