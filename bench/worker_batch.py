@@ -1,6 +1,6 @@
 """Units a second of batches on workers: PostgreSQL, two worker processes, a function that does nothing.
 
-    python -m bench.worker_batch [--units 100000] [--shards 2] [--batches 1] [--checkpoint 50]
+    python -m bench.worker_batch [--units 100000] [--shards 2] [--batches 1] [--checkpoint auto]
 
 The clock runs from the launch of the batches to their end; their units were planned before. The workers are warm.
 """
@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("--units", type=int, default=100_000)
     parser.add_argument("--shards", type=int, default=WORKERS)
     parser.add_argument("--batches", type=int, default=1)
-    parser.add_argument("--checkpoint", default=None)
+    parser.add_argument("--checkpoint", default="auto")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--worker")
     options = parser.parse_args()

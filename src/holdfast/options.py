@@ -73,7 +73,9 @@ RUN_OPTIONS = (
     Option("shards", int, DEFAULT_SHARDS, f"On workers: units at the same time. [{DEFAULT_SHARDS}]", "N"),
     Option("rate", float, None, "Maximum number of units that start in a second.", "N"),
     Option("conflicts", str, None, "Refuse while these run: pid:PATH, systemd:NAME, pm2:NAME, worker:QUEUE.", "A,B,…"),
-    Option("checkpoint", str, None, "Write the ledger after each unit, N units, or this time. [50, 1s]", "each|N|TIME"),
+    Option(
+        "checkpoint", str, None, "Write the ledger after each unit, N units or a time. [50, 1s]", "each|auto|N|TIME"
+    ),
     Option("progress_every", int, None, "Units between lines of progress on stderr. [text: 10, else none]", "N"),
 )
 OUTPUT = Option("output", str, None, "Format of the output: text, json or ndjson.", "FORMAT")

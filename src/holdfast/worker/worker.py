@@ -244,17 +244,10 @@ class Worker:
         try:
             if interrupted.ids and self._store.views.count(interrupted, cap=1).count:
                 return False
-            drained = not self._any_left(beyond=stuck)
+            drained = not self._store.leases.any_unfinished(self.queues, self.kinds, except_for=stuck)
         except (StoreUnavailable, StoreBusy) as error:
             log.warning("reading the store failed: %s", error)
             return False
         if drained and stuck:
             log.warning("%d commands can never start on this host; see holdfast why", stuck)
         return drained
-
-    def _any_left(self, *, beyond: int) -> bool:
-        """Whether more than *beyond* jobs are ready or running, here or elsewhere."""
-        if not self.served.every_queue:
-            return self._store.queues.any_unfinished(self.queues, self.kinds, beyond=beyond)
-        left = Selector(kinds=tuple(self.kinds), queues=tuple(self.queues), states=(State.READY, State.RUNNING))
-        return self._store.views.count(left, cap=beyond + 1).count > beyond

@@ -13,7 +13,8 @@ from holdfast.errors import InvalidInput
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        (None, (50, 1.0, True)),
+        (None, (50, 1.0)),
+        ("auto", (50, 1.0, True)),
         ("each", (1, 1.0)),
         (200, (200, 1.0)),
         ("200", (200, 1.0)),

@@ -161,16 +161,3 @@ def test_how_long_the_oldest_ready_job_has_waited(store, clock):
     ages = store.queues.oldest_ready(["default", "empty"], ["mail", "later"])
     assert ages == {"default": timedelta(minutes=2)}
     assert store.queues.oldest_ready(["default"], ["later"]) == {"default": timedelta(minutes=1)}
-
-
-def test_unfinished_jobs_are_ready_or_running(store):
-    """Jobs that are due later, of other queues and of other kinds do not count."""
-    store.jobs.enqueue_many([NewJob(kind="mail"), NewJob(kind="mail"), NewJob(kind="later", delay=timedelta(hours=1))])
-    store.jobs.enqueue(NewJob(kind="mail", queue="slow"))
-    take_one(store)
-    assert store.queues.any_unfinished(["default"], ["mail", "later"])
-    assert store.queues.any_unfinished(["default"], ["mail"], beyond=1)
-    assert not store.queues.any_unfinished(["default"], ["mail"], beyond=2)
-    assert not store.queues.any_unfinished(["default"], ["later"])
-    assert not store.queues.any_unfinished(["fast"], ["mail"])
-    assert store.queues.any_unfinished(["fast", "slow"], ["mail"])

@@ -338,3 +338,29 @@ def test_the_best_jobs_are_claimed_however_they_lie_in_the_lanes(store, seed):
         taken = ids(claim_jobs(store, WORKER, size, queues=["default"], kinds=kinds, limits=False))
         assert taken == expected[:size], "K56 is broken"
         del expected[:size]
+
+
+# -- jobs that are left ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queues", [["default", "other"], ["*"], ["*", "default"]])
+def test_ready_and_running_jobs_are_unfinished(store, queues):
+    def left(**options) -> bool:
+        return store.leases.any_unfinished(queues, ["mail", "post"], **options)
+
+    put(store, kind="once"), put(store, queue="holdfast.mine"), put(store, delay=MINUTE)
+    assert not left()
+    put(store), put(store, kind="post", queue="other")
+    assert [left(), left(except_for=1), left(except_for=2)] == [True, True, False]
+    leases = take(store, 9, kinds=("mail", "post"), queues=("default", "other"))
+    assert [left(), left(except_for=1), left(except_for=2)] == [True, True, False]
+    for lease in leases:
+        store.leases.settle(lease, Done())
+    assert not left()
+
+
+def test_jobs_of_other_queues_are_not_counted_as_unfinished(store):
+    put(store, queue="elsewhere"), put(store, queue="another")
+    take(store, queues=("another",))
+    assert not store.leases.any_unfinished(["default", "other"], ["mail"])
+    assert store.leases.any_unfinished(["*"], ["mail"], except_for=1)

@@ -68,7 +68,7 @@ class Time:
     ],
 )
 def test_groups_of_short_units_grow(monkeypatch, interval, shards, expected):
-    """Up to 1,000 over all shards, and only if nobody has named an interval."""
+    """Up to 1,000 over all shards, and only if the interval may grow."""
     time = Time(monkeypatch)
     assert time.groups(GroupSize(interval, shards=shards), *[0.01] * 6) == expected
 
@@ -94,17 +94,19 @@ def test_a_small_group_does_not_make_a_large_one(monkeypatch):
 def test_short_units_need_few_writes(app, flushes, where):
     work = app.unit(name="work")(lambda key: None)
     with app.worker(slots=1, poll=0.1):
-        result = run(app, work, range(3000), where=where)
+        result = run(app, work, range(3000), where=where, checkpoint="auto")
     assert (result.exit_code, sum(flushes)) == (0, 3000)
     assert max(flushes) > 2 * MAX_UNWRITTEN
 
 
+@pytest.mark.parametrize(("checkpoint", "most"), [(20, 20), (None, MAX_UNWRITTEN)])
 @pytest.mark.parametrize("where", ["here", "workers"])
-def test_a_named_interval_is_kept(app, flushes, where):
+def test_other_intervals_are_kept(app, flushes, where, checkpoint, most):
+    """The default too: a kill repeats at most 50 units."""
     work = app.unit(name="work")(lambda key: None)
     with app.worker(slots=1, poll=0.1):
-        assert run(app, work, range(300), where=where, checkpoint=20).exit_code == 0
-    assert max(flushes) <= 20
+        assert run(app, work, range(300), where=where, checkpoint=checkpoint).exit_code == 0
+    assert max(flushes) <= most
 
 
 def in_flight(app):
@@ -129,7 +131,7 @@ def test_a_slow_unit_keeps_no_others_waiting(app, where, jobs):
 
     options = {"shards": jobs} if where == "workers" else {"jobs": jobs}
     with app.worker(slots=3, poll=0.1):
-        result = run(app, work, range(4000), where=where, **options)
+        result = run(app, work, range(4000), where=where, checkpoint="auto", **options)
     assert (result.exit_code, len(done)) == (0, 4000), "U2 is broken: units wait behind a slow one"
     assert sorted(done) == [*range(4000)]
     counters = app.store.batches.counters(result.batch.id)
@@ -146,5 +148,5 @@ def test_a_limit_counts_returned_units_once(app):
             wait_until(lambda: in_flight(app) <= MAX_UNWRITTEN, seconds=20)
         did.append(key)
 
-    assert run(app, work, range(9000), limit=3000).summary.succeeded == 3000
+    assert run(app, work, range(9000), limit=3000, checkpoint="auto").summary.succeeded == 3000
     assert did == [*range(3000)]

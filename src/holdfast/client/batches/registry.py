@@ -104,8 +104,8 @@ class BatchRegistry:
         - ``wait`` for another run of this identity, or join it with ``allow_concurrent``.
         - ``conflicts``: services that must not run, besides those of the decorator.
         - ``checkpoint``: write the ledger after ``"each"`` unit, every number of units, or every time such as ``"5s"``.
-          The default is 50 units or 1 s, whichever comes first, and for short units 1,000 units or 50 ms. A run obeys
-          a pause or a cancel at its next write.
+          The default is 50 units or 1 s, whichever comes first. ``"auto"`` writes short units every 1,000 units or
+          50 ms. A run obeys a pause or a cancel at its next write.
         - ``dry_run``: count the units, and run none.
         - ``output``: ``"text"``, ``"json"``, ``"ndjson"`` or ``"none"``. ``progress_every``: units between two lines of
           progress on stderr (10; with JSON none).

@@ -36,10 +36,14 @@ class CheckpointInterval(Struct, frozen=True):
 def checkpoint_interval(every: Duration | None) -> CheckpointInterval:
     """The interval: after ``each`` unit, every number of units, or every duration such as ``"5s"``.
 
+    ``auto`` is the default interval that grows while units are short.
+
     Raises:
         InvalidInput: It is none of these, or out of range.
     """
     if every is None:
+        return CheckpointInterval()
+    if every == "auto":
         return CheckpointInterval(grows=True)
     if every == "each":
         return CheckpointInterval(units=1)
@@ -48,7 +52,9 @@ def checkpoint_interval(every: Duration | None) -> CheckpointInterval:
             raise InvalidInput(f"a checkpoint is written every 1 to {MAX_UNITS:,} units, not every {every}")
         return CheckpointInterval(units=int(every))
     if not isinstance(every, str | timedelta):
-        raise InvalidInput(f"not a checkpoint: {every!r}", hint='Write "each", a number of units, or a time: "5s".')
+        raise InvalidInput(
+            f"not a checkpoint: {every!r}", hint='Write "each", "auto", a number of units, or a time: "5s".'
+        )
     seconds = as_duration(every).total_seconds()
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
         raise InvalidInput(f"a checkpoint is written every 10 ms to {MAX_SECONDS:.0f} s, not every {every}")

@@ -210,10 +210,9 @@ def _put_ends(
 
 def _finish(run: BatchRun, ends: Sequence[UnitOutcome]) -> Operation[set[UnitKey]]:
     """Finish units that are pending and have no error. Returns their keys."""
-    keys = [end.key for end in ends]
-    durations = msgspec.json.encode(dict(zip(keys, [end.duration_ms for end in ends], strict=True))).decode()
+    durations = msgspec.json.encode({end.key: end.duration_ms for end in ends}).decode()
     values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "worker": run.worker}
-    rows = yield query("finish_units", keys=keys, durations=durations, **values)
+    rows = yield query("finish_units", durations=durations, **values)
     return {key for (key,) in rows}
 
 

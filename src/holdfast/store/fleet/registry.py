@@ -87,11 +87,6 @@ class Queues(Noun):
         """The names of queues that have ready jobs."""
         return [row[0] for row in self._fetch("list_ready_queues")]
 
-    def any_unfinished(self, queues: Sequence[str], kinds: Sequence[str], *, beyond: int = 0) -> bool:
-        """Whether more than *beyond* jobs of these kinds are ready or running in these queues."""
-        rows = self._fetch("count_unfinished_jobs", queues=list(queues), kinds=list(kinds), limit=beyond + 1)
-        return int(rows[0][0]) > beyond
-
     def list(self) -> list[Queue]:
         """All queues that have settings, by name."""
         return self._fetch("list_queues", Queue)

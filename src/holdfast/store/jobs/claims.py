@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
 
+from holdfast.domain.fleet.queue import ALL_QUEUES, PRIVATE_PREFIX
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId
 from holdfast.domain.jobs.lane_position import LanePosition, LaneRoute, gaps
 from holdfast.errors import JobLocked
@@ -70,6 +71,16 @@ class Claims(Promotion):
     def any_limited(self, queues: Sequence[str]) -> bool:
         """Whether one of these queues has a limit. A claim without limits is cheaper."""
         return bool(self._fetch("find_limited_queue", queues=list(queues)))
+
+    def any_unfinished(self, queues: Sequence[str], kinds: Sequence[str], *, except_for: int = 0) -> bool:
+        """Whether more than *except_for* jobs of these *queues* and *kinds* are ready or running.
+
+        ``*`` is every queue but private ones. Other lanes and finished jobs cost nothing.
+        """
+        named = [queue for queue in queues if queue != ALL_QUEUES]
+        values = {"queues": named, "kinds": list(kinds), "limit": except_for + 1, "private": PRIVATE_PREFIX}
+        rows = self._fetch("count_unfinished", **values, every_queue=len(named) < len(queues))
+        return bool(rows[0][0] > except_for)
 
     def claim_onward(
         self,

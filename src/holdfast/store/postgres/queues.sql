@@ -1,5 +1,5 @@
--- name: list_ready_queues
--- List the queues that have ready jobs, one index step per queue.
+-- fragment: ready_queues
+-- The queues that have ready jobs, one index step per queue.
 WITH RECURSIVE ready_queue (name) AS (
     (SELECT queue FROM holdfast.live WHERE state = 'ready' ORDER BY queue, kind LIMIT 1)
     UNION ALL
@@ -8,6 +8,10 @@ WITH RECURSIVE ready_queue (name) AS (
     FROM ready_queue WHERE ready_queue.name IS NOT NULL
 )
 SELECT name FROM ready_queue WHERE name IS NOT NULL
+
+-- name: list_ready_queues
+-- List the queues that have ready jobs.
+{ready_queues}
 
 -- name: get_queue_usage
 -- Read the limits of a queue and its running jobs.

@@ -14,5 +14,6 @@ UPDATE holdfast.unit SET {finished_columns},
     -- planner: a subquery is evaluated once, a bare parameter for every row.
     duration_ms = ((SELECT :durations::jsonb) ->> key)::bigint
 -- planner: LIKE keeps the index of pending units out, which would read all of them.
-WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state LIKE 'pending' AND error IS NULL
+WHERE batch_id = :batch_id AND key = ANY(ARRAY(SELECT jsonb_object_keys(:durations::jsonb)))
+    AND state LIKE 'pending' AND error IS NULL
 RETURNING key

@@ -21,6 +21,35 @@ ORDER BY name FOR UPDATE
 SELECT name FROM holdfast.queue
 WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) LIMIT 1
 
+-- name: count_unfinished
+-- Count the jobs of these queues and kinds that are ready or running, each up to :limit in a lane or a queue. With
+-- :every_queue, those of all queues but private ones.
+WITH served (queue) AS (
+    SELECT value FROM unnest(:queues::text[]) AS queues (value)
+    UNION
+    SELECT name FROM ({ready_queues}) AS ready_queue WHERE :every_queue::boolean
+        AND substr(name, 1, length(:private::text)) <> :private::text
+)
+SELECT coalesce(sum(jobs), 0) FROM (
+    -- planner: a count with LIMIT in each lane keeps live_ready; one scan for all reads every ready job.
+    SELECT (SELECT count(*) FROM (
+        SELECT FROM holdfast.live AS live
+        WHERE state = 'ready' AND live.queue = served.queue AND live.kind = kinds.value LIMIT :limit::bigint) AS ready) AS jobs
+    FROM served CROSS JOIN unnest(:kinds::text[]) AS kinds (value)
+    UNION ALL
+    SELECT (SELECT count(*) FROM (
+        SELECT FROM holdfast.live AS live
+        WHERE live.queue = queues.value AND live.lease_expires_at IS NOT NULL AND live.kind = ANY(:kinds::text[])
+        LIMIT :limit::bigint) AS running)
+    FROM unnest(:queues::text[]) AS queues (value)
+    UNION ALL
+    SELECT count(*) FROM (
+        SELECT FROM holdfast.live AS live
+        WHERE :every_queue::boolean AND substr(live.queue, 1, length(:private::text)) <> :private::text
+            AND NOT live.queue = ANY(:queues::text[])
+            AND live.lease_expires_at IS NOT NULL AND live.kind = ANY(:kinds::text[])
+        LIMIT :limit::bigint) AS running_anywhere) AS counted
+
 -- name: list_current_tokens
 -- The tokens of running jobs, for a holder that cannot write at the moment.
 SELECT id, token FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state = 'running'

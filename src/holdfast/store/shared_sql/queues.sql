@@ -68,20 +68,6 @@ SELECT queues.value AS queue,
             AND live.lease_expires_at < (SELECT holdfast.now()) LIMIT :limit::bigint) AS capped) AS expired
 FROM unnest(:queues::text[]) AS queues (value)
 
--- name: count_unfinished_jobs
--- Count the ready and running jobs of these queues and kinds, each group up to :limit.
--- planner: each lane is read from its own index entries; one condition on both states reads all live jobs.
-SELECT (SELECT coalesce(sum((SELECT count(*) FROM (
-            SELECT FROM holdfast.live AS live
-            WHERE state = 'ready' AND live.queue = queues.value AND live.kind = kinds.value
-            LIMIT :limit::bigint) AS capped)), 0)
-        FROM unnest(:queues::text[]) AS queues (value) CROSS JOIN unnest(:kinds::text[]) AS kinds (value))
-    + (SELECT coalesce(sum((SELECT count(*) FROM (
-            SELECT FROM holdfast.live AS live
-            WHERE live.queue = queues.value AND live.lease_expires_at IS NOT NULL AND live.kind = ANY(:kinds::text[])
-            LIMIT :limit::bigint) AS capped)), 0)
-        FROM unnest(:queues::text[]) AS queues (value)) AS jobs
-
 -- name: read_oldest_ready
 -- Read the age of the oldest ready job per queue: the first of each kind and priority. A kind can have as many
 -- priorities as jobs, so only the 100 highest and the 100 lowest are read. The lowest ones wait longest. Jobs that only

@@ -1,5 +1,5 @@
--- name: list_ready_queues
--- List the queues that have ready jobs, one index step per queue.
+-- fragment: ready_queues
+-- The queues that have ready jobs, one index step per queue.
 WITH RECURSIVE ready_queue (name) AS (
     SELECT min(queue) FROM holdfast_live WHERE state = 'ready'
     UNION ALL
@@ -7,6 +7,10 @@ WITH RECURSIVE ready_queue (name) AS (
     FROM ready_queue WHERE ready_queue.name IS NOT NULL
 )
 SELECT name FROM ready_queue WHERE name IS NOT NULL
+
+-- name: list_ready_queues
+-- List the queues that have ready jobs.
+{ready_queues}
 
 -- name: get_queue_usage
 -- Read the limits of a queue and its running jobs.
