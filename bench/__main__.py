@@ -13,6 +13,7 @@ PARTS = (
     ("bench.comparison", "--write"),
     ("bench.situations", "--write"),
     ("bench.raw_batch", "--units", "300000"),
+    ("bench.worker_batch",),
     ("bench.schedules",),
     ("bench.commands",),
     ("bench.cli",),

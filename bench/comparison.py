@@ -1,6 +1,6 @@
 """Holdfast beside its peers, in one run.
 
-    python -m bench.comparison [--rounds 5] [--jobs 20000] [--quick] [--write]
+    python -m bench.comparison [--rounds 3] [--jobs 40000] [--quick] [--write]
 
 The systems take turns on one server, each in a database of its own, with the same settings. So ratios within a run can be
 trusted where rates cannot: on a shared machine the same code may take half as long again a minute later. ``--write`` writes
@@ -80,12 +80,12 @@ def _vacuum(server: PostgresServer, names: list[str]) -> None:
 
 
 def race_on_sqlite(options: argparse.Namespace) -> Samples:
-    """Beside huey, as durable. huey has no bulk, and does a tenth of the jobs."""
+    """Beside huey, as durable. huey has no bulk, and does a twentieth of the jobs."""
     samples = Samples()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         ours, sender = (Process("bench.racer_holdfast", f"sqlite:///{folder}/jobs.db") for _ in range(2))
         huey = Process("bench.racer_huey", f"{folder}/huey.db", program=python())
-        few = max(100, options.jobs // 10)
+        few = max(100, options.jobs // 20)
         for _ in range(options.rounds):
             samples.add(HOLDFAST, ONE, options.ones / ours.perform("one", options.ones)["seconds"])
             samples.add(HUEY, ONE, few / huey.perform("one", few)["seconds"])
@@ -101,15 +101,15 @@ def race_on_sqlite(options: argparse.Namespace) -> Samples:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=40_000)
     parser.add_argument("--ones", type=int, default=2000)
     parser.add_argument("--latencies", type=int, default=120)
     parser.add_argument("--quick", action="store_true", help="two rounds of fewer jobs: a first impression")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.rounds, options.jobs, options.ones, options.latencies = 2, 5000, 300, 50
+        options.rounds, options.jobs, options.ones, options.latencies = 2, 10_000, 300, 50
     systems, missing = present()
     for line in missing:
         print(line, flush=True)

@@ -8,6 +8,7 @@ The clock runs from the launch of the batches to their end; their units were pla
 from __future__ import annotations
 
 import argparse
+import statistics
 import subprocess
 import sys
 import time
@@ -81,9 +82,8 @@ def main() -> int:
             for worker in workers:
                 worker.wait()
         app.close()
-    best = max(rates)
     print(f"units a second: {', '.join(f'{rate:,.0f}' for rate in rates)} (at least {TARGET:,})")
-    return 0 if best >= TARGET else 1
+    return 0 if statistics.median(rates) >= TARGET else 1
 
 
 if __name__ == "__main__":

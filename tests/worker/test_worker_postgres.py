@@ -121,7 +121,7 @@ def test_a_hiccup_does_not_end_a_drain(database, monkeypatch):
     monkeypatch.setattr("holdfast.store.postgres.backend.RETRY_DELAYS_S", (0.0,))
     with proxy_to(database.url) as proxy, make_app(proxy.uri) as app:
         ref = app.enqueue("double", {"n": 4})
-        proxy.lose_answer("WITH page AS", times=2)
+        proxy.lose_answer("WITH served (queue) AS", times=2)
         app.worker(drain=True, poll=0.02).run()
         assert proxy.cuts == 2
         assert ref.result(60) == 8
