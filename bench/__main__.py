@@ -15,7 +15,7 @@ PARTS = (
     ("bench.raw_batch", "--units", "300000"),
     ("bench.worker_batch",),
     ("bench.schedules",),
-    ("bench.commands",),
+    ("bench.commands", "--count", "1000"),
     ("bench.cli",),
     ("bench.web",),
 )
