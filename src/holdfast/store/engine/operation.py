@@ -57,7 +57,7 @@ class Query(Struct, frozen=True):
     - *where* names the conditions that take the place of ``{where}`` in the statement.
     - *lock* is a statement that takes locks before this one, in the same transaction. PostgreSQL receives both at once:
       a process that is stopped in between would keep the locks. SQLite has one writer, and leaves it out.
-    - *silent*: nobody needs its rows, and PostgreSQL need not return them.
+    - *silent*: the caller does not use its rows, and PostgreSQL need not return them.
     """
 
     name: str

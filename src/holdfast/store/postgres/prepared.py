@@ -17,7 +17,7 @@ _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 class PreparedStatement:
-    """A statement whose rows nobody needs. Each connection prepares it once."""
+    """A statement whose rows are not used. Each connection prepares it once."""
 
     def __init__(self, name: str, text: bytes) -> None:
         """*text* is the statement as psycopg wants it."""
