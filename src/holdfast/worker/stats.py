@@ -15,8 +15,8 @@ UNIT_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0
 PLANNER_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)
 RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
-#: Claimed-ahead jobs should keep the slots busy for this long. If all of them are of the slowest kind, it is no longer
-#: than the second value.
+#: Claimed-ahead jobs should keep the slots busy for this long, and for the second value at most if all of them are of
+#: the slowest kind.
 AHEAD_S, MAX_AHEAD_S = 0.1, 0.4
 #: A kind whose runs take longer than this is never claimed ahead.
 SHORT_RUN_S = 0.05
