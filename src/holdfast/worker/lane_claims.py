@@ -63,6 +63,8 @@ class LaneClaims:
         self._store, self._worker, self._served = setup.store.leases, setup.worker, setup.served
         #: SQLite has no index entries of jobs that are gone, and a full claim is as quick.
         self._onward = not setup.store.backend.single_writer
+        #: A commit to a local file is certain: the claim itself records the starts of commands.
+        self.records_starts = setup.store.backend.single_writer
         self._positions = LanePositions()
         self._saturated = False
         #: The last claim left slots free: there is nothing more to claim.
@@ -122,8 +124,8 @@ class LaneClaims:
         sent_at, served = clock.now(), self._served
         try:
             with self._backoff.measured():
-                options = structs.asdict(request)
-                claimed = self._store.claim(self._worker, queues=served.queues, build=served.build, **options)
+                options = {**structs.asdict(request), "record_starts": self.records_starts, "build": served.build}
+                claimed = self._store.claim(self._worker, queues=served.queues, **options)
         finally:
             now = clock.now()
             self._full_due_at = now + min(max(FULL_INTERVAL_S, FULL_FACTOR * (now - sent_at)), MAX_FULL_INTERVAL_S)
