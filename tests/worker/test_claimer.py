@@ -325,6 +325,26 @@ def test_a_full_claim_is_followed_by_another(app, gate):
     assert hands.claimer.wake.is_set()
 
 
+def test_no_claim_is_sent_while_the_next_job_needs_a_slot(app, gate, monkeypatch):
+    """Commands are never claimed ahead: without a free slot, a claim would find nothing."""
+
+    @app.job(on_lost="dead")
+    def careful() -> None:
+        gate.wait(60)
+
+    careful.enqueue()
+    careful.enqueue()
+    hands = Hands(app, slots=1)
+    hands.lifecycle.run_times.learn("careful", 0.001)
+    assert hands.claim().processed == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(hands.claimer._lanes, "claim", lambda *_: pytest.fail("a claim was sent"))
+        assert hands.claim().processed == 0
+    hands.finish(gate)
+    assert hands.claim().processed == 1
+    hands.settle()
+
+
 @pytest.mark.one_backend
 def test_the_next_claim_is_under_way_while_the_slots_work_on_the_last(app, gate, monkeypatch):
     """Half of the jobs that should wait are claimed at a time, and the other half at once after it."""
