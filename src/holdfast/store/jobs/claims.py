@@ -85,7 +85,7 @@ class Claims(Promotion):
         """
         values = _values(worker, queues, leases, (), suspects)
         values |= {"free": free, "autoscaled": list(autoscaled), "unfinished": list(unfinished), "build": build}
-        rows = self._backend.run(Query("claim_few", values), timeout=Timeouts.brief)
+        rows = self._backend.run(Query("claim_few", values, direct=True), timeout=Timeouts.brief)
         found = rows[0][0]
         claimed = _read_leases([row[1:] for row in rows if row[1] is not None])
         return _in_order(claimed), found == free or len(claimed) < found
