@@ -80,13 +80,15 @@ def claim_refused(store: Store, layout: Layout) -> None:
 
 
 def claim_onward(store: Store, layout: Layout) -> None:
-    """Continue behind a first claim. SQLite has no use for it."""
+    """Continue behind a first claim, and claim as an idle worker does. SQLite has no use for either."""
     positions = LanePositions()
     positions.learn(claim_jobs(store, WORKER, 100, **MINE, limits=False))
     route = positions.route(MINE["queues"], MINE["kinds"], 100)
     if store.backend.name != "sqlite":
         durations = dict.fromkeys(MINE["kinds"], timedelta(minutes=1))
         assert len(store.leases.claim_onward(WORKER, route, leases=durations, free=100, ahead=0, short=())) == 100
+        few = {"queues": MINE["queues"], "leases": durations, "free": 100, "suspects": (1, 1)}
+        assert len(store.leases.claim_few(WORKER, **few)[0]) == 100
         store.leases.any_elsewhere(route)
         store.leases.lane_heads(MINE["queues"], MINE["kinds"])
 
@@ -341,7 +343,7 @@ SMALL = {
 #: Statements that run only after a broken connection, or only where ids are drawn beforehand.
 UNSEEN = {"get_job_nonce", "skip_job_ids", "find_jobs_by_label_pattern"}
 #: Statements of PostgreSQL alone; the tests above observe them there.
-POSTGRES_ONLY = {"claim_onward", "find_job_elsewhere", "insert_jobs", "list_lane_heads"}
+POSTGRES_ONLY = {"claim_few", "claim_onward", "find_job_elsewhere", "insert_jobs", "list_lane_heads"}
 #: The consistency checks read everything, and the end of an emergency stop reads all held jobs.
 DATABASE = {*CHECKS, "find_any_job", "find_any_holder", "list_stopped_jobs"}
 #: Batches have tables of their own: see batches/test_query_plans.py.

@@ -28,18 +28,24 @@ class Lanes:
         self.claims = app.worker().services.claimer.service._lanes
         self.begun = []
         self.calls = []
-        claim, onward = self.store.leases.claim, self.store.leases.claim_onward
+        claim, few, onward = (getattr(self.store.leases, name) for name in ("claim", "claim_few", "claim_onward"))
 
         def full(*args, **options):
             self.calls.append("full")
             self.now += self.cost
             return claim(*args, **options)
 
+        def for_free_slots(*args, **options):
+            self.calls.append("few")
+            self.now += self.cost
+            return few(*args, **options)
+
         def continued(*args, **options):
             self.calls.append("onward")
             return onward(*args, **options)
 
         monkeypatch.setattr(self.store.leases, "claim", full)
+        monkeypatch.setattr(self.store.leases, "claim_few", for_free_slots)
         monkeypatch.setattr(self.store.leases, "claim_onward", continued)
 
     def claim(self, jobs=2, **options):
@@ -83,7 +89,7 @@ def put(app, count):
 
 def test_a_busy_worker_continues_until_a_full_claim_is_due(app, lanes):
     jobs = put(app, 10)
-    assert [lanes.claim(), lanes.claim()] == [["full"], ["onward"]]
+    assert [lanes.claim(), lanes.claim()] == [["few"], ["onward"]]
     lanes.now += FULL_INTERVAL_S
     assert [lanes.claim(), lanes.claim()] == [["full"], ["onward"]]
     assert [lease.job_id for lease in lanes.begun] == jobs[:8]
@@ -110,7 +116,7 @@ def test_a_worker_with_too_few_jobs_reads_its_lanes_from_their_start(app, lanes)
         connection.execute(f"UPDATE holdfast.live SET due_at = due_at - interval '1 hour' WHERE id = {early}".encode())
     assert lanes.claim() == ["onward", "full"]
     assert [lease.job_id for lease in lanes.begun] == [*jobs, early]
-    assert [lanes.claim(), lanes.claim()] == [["onward", "full"], ["full"]]
+    assert [lanes.claim(), lanes.claim()] == [["onward", "full"], ["few"]]
 
 
 def test_after_a_slow_full_claim_a_worker_continues_for_some_time(app, lanes):
@@ -122,13 +128,32 @@ def test_after_a_slow_full_claim_a_worker_continues_for_some_time(app, lanes):
     lanes.now += 0.1 * EXCESS_FACTOR - 0.01
     assert lanes.claim() == ["onward"]
     lanes.now += 0.02
-    assert lanes.claim() == ["full"]
+    assert lanes.claim() == ["few"]
+
+
+def test_an_idle_worker_claims_for_free_slots_first(app, lanes):
+    """What it finds begins; if more may be ready, a claim for all slots and ahead of them follows at once."""
+    jobs = put(app, 1)
+    assert lanes.claim(2, ahead=3) == ["few"]
+    assert lanes.claims.exhausted
+    jobs += put(app, 6)
+    assert lanes.claim(2, ahead=3) == ["few", "full"]
+    assert [lease.job_id for lease in lanes.begun] == jobs[:6]
+    assert not lanes.claims.exhausted
+
+
+def test_an_idle_worker_does_not_miss_a_suspect(app, lanes):
+    (job,) = put(app, 1)
+    with app.store.backend.transaction() as connection:
+        connection.execute(f"UPDATE holdfast.live SET losses = 2 WHERE id = {job}".encode())
+    assert lanes.claim(2) == ["few", "full"]
+    assert [lease.job_id for lease in lanes.begun] == [job]
 
 
 def test_one_slow_claim_is_an_accident(app, lanes):
     put(app, 1)
     lanes.cost = 5.0
-    assert [lanes.claim(2), lanes.claim(2)] == [["full"], ["full"]]
+    assert [lanes.claim(2), lanes.claim(2)] == [["few"], ["few"]]
 
 
 @pytest.mark.parametrize("priority", [-5, 5])

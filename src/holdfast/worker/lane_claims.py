@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 
 from msgspec import Struct, structs
@@ -113,7 +114,7 @@ class LaneClaims:
         """Claim from the start of every lane. With many lanes it is quicker to find first where jobs are."""
         queues, kinds = self._served.queues, list(request.leases)
         due = clock.now() >= self._full_due_at
-        if due or not self._onward or not request.is_simple or len(queues) * len(kinds) < MANY_LANES:
+        if due or not self._onward or not request.is_simple or not self._has_many_lanes(request):
             return self._claim_fully(request, begin)
         with self._backoff.measured():
             self._positions.begin_at(self._store.lane_heads(queues, kinds))
@@ -121,16 +122,51 @@ class LaneClaims:
         return [] if route is None else self._claim_onward(route, request, begin)
 
     def _claim_fully(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
-        sent_at, served = clock.now(), self._served
-        try:
-            with self._backoff.measured():
-                options = {**structs.asdict(request), "record_starts": self.records_starts, "build": served.build}
-                claimed = self._store.claim(self._worker, queues=served.queues, **options)
-        finally:
-            now = clock.now()
-            self._full_due_at = now + min(max(FULL_INTERVAL_S, FULL_FACTOR * (now - sent_at)), MAX_FULL_INTERVAL_S)
+        """Claim from the start of every lane. A worker that has found few jobs expects few again."""
+        claimed, more = list[Lease](), True
+        if self._expects_few(request):
+            claimed, more = self._claim_few(request, begin)
+        if more and len(claimed) < request.jobs:
+            claimed += self._claim_many(request.without(len(claimed)), begin)
+        return claimed
+
+    def _expects_few(self, request: ClaimRequest) -> bool:
+        if not self._onward or self._saturated or request.limits or self._has_many_lanes(request):
+            return False
+        return request.free > 0
+
+    def _has_many_lanes(self, request: ClaimRequest) -> bool:
+        return len(self._served.queues) * len(request.leases) >= MANY_LANES
+
+    def _claim_few(
+        self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]
+    ) -> tuple[list[Lease], bool]:
+        """Claim for free slots, and find out whether more jobs may be ready."""
+        options = structs.asdict(request)
+        few = {name: options[name] for name in ("leases", "free", "suspects", "autoscaled", "unfinished")}
+        with self._full_claim() as sent_at:
+            answer = self._store.claim_few(self._worker, queues=self._served.queues, build=self._served.build, **few)
+        self._positions.learn(answer[0])
+        begin(answer[0], sent_at)
+        return answer
+
+    def _claim_many(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
+        options, served = {**structs.asdict(request), "record_starts": self.records_starts}, self._served
+        with self._full_claim() as sent_at:
+            claimed = self._store.claim(self._worker, queues=served.queues, build=served.build, **options)
         if self._onward:
             self._positions.drop_unused()
             self._positions.learn(claimed)
         begin(claimed, sent_at)
         return claimed
+
+    @contextmanager
+    def _full_claim(self) -> Iterator[float]:
+        """Measure a claim from the start of every lane, and plan the next one; the value is when it was sent."""
+        sent_at = clock.now()
+        try:
+            with self._backoff.measured():
+                yield sent_at
+        finally:
+            now = clock.now()
+            self._full_due_at = now + min(max(FULL_INTERVAL_S, FULL_FACTOR * (now - sent_at)), MAX_FULL_INTERVAL_S)

@@ -31,3 +31,10 @@ def test_each_unit_a_number_of_units_or_a_time(written, expected):
 def test_other_intervals_are_refused(written):
     with pytest.raises(InvalidInput):
         checkpoint_interval(written)
+
+
+@pytest.mark.parametrize("written", ["often", "", 1.5])
+def test_the_error_names_what_can_be_written(written):
+    with pytest.raises(InvalidInput, match="not a checkpoint") as caught:
+        checkpoint_interval(written)
+    assert '"each", "auto", a number of units' in caught.value.hint

@@ -1,4 +1,4 @@
-"""Claims from known positions on PostgreSQL, where index entries outlive their jobs."""
+"""Claims from known positions and claims of few jobs, which only PostgreSQL has."""
 
 from __future__ import annotations
 
@@ -195,3 +195,66 @@ def test_jobs_that_are_gone_cost_a_claim_nothing(store, database):
             ((plan,),) = connection.execute(text, statements.arguments(query)).fetchall()
     assert plan[0]["Plan"]["Actual Rows"] == 10
     assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < gone / 5
+
+
+# -- few jobs -------------------------------------------------------------------------------
+
+
+def few(store, free: int, *, worker=WORKER, suspects=(1, 1), **options):
+    """The ids of the jobs that were claimed, and whether more may be ready."""
+    leases = dict.fromkeys(KINDS, MINUTE)
+    claimed, more = store.leases.claim_few(
+        worker, queues=QUEUES, leases=leases, free=free, suspects=suspects, **options
+    )
+    return ids(claimed), more
+
+
+def test_a_claim_of_few_jobs_takes_the_best_of_all_lanes(store):
+    jobs = [put(store), put(store, kind="post", queue="other"), put(store, priority=1), put(store)]
+    assert few(store, 2) == ([jobs[2], jobs[0]], True)
+    assert few(store, 3) == ([jobs[1], jobs[3]], False)
+    assert few(store, 3) == ([], False)
+    assert [store.views.get(job).worker for job in jobs] == [WORKER] * 4
+
+
+def test_what_another_worker_has_locked_may_hide_more(store, database):
+    """The claim says so; it takes nothing past the jobs that it found."""
+    jobs = [put(store) for _ in range(3)]
+    with psycopg.connect(database.url) as other:
+        other.execute(f"SELECT FROM holdfast.live WHERE id = {jobs[0]} FOR UPDATE".encode())
+        assert few(store, 1, worker=WorkerId("w2")) == ([], True)
+        assert few(store, 2, worker=WorkerId("w2")) == ([jobs[1]], True)
+
+
+def test_a_claim_of_few_jobs_locks_no_others(store, database):
+    """It reads the best jobs of each lane, and locks only the best of all."""
+    put(store)
+    post = put(store, kind="post")
+    values = {"worker": WORKER, "queues": [*QUEUES], "few": 1, "alone": 1, "build": "", "lease_duration": MINUTE}
+    values |= {"kinds": ById(id=[*KINDS], short=[False, False]), "free": 1, "autoscaled": [], "unfinished": []}
+    query, statements = Query("claim_few", values), store.backend.statements
+    with psycopg.connect(database.url) as open_claim:
+        assert len(open_claim.execute(statements.text(query), statements.arguments(query)).fetchall()) == 1
+        assert few(store, 9, worker=WorkerId("w2")) == ([post], True)
+
+
+@pytest.mark.parametrize("losses", [2, 3])
+def test_a_suspect_is_left_to_the_claim_that_counts_their_room(store, database, losses):
+    jobs = [put(store), put(store), put(store, priority=-1)]
+    database.execute(f"UPDATE holdfast.live SET losses = {losses} WHERE id = {jobs[1]}")
+    assert few(store, 1) == ([jobs[0]], True)
+    assert few(store, 3) == ([], True)
+    assert few(store, 3, suspects=(0, 0)) == ([jobs[2]], False), "a suspect without room holds up no other job"
+
+
+def test_few_jobs_are_claimed_by_the_same_rules(store):
+    """Paused and limited queues, the stop switch, jobs of a lost run and those of one build."""
+    job, other, post = put(store), put(store, queue="other"), put(store, kind="post")
+    store.queues.set_limits("other", limit=1)
+    assert few(store, 9, unfinished=[job]) == ([post], False)
+    store.queues.pause("default")
+    assert few(store, 9) == ([], False)
+    store.queues.resume("default")
+    store.stop_switch.set(StopMode.DRAIN, actor="ada")
+    assert few(store, 9) == ([], False)
+    assert store.views.get(other).worker is None

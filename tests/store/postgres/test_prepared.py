@@ -47,6 +47,17 @@ def test_values_of_every_type_arrive(connection, settings):
     assert rows(connection) == [tuple(VALUES.values())] * 2
 
 
+def test_its_rows_are_those_of_a_cursor(connection):
+    """Types and the order of columns; a statement without rows has an empty list."""
+    PreparedStatement("sink", TEXT).run(connection, VALUES)
+    text = (
+        b"SELECT label, number, part, yes, nothing, delay, at FROM sink WHERE NOT number = ANY(%(left_out)s::bigint[])"
+    )
+    statement = PreparedStatement("rows", text)
+    assert statement.run(connection, {"left_out": []}) == [tuple(VALUES.values())]
+    assert statement.run(connection, {"left_out": f"{{{VALUES['number']}}}"}) == []
+
+
 def test_a_statement_that_the_server_has_forgotten_is_prepared_again(connection):
     """The driver deallocates all statements after some errors."""
     statement = PreparedStatement("sink", TEXT)

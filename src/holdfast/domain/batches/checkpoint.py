@@ -51,11 +51,12 @@ def checkpoint_interval(every: Duration | None) -> CheckpointInterval:
         if not 1 <= int(every) <= MAX_UNITS:
             raise InvalidInput(f"a checkpoint is written every 1 to {MAX_UNITS:,} units, not every {every}")
         return CheckpointInterval(units=int(every))
-    if not isinstance(every, str | timedelta):
+    try:
+        seconds = as_duration(every if isinstance(every, str | timedelta) else "").total_seconds()
+    except InvalidInput:
         raise InvalidInput(
             f"not a checkpoint: {every!r}", hint='Write "each", "auto", a number of units, or a time: "5s".'
-        )
-    seconds = as_duration(every).total_seconds()
+        ) from None
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
         raise InvalidInput(f"a checkpoint is written every 10 ms to {MAX_SECONDS:.0f} s, not every {every}")
     return CheckpointInterval(units=MAX_UNITS, seconds=seconds)

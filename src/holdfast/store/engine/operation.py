@@ -57,7 +57,7 @@ class Query(Struct, frozen=True):
     - *where* names the conditions that take the place of ``{where}`` in the statement.
     - *lock* is a statement that takes locks before this one, in the same transaction. PostgreSQL receives both at once:
       a process that is stopped in between would keep the locks. SQLite has one writer, and leaves it out.
-    - *silent*: the caller does not use its rows, and PostgreSQL need not return them.
+    - *direct*: PostgreSQL runs it without a cursor of the driver, which would take longer than the rest of the call.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Query(Struct, frozen=True):
     rows: type[Struct] | None = None
     where: tuple[str, ...] = ()
     lock: Query | None = None
-    silent: bool = False
+    direct: bool = False
 
 
 class BulkInsert(Struct, frozen=True):

@@ -6,14 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
+from typing import Any
 
 from holdfast.domain.fleet.queue import ALL_QUEUES, PRIVATE_PREFIX
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId
 from holdfast.domain.jobs.lane_position import LanePosition, LaneRoute, gaps
 from holdfast.errors import JobLocked
 from holdfast.store.engine.backend import Timeouts
-from holdfast.store.engine.operation import ById, Query, query
+from holdfast.store.engine.operation import ById, Query, query, reader
 from holdfast.store.jobs.promotion import Promotion
+
+_read_leases = reader(Lease, Lease.__struct_fields__, micros=False)
 
 
 class Claims(Promotion):
@@ -52,13 +55,9 @@ class Claims(Promotion):
         - Commands of *autoscaled* queues are left out.
         - *build* names the worker's code. A payload that it has refused never comes back to it.
         """
-        few, alone = suspects or (free, free)
-        prefetched = frozenset(short)
-        shorts = [name in prefetched for name in leases]
-        kinds = ById(id=list(leases), lease_duration=list(leases.values()), short=shorts)
-        values = {"worker": worker, "queues": list(queues), "kinds": kinds, "free": free, "ahead": ahead}
-        values |= {"few": few, "alone": alone, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
-        values |= {"build": build, "lease_duration": _common(leases)}
+        values = _values(worker, queues, leases, short, suspects or (free, free))
+        values |= {"free": free, "ahead": ahead, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
+        values["build"] = build
         where = ("starts_later",) if record_starts else ()
         claimed: list[Lease] | None = None
         if limits:
@@ -70,6 +69,29 @@ class Claims(Promotion):
             name = "claim_lane" if len(queues) == len(leases) == 1 else "claim"
             claimed = self._backend.run(Query(name, values, Lease, where), timeout=Timeouts.brief)
         return _in_order(claimed)
+
+    def claim_few(
+        self,
+        worker: WorkerId,
+        *,
+        queues: Sequence[str],
+        leases: Mapping[str, timedelta],
+        free: int,
+        suspects: tuple[int, int],
+        autoscaled: Sequence[str] = (),
+        unfinished: Sequence[JobId] = (),
+        build: str = "",
+    ) -> tuple[list[Lease], bool]:
+        """Take leases as :meth:`claim` does, for *free* slots and without limited queues, in less time. On PostgreSQL.
+
+        The second answer: whether more jobs may be ready. With a poison suspect among the best jobs, none is claimed.
+        """
+        values = _values(worker, queues, leases, (), suspects)
+        values |= {"free": free, "autoscaled": list(autoscaled), "unfinished": list(unfinished), "build": build}
+        rows = self._backend.run(Query("claim_few", values, direct=True), timeout=Timeouts.brief)
+        found = rows[0][0]
+        claimed = _read_leases([row[1:] for row in rows if row[1] is not None])
+        return _in_order(claimed), found == free or len(claimed) < found
 
     def any_limited(self, queues: Sequence[str]) -> bool:
         """Whether one of these queues has a limit. A claim without limits is cheaper."""
@@ -116,6 +138,21 @@ class Claims(Promotion):
     def any_elsewhere(self, route: LaneRoute) -> bool:
         """Whether a ready job has a lane or a priority without a position in *route*. PostgreSQL only."""
         return bool(self._backend.run(Query("find_job_elsewhere", gaps(route.elsewhere)), repeatable=True))
+
+
+def _values(
+    worker: WorkerId,
+    queues: Sequence[str],
+    leases: Mapping[str, timedelta],
+    short: Collection[str],
+    suspects: tuple[int, int],
+) -> dict[str, Any]:
+    """The parameters that claims have in common."""
+    prefetched = frozenset(short)
+    shorts = [name in prefetched for name in leases]
+    kinds = ById(id=list(leases), lease_duration=list(leases.values()), short=shorts)
+    values = {"worker": worker, "queues": list(queues), "kinds": kinds, "few": suspects[0], "alone": suspects[1]}
+    return values | {"lease_duration": _common(leases)}
 
 
 def _common(leases: Mapping[str, timedelta]) -> timedelta | None:

@@ -140,7 +140,7 @@ class Jobs(Noun):
         """The common case, in one statement."""
         nonce, note = None if job_id is None else _new_nonce(), self._backend.notification(changes)
         values = {"id": job_id, "payload": request.payload, "notification": note.text}
-        insert = Query("insert_job", {**values, **common_values(request, nonce)}, silent=job_id is not None)
+        insert = Query("insert_job", {**values, **common_values(request, nonce)}, direct=True)
         rows = self._insert(insert, job_id, nonce)
         note.committed()
         return Enqueued(rows[0][0] if job_id is None else job_id)  # without an id, the statement draws it

@@ -54,6 +54,24 @@ SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
     lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only, lane.queue
 FROM best AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT lane.jobs FOR UPDATE SKIP LOCKED) AS candidate
 
+-- fragment: begin_lease
+-- Give live rows to the worker. :lease_duration is that of all kinds, if they have the same one.
+UPDATE holdfast.live SET state = 'running', token = live.token + 1, worker = :worker,
+    claimed_at = (SELECT holdfast.now()),
+    lease_expires_at = (SELECT holdfast.now())
+        + coalesce(:lease_duration::interval, (:kinds::jsonb->live.kind->>'lease_duration')::interval)
+FROM holdfast.job AS request
+
+-- fragment: lease
+-- What the worker needs to know of a job that it has claimed.
+RETURNING live.id AS job_id, live.token, live.kind, live.queue,
+    -- A claim that began before a payload changed must not return the old one: payload_of reads it afresh. Only jobs
+    -- whose token has risen before can be affected.
+    CASE WHEN live.token > 1 THEN holdfast.payload_of(live.id) ELSE request.payload::text END AS payload,
+    live.attempts + 1 AS attempt, live.no_prefetch, live.losses, live.priority, live.due_at,
+    CASE WHEN live.token > 1 THEN holdfast.checkpoint_of(live.id) END AS checkpoint, live.kind_version,
+    request.timeout, request.plan::text AS plan
+
 -- fragment: claim_locked
 -- Claim the first :free jobs that are locked, then a prefix of the others. The prefix ends before the first job that
 -- needs a free slot. No start is recorded.
@@ -66,12 +84,7 @@ surplus AS (                -- poison suspects beyond the room of their level
     SELECT id, slot_only, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place
     FROM locked WHERE NOT id = ANY(ARRAY(SELECT id FROM surplus))
 )
-UPDATE holdfast.live SET state = 'running', token = live.token + 1, worker = :worker,
-    claimed_at = (SELECT holdfast.now()),
-    -- :lease_duration is that of all kinds, if they have the same one.
-    lease_expires_at = (SELECT holdfast.now())
-        + coalesce(:lease_duration::interval, (:kinds::jsonb->live.kind->>'lease_duration')::interval)
-FROM holdfast.job AS request
+{begin_lease}
 -- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
 -- planner: CASE leaves out the ranks in the common case, in which every locked job is claimed.
 WHERE live.id = ANY(CASE
@@ -83,13 +96,7 @@ WHERE live.id = ANY(CASE
             OR place < (SELECT coalesce(min(place), :free::bigint + :ahead::bigint + 1) FROM ranked
                 WHERE slot_only AND place > :free::bigint)) END)
     AND request.id = live.id
-RETURNING live.id AS job_id, live.token, live.kind, live.queue,
-    -- A claim that began before a payload changed must not return the old one: payload_of reads it afresh. Only jobs
-    -- whose token has risen before can be affected.
-    CASE WHEN live.token > 1 THEN holdfast.payload_of(live.id) ELSE request.payload::text END AS payload,
-    live.attempts + 1 AS attempt, live.no_prefetch, live.losses, live.priority, live.due_at,
-    CASE WHEN live.token > 1 THEN holdfast.checkpoint_of(live.id) END AS checkpoint, live.kind_version,
-    request.timeout, request.plan::text AS plan
+{lease}
 
 -- fragment: lanes
 -- The lanes of a worker. A lane is a queue and a kind that the worker serves, and a reader: all jobs but those that other
@@ -101,6 +108,30 @@ FROM unnest(:queues::text[]) AS queues (name) LEFT JOIN holdfast.queue ON queue.
 CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options) CROSS JOIN {readers} AS readers (name)
 WHERE {lane_of_worker} AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
     AND queue.run_limit IS NULL AND queue.worker_limit IS NULL
+
+-- name: claim_few
+-- Claim the best ready jobs for free slots, in one order over all lanes. PostgreSQL prepares every part of "claim" each
+-- time; this has fewer of them. Each row has the number of jobs that were found: some may be locked by other claims. With a
+-- poison suspect among them none is claimed: "claim" counts the room for suspects. A row without a job comes then.
+WITH best AS (              -- read without locks: no other rows are locked then
+    -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready; a join sorts all ready jobs.
+    SELECT candidate.*, lane.queue, lane.kind, lane.reader
+    FROM ({lanes}) AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT :free::bigint) AS candidate
+    ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free::bigint
+), claimed AS (
+    {begin_lease}
+    -- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
+    WHERE live.id = ANY(ARRAY(
+            SELECT live.id FROM best CROSS JOIN LATERAL (   -- it may have changed since it was read
+                SELECT id FROM holdfast.live
+                WHERE state = 'ready' AND queue = best.queue AND kind = best.kind AND reader = best.reader
+                    AND priority = best.priority AND due_at = best.due_at AND id = best.id AND losses = best.losses
+                FOR UPDATE SKIP LOCKED) AS live
+            WHERE NOT EXISTS (SELECT FROM best WHERE losses > 1)))
+        AND request.id = live.id
+    {lease}
+)
+SELECT best.found, claimed.* FROM (SELECT count(*) AS found FROM best) AS best LEFT JOIN claimed ON true
 
 -- name: claim_lane
 -- Claim as "claim" does, for a worker of one queue and one kind: there is nothing to rank.

@@ -10,14 +10,16 @@ from typing import Any
 
 import psycopg
 from psycopg import errors, generators
-from psycopg.pq import ExecStatus
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGresult
 
 Connection = psycopg.Connection[Any]
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 class PreparedStatement:
-    """A statement whose rows are not used. Each connection prepares it once."""
+    """A statement that each connection prepares once."""
 
     def __init__(self, name: str, text: bytes) -> None:
         """*text* is the statement as psycopg wants it."""
@@ -27,32 +29,39 @@ class PreparedStatement:
         self._text = _PARAMETER.sub(lambda match: places[match[1]], text.decode()).replace("%%", "%").encode()
         self._prepared: weakref.WeakSet[Connection] = weakref.WeakSet()
 
-    def run(self, connection: Connection, values: Mapping[str, Any]) -> None:
-        """Run it in a transaction of its own, on a connection in autocommit."""
+    def run(self, connection: Connection, values: Mapping[str, Any]) -> list[Any]:
+        """Run it in a transaction of its own, on a connection in autocommit, and return its rows."""
         encoding = connection.info.encoding
         parameters = [_text(values[name], encoding) for name in self._parameters]
         if connection not in self._prepared:
             self._prepare(connection)
         try:
-            self._send(connection, parameters)
+            return self._send(connection, parameters)
         except errors.InvalidSqlStatementName:  # the driver has forgotten its own statements, and this one with them
             self._prepare(connection)
-            self._send(connection, parameters)
+            return self._send(connection, parameters)
 
     def _prepare(self, connection: Connection) -> None:
         connection.pgconn.send_prepare(self._name, self._text)
         _wait(connection)
         self._prepared.add(connection)
 
-    def _send(self, connection: Connection, parameters: list[bytes | None]) -> None:
-        connection.pgconn.send_query_prepared(self._name, parameters)
-        _wait(connection)
+    def _send(self, connection: Connection, parameters: list[bytes | None]) -> list[Any]:
+        connection.pgconn.send_query_prepared(self._name, parameters, result_format=Format.BINARY)
+        result = _wait(connection)
+        if not result.ntuples:
+            return []
+        rows = Transformer(connection)
+        rows.set_pgresult(result, format=Format.BINARY)
+        return rows.load_rows(0, result.ntuples, tuple)
 
 
-def _wait(connection: Connection) -> None:
-    for result in connection.wait(generators.execute(connection.pgconn)):
-        if result.status == ExecStatus.FATAL_ERROR:
-            raise errors.error_from_result(result, connection.info.encoding)
+def _wait(connection: Connection) -> PGresult:
+    results: list[PGresult] = connection.wait(generators.execute(connection.pgconn))
+    (result,) = results
+    if result.status == ExecStatus.FATAL_ERROR:
+        raise errors.error_from_result(result, connection.info.encoding)
+    return result
 
 
 def _text(value: Any, encoding: str) -> bytes | None:
@@ -63,6 +72,8 @@ def _text(value: Any, encoding: str) -> bytes | None:
         return value.encode(encoding)
     if isinstance(value, bool):
         return b"t" if value else b"f"
+    if isinstance(value, list) and not value:
+        return b"{}"
     if isinstance(value, timedelta):
         return f"{value.days:+d} days {value.seconds:+d} seconds {value.microseconds:+d} microseconds".encode()
     return (value.isoformat() if isinstance(value, datetime) else str(value)).encode()

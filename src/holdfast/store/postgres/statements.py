@@ -22,6 +22,8 @@ from holdfast.store.postgres.prepared import PreparedStatement
 
 _encoder = msgspec.json.Encoder()
 _MICROSECOND = timedelta(microseconds=1)
+#: Types whose values the driver takes as they are.
+_SCALARS = frozenset({str, int, bool, float, type(None), timedelta, datetime})
 
 AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 _UNSAFE = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -51,18 +53,17 @@ class Statements:
 
     def run(self, connection: psycopg.Connection[Any], query: Query) -> list[Any]:
         """Run a statement in a transaction of its own, on a connection that may prepare statements."""
-        if not query.silent or self.cursor_class is not psycopg.Cursor:
+        if not query.direct or self.cursor_class is not psycopg.Cursor:
             return self.perform(connection, query)
         prepared = self._prepared.get(query.name)
         if prepared is None:
             prepared = self._prepared[query.name] = PreparedStatement(query.name, self.text(query))
         try:
-            prepared.run(connection, query.parameters)
+            return prepared.run(connection, self.arguments(query))
         except errors.InsufficientPrivilege as error:
             raise self._denial(error, connection, query) from error
         except UnicodeEncodeError as error:
             raise unstorable(error) from None
-        return []
 
     def _perform(self, connection: psycopg.Connection[Any], step: Statement) -> list[Any]:
         """The class of the cursor and the binary format are named: a caller's connection may have other defaults.
@@ -174,6 +175,8 @@ def _column(table: ById, name: str) -> str | None:
 
 
 def _plain(value: Any) -> Any:
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, ById):
         return _encoder.encode(_by_id(value)).decode()
     if isinstance(value, Rows):
