@@ -318,11 +318,31 @@ def test_a_full_claim_is_followed_by_another(app, gate):
     for _ in range(3):
         work.enqueue()
     hands = Hands(app, slots=2)
-    assert (hands.claim().next_in, hands.claim().processed) == (0.0, 0)
+    assert [hands.claim().processed, hands.claim().processed] == [2, 0]
     hands.claimer.wake.clear()
     gate.set()
     hands.settle()
     assert hands.claimer.wake.is_set()
+
+
+def test_no_claim_is_sent_while_the_next_job_needs_a_slot(app, gate, monkeypatch):
+    """Commands are never claimed ahead: without a free slot, a claim would find nothing."""
+
+    @app.job(on_lost="dead")
+    def careful() -> None:
+        gate.wait(60)
+
+    careful.enqueue()
+    careful.enqueue()
+    hands = Hands(app, slots=1)
+    hands.lifecycle.run_times.learn("careful", 0.001)
+    assert hands.claim().processed == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(hands.claimer._lanes, "claim", lambda *_: pytest.fail("a claim was sent"))
+        assert hands.claim().processed == 0
+    hands.finish(gate)
+    assert hands.claim().processed == 1
+    hands.settle()
 
 
 @pytest.mark.one_backend

@@ -64,6 +64,8 @@ class Claimer:
         self._most = MAX_CLAIM
         #: The most jobs that the next claim takes ahead of slots.
         self._most_ahead = MAX_AHEAD
+        #: The last claimed job, or the next ready one, needs a free slot, as commands do: nothing is claimed ahead.
+        self._slot_needed = False
         #: The queues of claims whose answer was lost.
         self._in_doubt: set[str] = set()
         #: Until when, and when next, the claimer searches for leases of a claim whose answer was lost.
@@ -90,13 +92,13 @@ class Claimer:
             self._most = max(1, min(self._most, self._slots + MAX_AHEAD) // 2)
             raise
         self._most = min(MAX_CLAIM, self._most * 2)
-        if claimed and self._full:
+        if claimed and self._full and not (self._slot_needed and self._free <= 0):
             return TickResult(0.0, considered=claimed, processed=claimed)
         return TickResult(self._next_in(claimed), considered=claimed, processed=claimed)
 
     def on_notify(self, changes: Changes = EVERYTHING) -> None:
         """Claim once, now: the store may have new jobs. Another worker may get them; then it polls as before."""
-        self._notified = True
+        self._notified, self._slot_needed = True, False
         if self._reading_queues or Change.JOBS in changes or not changes <= jobs_in(self._served.queues):
             self._read_queues_at = float("-inf")
         self.wake.set()
@@ -137,9 +139,12 @@ class Claimer:
     def _claim(self) -> int:
         """Claim once, for free slots and ahead of them; returns the number of jobs."""
         free, kinds = max(0, self._free), self._served.kinds
+        if self._slot_needed and not free:
+            self._full = True
+            return 0
         leases = {name: self._served.leases[name] for name, kind in kinds.items() if not self._pool.is_blocked(kind)}
         short = [name for name in leases if self._run_times.is_short(name)]
-        ahead = self._ahead(short)
+        ahead = 0 if self._slot_needed else self._ahead(short)
         free, ahead = min(free, self._most), max(0, min(ahead, self._most - free, self._most_ahead))
         self._full = free + ahead == 0 or len(leases) < len(kinds)
         if free + ahead == 0 or not leases or not self._queues():
@@ -158,6 +163,8 @@ class Claimer:
         claimed = self._lanes.claim(request, self._begin)
         # Jobs that need a slot end what is claimed ahead: the next claim need not rank many more.
         self._most_ahead = MAX_AHEAD if len(claimed) == free + ahead else max(2 * len(claimed), MIN_AHEAD)
+        last = claimed[-1] if claimed else None
+        self._slot_needed = not free if last is None else last.no_prefetch or last.losses > 0 or last.kind not in short
         # Poison suspects beyond the room of their level may have taken the places of other jobs.
         self._full |= not self._lanes.exhausted or 0 in suspects or any(lease.losses > 1 for lease in claimed)
         return len(claimed)
@@ -209,15 +216,17 @@ class Claimer:
         kinds, durations = self._served.kinds, self._served.leases
         runs = [Run(each, kinds[each.kind], renewed_at=sent_at, lease_duration=durations[each.kind]) for each in leases]
         self._run_times.learn_claim(leases)
+        for run in runs if self._lanes.records_starts else ():
+            run.started = run.lease.starts_recorded
         self._begin_runs(runs)
 
     def _begin_runs(self, runs: list[Run]) -> None:
         for run in runs:
             start_span(self._store, run)
-        recorded = [run for run in runs if run.lease.starts_recorded]
-        self._pool.begin([run for run in runs if not run.lease.starts_recorded] if recorded else runs)
-        if recorded:
-            self._begin_recorded(recorded)
+        unrecorded = [run for run in runs if run.lease.starts_recorded and not run.started]
+        self._pool.begin([r for r in runs if r.started or not r.lease.starts_recorded] if unrecorded else runs)
+        if unrecorded:
+            self._begin_recorded(unrecorded)
 
     def _begin_recorded(self, runs: list[Run]) -> None:
         """Record the starts of runs, then begin them. A run whose start cannot be recorded does not begin."""

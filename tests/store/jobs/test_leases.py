@@ -94,6 +94,17 @@ def test_a_claim_records_no_start(store):
     assert [(job.attempts, job.started_at) for job in map(store.views.get, ids)] == [(0, None)] * 2, "K21 is broken"
 
 
+def test_a_claim_records_starts_on_request(store):
+    """K42: of work that must not run twice, on SQLite, where no answer gets lost. Released unknown, it costs nothing."""
+    ids = [put(store, on_lost=OnLost.DEAD), put(store)]
+    take(store, 9, record_starts=True)
+    recorded = int(store.backend.single_writer)
+    assert [store.views.get(job_id).attempts for job_id in ids] == [recorded, 0]
+    assert store.leases.release_unknown(WORKER, queues=["default"], known=[]) == 2
+    assert [(job.state, job.attempts) for job in map(store.views.get, ids)] == [(State.READY, 0)] * 2
+    assert store.views.attempts(ids[0]) == []
+
+
 def test_a_paused_queue_starts_nothing(store):
     """Until it is resumed; what runs goes on."""
     put(store)

@@ -36,6 +36,7 @@ class Claims(Promotion):
         autoscaled: Sequence[str] = (),
         unfinished: Sequence[JobId] = (),
         build: str = "",
+        record_starts: bool = False,
     ) -> list[Lease]:
         """Take leases on ready jobs, in one order over all *queues* and kinds: priority, due time, id.
 
@@ -43,6 +44,7 @@ class Claims(Promotion):
         then up to *ahead* jobs to wait for a slot.
 
         - Every job goes to exactly one holder, with a token higher than any before. No start is recorded.
+          SQLite only: with *record_starts*, the starts of jobs with ``starts_recorded`` are.
         - Only jobs of these queues and kinds are touched; a stopped store starts nothing, and a paused queue
           only jobs of the highest priority.
         - Ahead of slots, only jobs of *short* kinds are claimed, and none behind a better job that needs a slot:
@@ -56,15 +58,16 @@ class Claims(Promotion):
         values = _values(worker, queues, leases, short, suspects or (free, free))
         values |= {"free": free, "ahead": ahead, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
         values["build"] = build
+        where = ("starts_later",) if record_starts else ()
         claimed: list[Lease] | None = None
         if limits:
             with suppress(JobLocked):  # another transaction holds a limited queue; the others do not wait for it
                 lock = query("lock_limited_queues", queues=values["queues"])
-                limited = Query("claim_limited", values, Lease, lock=lock)
+                limited = Query("claim_limited", values, Lease, where, lock)
                 claimed = self._backend.run(limited, timeout=Timeouts.brief)
         if claimed is None:
             name = "claim_lane" if len(queues) == len(leases) == 1 else "claim"
-            claimed = self._backend.run(query(name, Lease, **values), timeout=Timeouts.brief)
+            claimed = self._backend.run(Query(name, values, Lease, where), timeout=Timeouts.brief)
         return _in_order(claimed)
 
     def claim_few(

@@ -102,11 +102,6 @@ class JobQueries(Noun):
         rows = self._fetch("get_job_state", id=job_id)
         return State(rows[0][0]) if rows else self.get(job_id).state
 
-    def label(self, job_id: JobId) -> str | None:
-        """The label of one job, read before every command."""
-        rows = self._fetch("get_job_label", id=job_id)
-        return rows[0][0] if rows else None
-
     def existing(self, ids: Sequence[JobId]) -> set[JobId]:
         """Those of these jobs that exist, live or finished."""
         return {row[0] for row in self._fetch("list_job_states", ids=list(ids))} if ids else set()

@@ -10,6 +10,16 @@ live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_att
 -- The least priority that starts in a queue. A paused one starts only the highest: callbacks, which report a failure.
 CASE WHEN queue.paused THEN 2147483647 ELSE -2147483648 END
 
+-- name: starts_later
+-- Condition: a job whose start is not recorded before it runs. Only claims on SQLite record the starts of the others:
+-- their answers cannot get lost.
+NOT no_prefetch AND losses < 3
+
+-- name: undo_starts
+-- Undo the starts that a claim recorded, of runs that have not begun. The caller has locked the jobs.
+UPDATE holdfast.live SET attempts = attempts - 1, started_at = NULL
+WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND started_at IS NOT NULL
+
 -- name: lock_limited_queues
 -- Lock the queues that have a limit, in name order, so that claims on them run one after another.
 SELECT name FROM holdfast.queue

@@ -75,10 +75,6 @@ SELECT count(*) FROM page
 -- Read the state of a job.
 SELECT state FROM holdfast.live WHERE id = :id UNION ALL SELECT state FROM holdfast.finished WHERE id = :id
 
--- name: get_job_label
--- Read the label of a job.
-SELECT label FROM holdfast.job WHERE id = :id
-
 -- name: get_job_key
 -- Read the unique key that a job has.
 SELECT key FROM holdfast.key WHERE job_id = :id

@@ -49,7 +49,7 @@ ORDER BY priority DESC, due_at, id
 
 -- fragment: claim_best
 -- Claim of the jobs in "best": the first :free ones, then a prefix of the others. The prefix ends before the first job
--- that needs a free slot. No start is recorded. The first statement returns the leases, the second one writes them: there
+-- that needs a free slot. Starts are recorded as {where} says. The first statement returns the leases, the second one writes them: there
 -- is one writer, and RETURNING with a search for each column of the request takes longer.
 surplus AS (                -- poison suspects beyond the room of their level
     SELECT id FROM (
@@ -63,13 +63,15 @@ surplus AS (                -- poison suspects beyond the room of their level
 SELECT {leases_after_claim}
 -- planner: CROSS JOIN keeps this order, so that each job is two primary-key lookups.
 FROM best CROSS JOIN holdfast_live AS live ON live.id = best.id CROSS JOIN holdfast_job AS job ON job.id = best.id
--- planner: the common case, in which no job needs a slot, does without ranks.
-WHERE NOT EXISTS (SELECT 1 FROM best WHERE slot_only) OR best.id IN (
+-- planner: the common cases do without ranks: no job needs a slot, or all have one and none is a poison suspect.
+WHERE NOT EXISTS (SELECT 1 FROM best WHERE slot_only)
+    OR (:ahead = 0 AND NOT EXISTS (SELECT 1 FROM best WHERE losses > 1)) OR best.id IN (
     SELECT id FROM ranked
     WHERE place <= :free
         OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE slot_only AND place > :free));
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
-    claimed_at = :now,
+    claimed_at = :now, attempts = attempts + CASE WHEN {where} THEN 0 ELSE 1 END,
+    started_at = CASE WHEN {where} THEN NULL ELSE :now END,
     -- :lease_duration is that of all kinds, if they have the same one. A path of JSON would read a dot in the name of a kind
     -- as a level.
     lease_expires_at = :now + coalesce(:lease_duration, (

@@ -111,6 +111,7 @@ class CommandExecutor(SlotExecutor):
         self._logs, self._url = setup.options.logs, setup.options.url
         self._echo = setup.options.echo
         self._stdin = setup.options.stdin
+        self._env = dict(os.environ)  # a lookup in os.environ encodes and decodes
         self._store = setup.store
         super().__init__(
             "command", setup.options.slots, make_slot=lambda: (self._perform, lambda: None), lifecycle=lifecycle
@@ -125,7 +126,8 @@ class CommandExecutor(SlotExecutor):
             command = load_command(run.lease.payload)
         except (msgspec.DecodeError, HoldfastError) as error:
             return Unreadable(error=str(error))
-        if not self._store.command_switch.is_on():
+        is_on, label = self._store.command_switch.read_start(run.lease.job_id)
+        if not is_on:
             return Failed(error=SWITCHED_OFF, reason=EndReason.CANNOT_START, permanent=True)
         if command.about is not None:
             argv = substitute(command.argv, self._callback_values(JobId(command.about)))
@@ -136,7 +138,7 @@ class CommandExecutor(SlotExecutor):
         output = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo)
         try:
             # Whether the system can start it, the start itself shows. The program of a cap hides that.
-            return (_refusal(command) if command.capped else None) or self._run(run, command, output)
+            return (_refusal(command) if command.capped else None) or self._run(run, command, output, label)
         finally:
             output.close()
 
@@ -152,20 +154,31 @@ class CommandExecutor(SlotExecutor):
         code = 0 if job.state is State.DONE else None if last is None else last.exit_code
         return callback_values(job, code, output.replace("\0", ""))
 
-    def _job_values(self, lease: Lease) -> dict[str, object]:
-        """The values of the job for the environment of its command."""
-        values: dict[str, object] = {"job_id": lease.job_id, "attempt": lease.attempt, "queue": lease.queue}
-        with suppress(HoldfastError):  # an unreachable store does not fail the command
-            values["label"] = self._store.views.label(lease.job_id)
-            if lease.token > 1:  # attempts before a restart count, as in ``holdfast log``
-                values["attempt"] = len(self._store.views.attempts(lease.job_id))
-        return values | {"url": self._url}
+    def _attempt(self, lease: Lease) -> int:
+        """The number of the attempt. Those before a restart count, as in ``holdfast log``."""
+        if lease.token > 1:
+            with suppress(HoldfastError):  # an unreachable store does not fail the command
+                return len(self._store.views.attempts(lease.job_id))
+        return lease.attempt
 
-    def _run(self, run: Run, command: Command, output: AttemptLog) -> Outcome:
-        env = environment(command, os.environ, **self._job_values(run.lease))
-        message = StartProcess(list(command.argv), command=True, cwd=command.cwd, env=env, measured=run.measured)
-        caps = {"memory": command.memory, "cpus": command.cpus, "require_cap": command.require_cap}
-        message = structs.replace(message, **caps, until=run.lease_expires_at)
+    def _message(self, run: Run, command: Command, label: str | None) -> StartProcess:
+        lease = run.lease
+        values = {"job_id": lease.job_id, "attempt": self._attempt(lease), "queue": lease.queue, "label": label}
+        return StartProcess(
+            list(command.argv),
+            command=True,
+            cwd=command.cwd,
+            env=environment(command, self._env, **values, url=self._url),
+            memory=command.memory,
+            cpus=command.cpus,
+            require_cap=command.require_cap,
+            measured=run.measured,
+            stdin=self._stdin is not None,
+            until=run.lease_expires_at,
+        )
+
+    def _run(self, run: Run, command: Command, output: AttemptLog, label: str | None) -> Outcome:
+        message = self._message(run, command, label)
         if run.lease.token > 1:
             kill_abandoned()  # its last worker may have been killed with its supervisor, and the program not
         reading, writing = os.pipe()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import socket
-import subprocess
 import sys
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from holdfast.worker.commands import kernel
 from holdfast.worker.commands.identity import CHILD_VARIABLE, ChildId
@@ -18,14 +18,16 @@ from holdfast.worker.executors.channel import ProcessExited, ProcessLimits, Star
 
 #: The unit of ru_maxrss, in bytes.
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+#: Signals that Python ignores, and that a program expects to end it.
+_IGNORED_HERE = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
 
 
 class SupervisedProcess:
     """A started process. It needs no descriptor: however many run, the supervisor does not run out of them."""
 
-    def __init__(self, process: subprocess.Popen[bytes], cap: Cap | None, start: StartProcess) -> None:
-        self.process = process
-        self.pid = process.pid
+    def __init__(self, pid: int, cap: Cap | None, start: StartProcess) -> None:
+        self.pid = pid
+        self._collected = False
         self.measured = start.measured
         self.limits = ProcessLimits(start.child, start.until)
         #: A memory cap in bytes that only the supervisor enforces.
@@ -52,7 +54,7 @@ class SupervisedProcess:
             self.kill()
 
     def freeze(self, *, frozen: bool) -> None:
-        if frozen != self._frozen and self.process.returncode is None:
+        if frozen != self._frozen and not self._collected:
             (kernel.freeze if frozen else kernel.thaw)(self.pid)
             self._frozen = frozen
 
@@ -66,24 +68,25 @@ class SupervisedProcess:
         exited = kernel.has_exited(self.pid)
         if exited:
             self._signal_session(signal.SIGKILL)  # its number is ours until it is collected
-        status = None if exited is False else self._wait()
+        status = None if exited is False else self.wait(os.WNOHANG)
         if exited is None and status is not None:
             self._signal_session(signal.SIGKILL)
         return status
 
-    def _wait(self) -> tuple[int, float | None] | None:
+    def wait(self, options: int = 0) -> tuple[int, float | None] | None:
+        """Collect the process; returns its exit status and processor seconds. With WNOHANG: None while it runs."""
         try:
-            pid, status, used = os.wait4(self.pid, os.WNOHANG)
+            pid, status, used = os.wait4(self.pid, options)
         except ChildProcessError:  # another caller collected it: its exit code is unknown, and counts as a failure
-            self.process.returncode = -signal.SIGKILL
-            return self.process.returncode, None
+            self._collected = True
+            return -signal.SIGKILL, None
         if not pid:
             return None
-        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self._collected = True
         if self.measured and not self.peak:
             # It ended before the first measurement. ru_maxrss includes our own memory at the fork: an upper bound.
             self.peak = used.ru_maxrss * _MAXRSS_BYTES
-        return self.process.returncode, used.ru_utime + used.ru_stime
+        return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
 
     def close(self, name: str = "", status: int = 0, cpu: float | None = None) -> ProcessExited:
         """Free the resources of an ended process; returns its report."""
@@ -105,37 +108,73 @@ class SupervisedProcess:
 
 def start(message: StartProcess, descriptors: socket.socket, method: CapMethod | None) -> SupervisedProcess:
     """Start a process. Its descriptors were sent before the message, and *descriptors* does not block."""
-    _, received, _, _ = socket.recv_fds(descriptors, 1, 2)
-    if len(received) < 1 + message.stdin:  # the kernel drops a descriptor that finds no room
-        for number in received:
-            os.close(number)
-        raise OSError(errno.EMFILE, "the supervisor has no file descriptor left")
-    descriptor = received[0]
-    files: dict[str, Any] = (
-        {"stdout": descriptor, "stderr": descriptor} if message.command else {"pass_fds": [descriptor]}
-    )
-    cap = None
+    with _received(descriptors, 1 + message.stdin) as numbers:
+        env = {**(os.environ if message.env is None else message.env), CHILD_VARIABLE: str(ChildId.here(message.child))}
+        if not message.command:
+            os.set_inheritable(numbers[0], True)
+            return SupervisedProcess(_spawn([*message.argv, str(numbers[0])], env, None, []), None, message)
+        outputs = [(os.POSIX_SPAWN_DUP2, numbers[0], 1), (os.POSIX_SPAWN_DUP2, numbers[0], 2)]
+        if message.stdin:
+            outputs.append((os.POSIX_SPAWN_DUP2, numbers[1], 0))
+        cap = None if message.memory is None and message.cpus is None else _make_cap(message, method)
+        try:
+            argv = message.argv if cap is None else cap.wrap(message.argv)
+            return SupervisedProcess(_spawn(argv, env, message.cwd, outputs), cap, message)
+        except BaseException:
+            if cap is not None:
+                cap.delete()
+            raise
+
+
+@contextmanager
+def _received(descriptors: socket.socket, count: int) -> Iterator[list[int]]:
+    """The descriptors of a start, none of which takes the place of a standard stream; closed at the end."""
+    _, numbers, _, _ = socket.recv_fds(descriptors, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
     try:
-        if message.command and (message.memory is not None or message.cpus is not None):
-            cap = _make_cap(message, method)
-        argv = message.argv if message.command else [*message.argv, str(descriptor)]
-        env = os.environ if message.env is None else message.env
-        process = subprocess.Popen(  # noqa: S603 - requested by our own worker
-            argv if cap is None else cap.wrap(argv),
-            stdin=received[1] if message.stdin else subprocess.DEVNULL,
-            start_new_session=True,
-            cwd=message.cwd,
-            env={**env, CHILD_VARIABLE: str(ChildId.here(message.child))},
-            **files,
-        )
-    except BaseException:
-        if cap is not None:
-            cap.delete()
-        raise
+        if len(numbers) < count:  # the kernel drops a descriptor that finds no room
+            raise OSError(errno.EMFILE, "the supervisor has no file descriptor left")
+        for place, number in enumerate(numbers):
+            if number <= 2:
+                numbers[place] = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
+                os.close(number)
+        yield numbers
     finally:
-        for number in received:
+        for number in numbers:
             os.close(number)
-    return SupervisedProcess(process, cap, message)
+
+
+def _spawn(argv: list[str], env: Mapping[str, str], cwd: str | None, files: Sequence[tuple[int, ...]]) -> int:
+    """Start a program in a session of its own; returns its number. Half the work of :class:`subprocess.Popen`.
+
+    It inherits the standard streams and the *files*: other descriptors of this process are closed at its start.
+    """
+    actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), *files]
+    folders = [""] if os.sep in argv[0] else env.get("PATH", os.defpath).split(os.pathsep)
+    error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    with _directory(cwd):
+        for folder in folders:
+            path = os.path.join(folder, argv[0])  # noqa: PTH118 - as texts, for each command
+            if not folder or os.access(path, os.X_OK):
+                try:
+                    return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True, setsigdef=_IGNORED_HERE)
+                except OSError as failed:
+                    error = failed
+    raise error
+
+
+@contextmanager
+def _directory(cwd: str | None) -> Iterator[None]:
+    """Be in the directory *cwd*: a new process begins where its parent is, and this process has one thread."""
+    if cwd is None:
+        yield
+        return
+    own = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)  # it may not be readable
+    try:
+        os.chdir(cwd)
+        yield
+    finally:
+        os.fchdir(own)
+        os.close(own)
 
 
 def _make_cap(message: StartProcess, method: CapMethod | None) -> Cap | None:

@@ -84,7 +84,7 @@ class Supervisor:
         for child in self._children.values():
             child.kill()
         for child in self._children.values():
-            child.process.wait()
+            child.wait()
             child.close()
         for _ in range(LAST_CHECKS):
             killed = kernel.kill_orphans({})
@@ -192,6 +192,8 @@ def main() -> None:
         # Inherit the orphans of our children; without this system call they go to init and are not found.
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     connection, descriptors = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    for each in (connection, descriptors):
+        each.set_inheritable(False)
     with suppress(KeyboardInterrupt):
         Supervisor(connection, descriptors, wakeup).run()
 

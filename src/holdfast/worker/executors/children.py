@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from holdfast.domain.jobs.job import Lease
 from holdfast.store.engine.forks import ForkSafe, survive_forks
@@ -143,8 +143,10 @@ class SupervisorClient(ForkSafe):
                 raise
 
     def start_process(self, message: StartProcess, descriptor: int, *, stdin: int | None = None) -> str:
-        """Start a process with a descriptor for its connection or its output; returns its name."""
-        message = structs.replace(message, stdin=stdin is not None)
+        """Start a process with a descriptor for its connection or its output, and *stdin* if the message announces it.
+
+        Returns its name.
+        """
         with self._lock:
             channel, descriptors = self._connected()
             with self._reported:
