@@ -115,6 +115,20 @@ def test_the_start_of_careful_work_is_recorded_before_it_begins(app, gate):
     assert seen == [(1, False)]
 
 
+def nothing_claimed(*args, **options):
+    return []
+
+
+def replace_claims(monkeypatch, app, claim):
+    """Let *claim* take the place of both statements that a worker claims by from the start of its lanes."""
+
+    def few(worker, **options):
+        return claim(worker, **options), False
+
+    monkeypatch.setattr(app.store.leases, "claim", claim)
+    monkeypatch.setattr(app.store.leases, "claim_few", few)
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_lost_answer_costs_nothing(app, monkeypatch, late):
     """K21: the claim was committed, also late; its jobs go back as if nothing had happened, whatever on_lost says."""
@@ -124,25 +138,23 @@ def test_a_lost_answer_costs_nothing(app, monkeypatch, late):
 
     ref = careful.enqueue()
     hands = Hands(app, slots=1)
-    leases, claim = app.store.leases, app.store.leases.claim
-    fake = _Clock(monkeypatch)
+    claim, fake = app.store.leases.claim, _Clock(monkeypatch)
 
     def fail(*args, **options):
         if not late:
             claim(*args, **options)
         raise StoreUnavailable("no answer")
 
-    monkeypatch.setattr(leases, "claim", fail)
+    replace_claims(monkeypatch, app, fail)
     with pytest.raises(StoreUnavailable):
         hands.claim()
     if late:
         with pytest.raises(StoreUnavailable):
             hands.claim()
-        monkeypatch.setattr(leases, "claim", claim)
         claim(hands.worker.id, queues=["default"], leases={"careful": careful.kind.options.lease})
         fake.at += IN_DOUBT_INTERVAL_S
     assert ref.state is State.RUNNING
-    monkeypatch.setattr(leases, "claim", lambda *args, **options: [])
+    replace_claims(monkeypatch, app, nothing_claimed)
     hands.claim()
     job = ref.job()
     assert (job.state, job.attempts, job.crashes, job.losses) == (State.READY, 0, 0, 0)
@@ -163,7 +175,7 @@ def test_a_lost_answer_is_looked_for_after_a_pause(app, monkeypatch):
         claim(*args, **options)
         raise StoreUnavailable("no answer")
 
-    monkeypatch.setattr(app.store.leases, "claim", lose)
+    replace_claims(monkeypatch, app, lose)
     with pytest.raises(StoreUnavailable):
         hands.claim()
     hands.worker._remote_control.quiet = True
@@ -172,7 +184,7 @@ def test_a_lost_answer_is_looked_for_after_a_pause(app, monkeypatch):
         hands.claim()
     assert ref.state is State.RUNNING
     hands.worker._remote_control.quiet = False
-    monkeypatch.setattr(app.store.leases, "claim", lambda *args, **options: [])
+    replace_claims(monkeypatch, app, nothing_claimed)
     hands.claim()
     assert ref.state is State.READY, "S16 is broken"
 

@@ -89,9 +89,9 @@ class Claims(Promotion):
         values = _values(worker, queues, leases, (), suspects)
         values |= {"free": free, "autoscaled": list(autoscaled), "unfinished": list(unfinished), "build": build}
         rows = self._backend.run(Query("claim_few", values, direct=True), timeout=Timeouts.brief)
-        found = rows[0][0]
+        best = rows[0][0]
         claimed = _read_leases([row[1:] for row in rows if row[1] is not None])
-        return _in_order(claimed), found == free or len(claimed) < found
+        return _in_order(claimed), best == free or len(claimed) < best
 
     def any_limited(self, queues: Sequence[str]) -> bool:
         """Whether one of these queues has a limit. A claim without limits is cheaper."""

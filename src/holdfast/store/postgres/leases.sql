@@ -111,7 +111,7 @@ WHERE {lane_of_worker} AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
 
 -- name: claim_few
 -- Claim the best ready jobs for free slots, in one order over all lanes. PostgreSQL prepares every part of "claim" each
--- time; this has fewer of them. Each row has the number of jobs that were found: some may be locked by other claims. With a
+-- time; this has fewer of them. Each row has the number of the best jobs: some may be locked by other claims. With a
 -- poison suspect among them none is claimed: "claim" counts the room for suspects. A row without a job comes then.
 WITH best AS (              -- read without locks: no other rows are locked then
     -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready; a join sorts all ready jobs.
@@ -131,7 +131,7 @@ WITH best AS (              -- read without locks: no other rows are locked then
         AND request.id = live.id
     {lease}
 )
-SELECT best.found, claimed.* FROM (SELECT count(*) AS found FROM best) AS best LEFT JOIN claimed ON true
+SELECT best.jobs, claimed.* FROM (SELECT count(*) AS jobs FROM best) AS best LEFT JOIN claimed ON true
 
 -- name: claim_lane
 -- Claim as "claim" does, for a worker of one queue and one kind: there is nothing to rank.
