@@ -36,7 +36,7 @@ class SkipReason(StrEnum):
     SCOPE = "scope"
 
 
-class Skipped(Struct, frozen=True):
+class Skipped(Struct, frozen=True, gc=False):
     """A span of plans that were not fired, both ends included. An empty scope stands for all scopes."""
 
     first: datetime
@@ -46,7 +46,7 @@ class Skipped(Struct, frozen=True):
     scope: str = ""
 
 
-class ScheduleDecision(Struct, frozen=True):
+class ScheduleDecision(Struct, frozen=True, gc=False):
     """The plans to fire, oldest first, the spans to skip, and the new cursor."""
 
     fire: Sequence[datetime]

@@ -1,3 +1,9 @@
+-- name: advance_schedules
+-- Advance cursors after planning, row by row.
+UPDATE holdfast_schedule SET cursor = :advance.cursor, next_at = :advance.next_at, check_at = :advance.next_at,
+    fired = :advance.fired, failures = 0, error = NULL, token = token + 1
+WHERE name = :advance.name
+
 -- name: list_open_plans
 -- List plans of scopes, outside any line, whose jobs were live at the last check, and the present state of those jobs.
 -- planner: CROSS JOIN begins with the scopes; SQLite may otherwise read all open plans.

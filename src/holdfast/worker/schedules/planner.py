@@ -167,7 +167,7 @@ class Planner:
             overlap=definition.effective_overlap,
             max_backlog=definition.max_backlog,
             fire=jobs_of(schedule.definition, tick.kinds[definition.kind]).fires(plans) if plans else (),
-            skip=[*decision.skip, *_skipped_scopes(decision, valid, invalid)],
+            skip=decision.skip if valid and not invalid else _skips(decision, valid, invalid),
             runs=definition.runs,
         )
 
@@ -218,11 +218,10 @@ class _Tick(Struct, frozen=True):
     answers: dict[str, ProviderCall] = {}
 
 
-def _skipped_scopes(decision: ScheduleDecision, valid: Sequence[str], invalid: Sequence[str]) -> Iterator[Skipped]:
-    """Yield a skip for each invalid scope, and for each plan time without any scope."""
-    for time in decision.fire:
-        for scope in invalid if valid or invalid else ("",):
-            yield Skipped(time, time, 1, SkipReason.SCOPE, scope)
+def _skips(decision: ScheduleDecision, valid: Sequence[str], invalid: Sequence[str]) -> list[Skipped]:
+    """Add a skip for each invalid scope, and for each plan time without any scope."""
+    scopes = invalid if valid or invalid else ("",)
+    return [*decision.skip, *(Skipped(at, at, 1, SkipReason.SCOPE, scope) for at in decision.fire for scope in scopes)]
 
 
 def _parts(advance: Advance) -> Iterator[Advance]:
