@@ -10,6 +10,7 @@ import pytest
 from holdfast.domain.schedules.definition import Definition
 from holdfast.store.engine import sql
 from holdfast.store.engine.operation import Query, Rows
+from holdfast.store.sqlite.statements import statement_by_row
 from holdfast.store.sqlite.statements import to_sql as to_sqlite
 from tests.support.backends import START
 from tests.support.processes import connect
@@ -105,6 +106,8 @@ def plan_of(database, store, name, where=()):
             return "\n".join(row[0] for row in connection.execute(text, store.backend.statements.arguments(ask)))
     rows = []
     with connect(database.url) as connection:
+        if (by_row := statement_by_row(name)) is not None:
+            return "\n".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {by_row[0]}", by_row[2]))
         for part in sql.compose("sqlite", name, where).split(";\n"):
             values = {each: to_sqlite(ask.parameters.get(each, START)) for each in sql.parameters(part)}
             rows += connection.execute(f"EXPLAIN QUERY PLAN {part}", values).fetchall()

@@ -99,8 +99,21 @@ def test_every_one_is_fired_the_oldest_first(app, clock):
 def test_plans_beyond_the_cap_wait_for_the_next_tick(app, clock):
     declare(app, "every 10s", catch_up="every", overlap="allow")
     plan(app)
-    clock.advance(seconds=25_000)
-    assert [planner(app).tick().processed for _ in range(4)] == [1000, 1000, 500, 0]
+    clock.advance(seconds=45_000)
+    assert [planner(app).tick().processed for _ in range(4)] == [2000, 2000, 500, 0]
+
+
+def test_batches_of_a_tick_fire_each_plan_once(app, monkeypatch):
+    """Two of them are written side by side where the store has several writers."""
+    monkeypatch.setattr(planner_module, "BATCH_SIZE", 10)
+    app.job()(rollup)
+    names = [f"number {n:02}" for n in range(25)]
+    for name in names:
+        app.schedules.create(name, "rollup", "*/5 * * * *")
+    one = planner(app)
+    tick_often(one)
+    assert [minutes(app, name) for name in names] == [[0]] * 25
+    assert one._counts.plans["fired"] == 25
 
 
 def test_jitter_puts_jobs_off_and_not_plans(app):

@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Plan
+from holdfast.worker.schedules import planner as planner_module
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.stats import Stats
@@ -84,8 +85,10 @@ def test_a_locked_job_delays_its_own_schedule_alone(app, database, tick, user, o
     assert fired(app, "line") == [0, 5]
 
 
-def test_a_locked_key_delays_its_own_schedule_alone(app, tick, user):
-    """A user's transaction has enqueued a job under the key and is still open."""
+@pytest.mark.parametrize("batch_size", [1, 2000])
+def test_a_locked_key_delays_its_own_schedule_alone(app, tick, user, monkeypatch, batch_size):
+    """A user's transaction has enqueued a job under the key and is still open. Another thread writes small batches."""
+    monkeypatch.setattr(planner_module, "BATCH_SIZE", batch_size)
     app.schedules.create("keyed", "send", "*/5 * * * *", payload={"to": 1})
     app.enqueue("send", {"to": 1}, connection=user)
     assert tick() < SOON_S, "S2 is broken: a planner waits for a user's transaction"

@@ -143,7 +143,7 @@ class Actor(StrEnum):
 KEPT_COLUMNS = ("max_attempts", "max_crashes", "on_lost", "retry", "timeout")
 
 
-class NewJob(Struct, frozen=True, kw_only=True):
+class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     """A job to be enqueued. *delay* counts from now, *run_at* is absolute; both at once is an error."""
 
     kind: str
@@ -184,7 +184,11 @@ class NewJob(Struct, frozen=True, kw_only=True):
         return self.on_lost is not OnLost.RETRY or self.kind == COMMAND or len(self.payload) > MAX_PREFETCH_BYTES
 
 
-class Enqueued(Struct, frozen=True):
+#: The outcomes that are a new job, found once: a call may create thousands.
+_NEW = (EnqueueOutcome.CREATED, EnqueueOutcome.RERUN)
+
+
+class Enqueued(Struct, frozen=True, gc=False):
     """The answer to an enqueue. *waits_for* is the running job that a rerun follows."""
 
     id: JobId
@@ -194,7 +198,7 @@ class Enqueued(Struct, frozen=True):
     @property
     def created(self) -> bool:
         """Whether the id is that of a new job."""
-        return self.outcome in (EnqueueOutcome.CREATED, EnqueueOutcome.RERUN)
+        return self.outcome in _NEW
 
     @property
     def replaced(self) -> bool:

@@ -14,7 +14,7 @@ from holdfast.domain.schedules.firing_times import MICROSECOND, Rule, between
 from holdfast.errors import HoldfastError, InvalidInput
 
 #: The most plan times of one schedule that are decided at once; the next tick continues.
-MAX_TIMES = 1000
+MAX_TIMES = 2000
 #: With ``catch_up=none``, a plan that is older than this does not fire.
 LATE_AFTER = timedelta(seconds=60)
 #: Skipped plans are counted up to here. A larger count is stored as one more, and means "more than this".
@@ -36,7 +36,7 @@ class SkipReason(StrEnum):
     SCOPE = "scope"
 
 
-class Skipped(Struct, frozen=True):
+class Skipped(Struct, frozen=True, gc=False):
     """A span of plans that were not fired, both ends included. An empty scope stands for all scopes."""
 
     first: datetime
@@ -46,7 +46,7 @@ class Skipped(Struct, frozen=True):
     scope: str = ""
 
 
-class ScheduleDecision(Struct, frozen=True):
+class ScheduleDecision(Struct, frozen=True, gc=False):
     """The plans to fire, oldest first, the spans to skip, and the new cursor."""
 
     fire: Sequence[datetime]
@@ -83,7 +83,7 @@ def decide(
         return ScheduleDecision(fire, skip, reached, _due_at(timing, rule.next_after(reached)))
     following = rule.next_after(first)
     if following > until and (timing.catch_up is not CatchUp.NONE or first >= due - LATE_AFTER):
-        return ScheduleDecision([first], (), first, _due_at(timing, following))  # by far the most frequent
+        return ScheduleDecision((first,), (), first, _due_at(timing, following))  # by far the most frequent
     fire, skip, reached = _choose_newest(timing, rule, since, until, due=due)
     return ScheduleDecision(fire, skip, reached, _due_at(timing, rule.next_after(reached)))
 

@@ -19,7 +19,7 @@ GLOBAL = "global"
 MAX_BACKLOG = 10_000
 
 
-class Plan(Struct, frozen=True):
+class Plan(Struct, frozen=True, gc=False):
     """One time at which a schedule fires, in one scope. A handler parameter of this type receives its own plan.
 
     *time* is the time that the rule names, even if the job runs later.

@@ -1,11 +1,11 @@
 """Named SQL statements, read from ``.sql`` files.
 
-``shared_sql/`` holds the statements that both backends share, in PostgreSQL's spelling; ``sqlite/``
-and ``postgres/`` hold the others. Each file describes one noun. ``-- name: x`` begins a
-statement, with parameters ``:like_this``; on PostgreSQL ``:leases.token`` is a column of a table of
-parameters. ``-- fragment: x`` begins a text that statements include as ``{x}``. ``holdfast.`` stands
-for the schema. A statement for SQLite may consist of several, divided by ``;``, because SQLite has no
-common table expression that writes.
+``shared_sql/`` holds the statements that both backends share, in PostgreSQL's spelling; ``sqlite/`` and
+``postgres/`` hold the others. Each file describes one noun. ``-- name: x`` begins a statement, with
+parameters ``:like_this``; ``:leases.token`` is a column of a table of parameters. PostgreSQL receives it as
+an array; SQLite runs the statement once for each row. ``-- fragment: x`` begins a text that statements
+include as ``{x}``. ``holdfast.`` stands for the schema. A statement for SQLite may consist of several,
+divided by ``;``, because SQLite has no common table expression that writes.
 """
 
 from __future__ import annotations

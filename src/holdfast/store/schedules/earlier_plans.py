@@ -25,12 +25,15 @@ class OverlapRule(Struct, frozen=True):
 
 
 class _OpenPlan(Struct, frozen=True):
+    """A plan that was live at the last check; *queued*: it is in a line."""
+
     schedule: str
     scope: str
     time: datetime
     job_id: JobId
     state: State | None
     attempts: int
+    queued: bool
 
 
 class _Line(Struct, frozen=True):
@@ -54,7 +57,9 @@ def earlier_plans(new: Mapping[Scope, int], rules: Mapping[str, OverlapRule]) ->
     if not new:
         return earlier
     rows: list[_OpenPlan] = yield query("list_open_plans", _OpenPlan, scopes=_scope_rows(new))
-    lines: list[_Line] = yield query("list_lines", _Line, scopes=_scope_rows(new))
+    in_line = [(row.schedule, row.scope) for row in rows if row.queued]
+    rows = [row for row in rows if not row.queued]
+    lines: list[_Line] = (yield query("list_lines", _Line, scopes=_scope_rows(in_line))) if in_line else []
     unclear = []
     for line in lines:
         scope, rule = (line.schedule, line.scope), rules[line.schedule]

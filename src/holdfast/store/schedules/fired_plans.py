@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, assert_never
+from typing import assert_never
 
 from msgspec import Struct, structs
 
@@ -26,7 +26,7 @@ from holdfast.domain.schedules.plan import (
     Turn,
     arrange,
 )
-from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query, read_now
+from holdfast.store.engine.operation import BulkInsert, Operation, Rows, columns_of, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
 from holdfast.store.jobs.enqueue import draw_ids, enqueue_operation, insert_jobs
@@ -37,7 +37,7 @@ from holdfast.store.schedules.earlier_plans import OverlapRule, Scope, earlier_p
 LIMITED_WAITS = query("limit_lock_waits", longest="1s")
 
 
-class PlanToFire(Struct, frozen=True):
+class PlanToFire(Struct, frozen=True, gc=False):
     """A plan and its job; the job *then* follows when that one is done."""
 
     plan: Plan
@@ -45,7 +45,7 @@ class PlanToFire(Struct, frozen=True):
     then: NewJob | None = None
 
 
-class Advance(Struct, frozen=True):
+class Advance(Struct, frozen=True, gc=False):
     """A planner's decision about a schedule, based on its state under *token*.
 
     Once *runs* plan times have fired, the schedule is finished. *more*: other plans of the same time follow; *earlier*
@@ -73,7 +73,7 @@ class AdvanceResult(Struct, frozen=True):
     skipped: dict[SkipReason, int]
 
 
-class FiredPlan(Struct, frozen=True):
+class FiredPlan(Struct, frozen=True, gc=False):
     """A fired plan and the state of its job; None: the job was deleted."""
 
     schedule: str
@@ -86,7 +86,7 @@ class FiredPlan(Struct, frozen=True):
     state: State | None
 
 
-class _PlacedPlan(Struct, frozen=True):
+class _PlacedPlan(Struct, frozen=True, gc=False):
     """A plan that fires. *after*: the end of the line of its scope, if it is the first of the scope to fire."""
 
     fire: PlanToFire
@@ -110,19 +110,18 @@ def advance(advances: Sequence[Advance], *, check_ledger: bool = False) -> Opera
     if check_ledger:
         fires = yield from not_fired(fires)
     fired, overlapped = yield from fire_plans(fires, rules, Origin.DUE, Actor.SCHEDULER)
-    skips = {each.name: [*each.skip, *overlapped.get(each.name, ())] for each in current}
-    skipped = yield from write_skips(skips)
-    times = Counter(name for name, _ in {(each.schedule, each.time) for each in fired})
+    overlapped |= {each.name: [*each.skip, *overlapped.get(each.name, ())] for each in current if each.skip}
+    skipped = yield from write_skips(overlapped)
+    times = Counter([name for name, _ in {(each.schedule, each.time) for each in fired}])
     totals = [
-        fired_before[each.name] + (0 if each.more else max(times[each.name], min(1, each.earlier))) for each in current
+        fired_before[each.name] + (0 if each.more else times[each.name] or min(1, each.earlier)) for each in current
     ]
-    over = [
-        not each.more and each.runs is not None and total >= each.runs
+    next_at = [
+        None if each.runs is not None and not each.more and total >= each.runs else each.next_at
         for each, total in zip(current, totals, strict=True)
     ]
-    next_at = [None if is_over else each.next_at for each, is_over in zip(current, over, strict=True)]
-    columns = Rows(**_columns(current, "name", "cursor"), next_at=next_at, fired=totals)
-    yield query("advance_schedules", advance=columns)
+    advanced = Rows(**columns_of(current, "name", "cursor"), next_at=next_at, fired=totals)
+    yield query("advance_schedules", advance=advanced)
     return AdvanceResult([each.name for each in current], len(fired), skipped)
 
 
@@ -133,7 +132,7 @@ def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Operation[dict[SkipRe
     for _, skip in rows:
         counts[skip.reason] += skip.count
     if rows:
-        columns = _columns([skip for _, skip in rows], "last", "first", "scope", "reason", "count")
+        columns = columns_of([skip for _, skip in rows], "last", "first", "scope", "reason", "count")
         yield query("insert_skipped_plans", skip=Rows(schedule=[name for name, _ in rows], **columns))
     return dict(counts)
 
@@ -157,18 +156,14 @@ def known_plans(plans: Sequence[Plan]) -> Operation[set[Plan]]:
     """Return those of *plans* that have been fired."""
     if not plans:
         return set()
-    rows: list[Plan] = yield query("list_known_plans", Plan, plan=Rows(**_columns(plans, "schedule", "time", "scope")))
-    return set(rows)
+    columns = columns_of(plans, "schedule", "time", "scope")
+    return set((yield query("list_known_plans", Plan, plan=Rows(**columns))))
 
 
 def not_fired(fires: Sequence[PlanToFire]) -> Operation[list[PlanToFire]]:
     """Leave out plans that have been fired."""
     known = yield from known_plans([fire.plan for fire in fires])
     return [fire for fire in fires if fire.plan not in known]
-
-
-def _columns(items: Sequence[Struct], *names: str) -> dict[str, list[Any]]:
-    return {name: [getattr(item, name) for item in items] for name in names}
 
 
 def fire_plans(
@@ -181,12 +176,15 @@ def fire_plans(
     by_scope: dict[Scope, list[PlanToFire]] = defaultdict(list)
     for fire in fires:
         by_scope[fire.plan.schedule, fire.plan.scope].append(fire)
-    meets = {name: origin is Origin.DUE and rule.overlap is not Overlap.ALLOW for name, rule in rules.items()}
-    new = {scope: len(scope_fires) for scope, scope_fires in by_scope.items() if meets[scope[0]]}
+    meets = {name for name, rule in rules.items() if origin is Origin.DUE and rule.overlap is not Overlap.ALLOW}
+    new = {scope: len(scope_fires) for scope, scope_fires in by_scope.items() if scope[0] in meets}
     earlier = yield from earlier_plans(new, rules)
     placed: list[_PlacedPlan] = []
     skipped: dict[str, list[Skipped]] = defaultdict(list)
     for (schedule, scope), scope_fires in by_scope.items():
+        if len(scope_fires) == 1 and (schedule, scope) not in earlier:  # most plans
+            placed.append(_PlacedPlan(scope_fires[0], False, ()))
+            continue
         rule = _rule_by_origin(rules[schedule], origin, len(scope_fires))
         plans = earlier.get((schedule, scope), NO_EARLIER_PLANS)
         arrangement = arrange(rule.overlap, plans, len(scope_fires), max_backlog=rule.max_backlog)
@@ -249,18 +247,16 @@ def _write_plans(
     yield from insert_jobs(requests, answers, ids, now)
     plans = [each.fire.plan for each in placed]
     columns = {
-        **_columns(plans, "schedule", "time", "scope"),
+        **columns_of(plans, "schedule", "time", "scope"),
         "origin": [origin] * len(plans),
         "job_id": [answer.id for answer in answers],
         "actor": [actor] * len(plans),
         "decided_at": [now] * len(plans),
     }
     # Later due plans take an open plan into account. A job that existed before, by its unique key, blocks no plan.
-    meets_later = origin is not Origin.BACKFILL
-    opens = [
-        meets_later and rules[plan.schedule].overlap is not Overlap.ALLOW and answer.created
-        for plan, answer in zip(plans, answers, strict=True)
-    ]
+    may_meet = origin is not Origin.BACKFILL
+    meet_later = {name for name, rule in rules.items() if may_meet and rule.overlap is not Overlap.ALLOW}
+    opens = [plan.schedule in meet_later and answer.created for plan, answer in zip(plans, answers, strict=True)]
     yield BulkInsert("plan", {**columns, "open": opens, "queued": [bool(jobs) for jobs in waits_for]})
     followers = [
         structs.replace(each.fire.then, after=After(ids=(answer.id,)))

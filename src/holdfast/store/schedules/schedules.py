@@ -51,7 +51,7 @@ class TroubledSchedule(Struct, frozen=True):
     late: bool
 
 
-class DueSchedule(Struct, frozen=True):
+class DueSchedule(Struct, frozen=True, gc=False):
     """The fields of a due schedule that a planner reads. Reading all 15 costs planners 13 % of their throughput."""
 
     name: str

@@ -37,13 +37,6 @@ FROM jsonb_to_recordset(:skip::jsonb) AS skipped (schedule text, last timestampt
     reason text, count bigint) WHERE true
 ON CONFLICT DO NOTHING
 
--- name: advance_schedules
--- Advance cursors after planning.
-UPDATE holdfast.schedule AS schedule SET cursor = advanced.cursor, next_at = advanced.next_at,
-    check_at = advanced.next_at, fired = advanced.fired, failures = 0, error = NULL, token = schedule.token + 1
-FROM jsonb_to_recordset(:advance::jsonb) AS advanced (name text, cursor timestamptz, next_at timestamptz, fired bigint)
-WHERE schedule.name = advanced.name
-
 -- name: list_stuck_plans
 -- List plans that wait for a job that is held or waits for its retry.
 SELECT dependency.job_id, dependency.dependency_id FROM holdfast.plan AS plan

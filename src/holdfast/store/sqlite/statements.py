@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -30,6 +31,8 @@ def performer(connection: sqlite3.Connection, now: datetime) -> Callable[[Statem
         if isinstance(step, BulkInsert):
             return _insert(connection, step)
         try:
+            if (by_row := statement_by_row(step.name)) is not None:
+                return _execute_by_row(connection, step, *by_row)
             return _execute(connection, step, {name: to_sql(value) for name, value in step.parameters.items()}, micros)
         except UnicodeEncodeError as error:
             raise unstorable(error) from None
@@ -54,6 +57,12 @@ def _execute(connection: sqlite3.Connection, step: Query, parameters: dict[str, 
             fetched, columns = msgspec.json.decode(fetched[0][0]), getattr(step.rows, "__struct_fields__", ())
         rows += fetched if step.rows is None else reader(step.rows, columns, micros=True)(fetched)
     return rows
+
+
+def _execute_by_row(connection: sqlite3.Connection, step: Query, text: str, table: str, names: list[str]) -> list[Any]:
+    """Run a statement once for each row of a table: half the time of one that reads the rows from JSON."""
+    connection.executemany(text, zip(*[_column(step.parameters[table].columns[name]) for name in names], strict=True))
+    return []
 
 
 def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
@@ -105,9 +114,13 @@ def _column(cells: Sequence[Any]) -> Sequence[Any]:
 
 
 def _insert(connection: sqlite3.Connection, insert: BulkInsert) -> list[Any]:
-    constants = [to_sql(value) for value in insert.constants.values()]
-    columns = [_column(cells) for cells in insert.columns.values()]
-    names, size = (*insert.constants, *insert.columns), len(columns[0])
+    first, *others = insert.columns
+    # To bind a value for each row takes longer than to compare them, most of all for enums.
+    alike = {name: cells[0] for name in others if (cells := insert.columns[name]).count(cells[0]) == len(cells)}
+    constants = [to_sql(value) for value in (*insert.constants.values(), *alike.values())]
+    varied = [first, *(name for name in others if name not in alike)]
+    columns = [_column(insert.columns[name]) for name in varied]
+    names, size = (*insert.constants, *alike, *varied), len(columns[0])
     rest = size % ROWS_PER_INSERT
     many, one = (_insert_text(insert.table, names, len(constants), rows) for rows in (ROWS_PER_INSERT, 1))
     for start in range(0, size - rest, ROWS_PER_INSERT):
@@ -128,6 +141,16 @@ def _insert_text(table: str, names: tuple[str, ...], constants: int, rows: int) 
         f"INSERT INTO holdfast_{table} ({', '.join(names)}) "  # noqa: S608 - names from our own code
         f"SELECT {shared}inserted.* FROM (VALUES {', '.join([row] * rows)}) AS inserted"
     )
+
+
+@cache
+def statement_by_row(name: str) -> tuple[str, str, list[str]] | None:
+    """Return a statement that names columns of a table, with numbers in their places, the table and the columns."""
+    text = sql.compose("sqlite", name, ())
+    columns = sorted({place for place in sql.placeholders(text) if "." in place})
+    for number, place in enumerate(columns, start=1):
+        text = re.sub(rf":{place}\b", f"?{number}", text)
+    return (text, columns[0].partition(".")[0], [place.partition(".")[2] for place in columns]) if columns else None
 
 
 @cache

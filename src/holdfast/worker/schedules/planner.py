@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from time import perf_counter
 
 from msgspec import Struct, structs
@@ -37,8 +39,8 @@ POLL_INTERVAL_S, RETRY_INTERVAL_S = 30.0, 0.2
 #: The time that a tick waits for the scope providers that it has called. A later answer wakes the planner.
 PROVIDER_WAIT_S = 0.05
 RELEASE_INTERVAL_S = 5.0
-#: The most schedules of one tick, and about the most plans of one transaction.
-BATCH_SIZE = 2000
+#: About the most plans of one transaction, and the transactions of a tick where the store has more than one writer.
+BATCH_SIZE, PARALLEL_BATCHES = 2000, 2
 #: The most plans of one schedule in one transaction: with many scopes, fewer times are taken at once.
 MAX_PLANS = 5000
 #: A clock that gains more than this on the monotonic clock has jumped.
@@ -79,8 +81,9 @@ class Planner:
             with suppress(JobLocked):  # a user's transaction has locked a job: the next release may succeed
                 self._store.plans.release()
             self._next_queued = self._store.plans.unqueue(after=self._next_queued or BEFORE_ALL)
+        limit = BATCH_SIZE if self._store.backend.single_writer else PARALLEL_BATCHES * BATCH_SIZE
         due = self._store.schedules.due(
-            providers=self._providers.free, busy=self._providers.busy, limit=BATCH_SIZE, provider_limit=MAX_NEW_CALLS
+            providers=self._providers.free, busy=self._providers.busy, limit=limit, provider_limit=MAX_NEW_CALLS
         )
         if not self._clock_check.trusts(due.now, clock.now()):
             return TickResult(1.0)
@@ -100,11 +103,24 @@ class Planner:
         return min(seconds for seconds in waits if seconds is not None)
 
     def _plan(self, schedules: Sequence[DueSchedule], tick: _Tick) -> list[AdvanceResult]:
-        advances = [advance for each in schedules if (advance := self._try(each, tick)) is not None]
-        large = [each for each in advances if len(each.fire) > MAX_PLANS]
-        batches = _batches([each for each in advances if len(each.fire) <= MAX_PLANS])
-        results = [self._apply(batch, schedules) for batch in batches]
-        return results + [result for each in large for result in self._apply_parts(each, schedules)]
+        """Decide on schedules and apply the decisions in batches, all but the last in another thread.
+
+        So the database works on one batch while this process prepares the next.
+        """
+        advance = self._store.plans.advance
+        decided = (decision for each in schedules if (decision := self._try(each, tick)) is not None)
+        results: list[AdvanceResult] = []
+        with ThreadPoolExecutor(1, thread_name_prefix="holdfast-planner") as thread:
+            writes: list[tuple[list[Advance], Callable[[], AdvanceResult]]] = []
+            for batch, is_last in _batches(decided):
+                if len(batch[0].fire) > MAX_PLANS:
+                    results += self._apply_parts(batch[0], schedules)
+                elif is_last:
+                    writes.append((batch, partial(advance, batch)))
+                else:
+                    writes.append((batch, thread.submit(advance, batch).result))
+            results += [self._apply(batch, schedules, write) for batch, write in reversed(writes)]
+        return results
 
     def _apply_parts(self, advance: Advance, schedules: Sequence[DueSchedule]) -> Iterator[AdvanceResult]:
         """Apply a decision about one time in many scopes in several transactions. The cursor moves with the last.
@@ -113,7 +129,7 @@ class Planner:
         """
         fired = 0
         for part in _parts(advance):
-            result = self._apply([structs.replace(part, earlier=fired)], schedules)
+            result = self._apply_one(structs.replace(part, earlier=fired), schedules)
             fired += result.fired
             yield result
             if part.name not in result.moved:
@@ -167,7 +183,7 @@ class Planner:
             overlap=definition.effective_overlap,
             max_backlog=definition.max_backlog,
             fire=jobs_of(schedule.definition, tick.kinds[definition.kind]).fires(plans) if plans else (),
-            skip=[*decision.skip, *_skipped_scopes(decision, valid, invalid)],
+            skip=decision.skip if valid and not invalid else _skips(decision, valid, invalid),
             runs=definition.runs,
         )
 
@@ -187,16 +203,21 @@ class Planner:
         self._counts.set_back += 1
         self._store.schedules.record_failure(schedule, text)
 
-    def _apply(self, advances: Sequence[Advance], schedules: Sequence[DueSchedule]) -> AdvanceResult:
+    def _apply_one(self, advance: Advance, schedules: Sequence[DueSchedule]) -> AdvanceResult:
+        return self._apply([advance], schedules, partial(self._store.plans.advance, [advance]))
+
+    def _apply(
+        self, advances: Sequence[Advance], schedules: Sequence[DueSchedule], write: Callable[[], AdvanceResult]
+    ) -> AdvanceResult:
         """Apply decisions together; if that fails, one by one, so that only the faulty schedule is delayed."""
         try:
-            result = self._store.plans.advance(advances)
+            result = write()
         except Exception as error:
             # One faulty schedule must not stop the others, nor one whose jobs a user's transaction has locked.
             if isinstance(error, StoreUnavailable | StoreBusy) and not isinstance(error, JobLocked):
                 raise
             if len(advances) > 1:
-                results = [self._apply([each], schedules) for each in advances]
+                results = [self._apply_one(each, schedules) for each in advances]
                 moved = [name for each in results for name in each.moved]
                 return AdvanceResult(moved, sum(each.fired for each in results), {})
             ((name, token),) = ((each.name, each.token) for each in advances)
@@ -218,11 +239,10 @@ class _Tick(Struct, frozen=True):
     answers: dict[str, ProviderCall] = {}
 
 
-def _skipped_scopes(decision: ScheduleDecision, valid: Sequence[str], invalid: Sequence[str]) -> Iterator[Skipped]:
-    """Yield a skip for each invalid scope, and for each plan time without any scope."""
-    for time in decision.fire:
-        for scope in invalid if valid or invalid else ("",):
-            yield Skipped(time, time, 1, SkipReason.SCOPE, scope)
+def _skips(decision: ScheduleDecision, valid: Sequence[str], invalid: Sequence[str]) -> list[Skipped]:
+    """Add a skip for each invalid scope, and for each plan time without any scope."""
+    scopes = invalid if valid or invalid else ("",)
+    return [*decision.skip, *(Skipped(at, at, 1, SkipReason.SCOPE, scope) for at in decision.fire for scope in scopes)]
 
 
 def _parts(advance: Advance) -> Iterator[Advance]:
@@ -236,18 +256,18 @@ def _parts(advance: Advance) -> Iterator[Advance]:
         token, skip = token + 1, ()
 
 
-def _batches(advances: Sequence[Advance]) -> Iterator[list[Advance]]:
-    """Group decisions into transactions."""
+def _batches(advances: Iterable[Advance]) -> Iterator[tuple[list[Advance], bool]]:
+    """Group decisions into transactions; the last one is marked. A decision of more than MAX_PLANS is alone."""
     batch: list[Advance] = []
     size = 0
     for each in advances:
-        if batch and size + len(each.fire) > BATCH_SIZE:
-            yield batch
+        if batch and size + len(each.fire) > min(BATCH_SIZE, MAX_PLANS):
+            yield batch, False
             batch, size = [], 0
         batch.append(each)
         size += len(each.fire)
     if batch:
-        yield batch
+        yield batch, True
 
 
 class ClockCheck:
