@@ -7,7 +7,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.domain.batches.unit import UnitOutcome
+from holdfast.domain.batches.done_units import DoneUnits
+from holdfast.domain.batches.unit import UnitOutcome, UnitState
 from holdfast.domain.jobs.job import Lease
 
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
@@ -81,6 +82,10 @@ class Stats:
     def units_finished(self, kind: str, outcomes: Sequence[UnitOutcome]) -> None:
         """Count finished units; the threads of several shards may call it."""
         with self._units_lock:
+            if isinstance(outcomes, DoneUnits):
+                self.units[kind, UnitState.DONE] += len(outcomes)
+                self.unit_runs.add((kind,), [(each or 0) / 1000 for each in outcomes.durations_ms])
+                return
             for outcome in outcomes:
                 # A unit that handed its result over is finished by a consumer, which may be another process.
                 self.units[kind, outcome.state if outcome.handed is None else HANDED_OVER] += 1

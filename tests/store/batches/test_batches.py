@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.domain.batches.batch import AbortedBy, BatchState
 from holdfast.domain.batches.batch_filter import BatchFilter
-from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
+from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, row_of, unit_key
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.selector import Glob, Selector
@@ -41,10 +41,11 @@ def take(store, run, *values, in_hand=(), **options):
 
 
 def taken(flushed):
-    return [int(unit.key) for unit in flushed.taken]
+    return [int(row_of(unit).key) for unit in flushed.taken]
 
 
 def done(unit, state=UnitState.DONE, **facts):
+    unit = row_of(unit)
     return UnitOutcome(key=unit.key, position=unit.position, state=state, attempts=unit.attempts + 1, **facts)
 
 

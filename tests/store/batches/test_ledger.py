@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from holdfast.domain.batches.batch import AbortedBy
+from holdfast.domain.batches.done_units import DoneUnits
 from holdfast.domain.batches.unit import UnitState, unit_key
 from holdfast.domain.jobs.verdict import Done
 from holdfast.store.batches.state import FIRST_PLACE
@@ -120,8 +121,8 @@ def test_units_that_an_earlier_run_began_come_last(store):
     assert (taken(flushed), flushed.examined) == ([4, 6, 7], 7)
     flushed = again(store, second, limit=2)
     assert taken(flushed) == [0, 1]
-    flushed = again(store, second, after=flushed.last, limit=2)
-    assert (taken(flushed), again(store, second, after=flushed.last, limit=2).last) == ([3], None)
+    flushed = again(store, second, after=flushed.choice.last, limit=2)
+    assert (taken(flushed), again(store, second, after=flushed.choice.last, limit=2).choice.last) == ([3], None)
     check(store, second.batch.id)
 
 
@@ -211,6 +212,23 @@ def test_plainly_done_units_have_a_time_and_a_worker(store):
     store.batches.flush(run, [done(unit) for unit in units], NextUnits(fresh=True))
     rows = store.batches.units(run.batch.id)
     assert [(row.worker, row.attempted_at is None) for row in rows] == [(WORKER, False)] * 2
+
+
+@pytest.mark.parametrize("shape", ["alike", "one longer", "all different", "out of order"])
+def test_new_units_keep_their_places_and_durations(store, shape):
+    """They are written by column, and units with one duration and consecutive places by one statement."""
+    run = begin(store)
+    take(store, run, *range(120), fresh=True)
+    places = [*range(0, 120, 2), *range(1, 120, 2)] if shape == "out of order" else [*range(120)]
+    durations = {"one longer": [0] * 50 + [7] + [0] * 69, "all different": [*range(120)]}.get(shape, [0] * 120)
+    units = DoneUnits([unit_key(place) for place in places], places, durations)
+    assert [each.key for each in units] == [str(place) for place in places]
+    store.batches.flush(run, units, NextUnits(fresh=True))
+    assert check(store, run.batch.id).done == 120
+    rows = {row.position: row for row in store.batches.units(run.batch.id, limit=200)}
+    for place, duration in zip(places, durations, strict=True):
+        row = rows[place]
+        assert (int(row.key), row.state, row.attempts, row.duration_ms) == (place, UnitState.DONE, 1, duration)
 
 
 def test_plainly_done_units_of_shards_are_written_by_their_states(store):

@@ -84,6 +84,9 @@ def watching(perform, seen):
     return watched
 
 
+NEW_UNITS = {"keys": '["a", "b"]', "position": 7, "duration_ms": 0}
+
+
 def assert_no_scan(database, store, seen):
     for ask in seen:
         if ask.name in WHOLE or isinstance(ask, Rows):
@@ -161,6 +164,7 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
         Query("list_inbox_results", {"inbox": "box", "limit": 2}),
         Query("get_inbox_results", {"ids": [1]}),
         Query("retry_units", {"batch_id": 1, "keys": ["1"], "run_number": 2, "crashes": 3}),
+        Query("insert_done_units", {**NEW_UNITS, "batch_id": 1, "run_number": 1, "worker": WORKER}),
         Query("list_unit_notes", {"batch_id": 1, "keys": ["1"]}),
         Query("overrule_units", {"batch_id": 1, "keys": ["1"], "run_number": 2}),
     ]

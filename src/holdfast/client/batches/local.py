@@ -21,6 +21,7 @@ from holdfast.client.batches.options import RunOptions, Selection
 from holdfast.client.batches.report import BatchResult, RunReport
 from holdfast.domain.batches.batch import AbortedBy, BatchState, LeftBy, RunPlan
 from holdfast.domain.batches.checkpoint import checkpoint_interval
+from holdfast.domain.batches.done_units import DoneUnit, outcome_of
 from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow
 from holdfast.domain.batches.unit_function import function_kind
 from holdfast.domain.jobs.context import Context
@@ -219,10 +220,11 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
         runner = _thread_runner(function.store(), bound, opened, retries=0, timeout_s=None)
         runner.stopping = context.stopping
         perform_all, close = runner.performer()
-        results: list[UnitResult | UnitOutcome] = []
-        perform_all([row], results.append)
+        results: list[UnitResult | DoneUnit] = [UnitResult(row, None)]
+        perform_all(lambda: row, 1, results.append)
         close()
-        answer = UnitResult(row, results[0]) if isinstance(results[0], UnitOutcome) else results[0]
+        last = results[-1]
+        answer = last if isinstance(last, UnitResult) else UnitResult(row, outcome_of(last))
         return Done(msgspec.json.encode(answer).decode())
 
     # A child process imports the module of the kind's function.

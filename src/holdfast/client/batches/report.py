@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchState, LeftBy, Summary, exit_code, summarise
 from holdfast.domain.batches.breaker import FailureGroup, failure_groups
+from holdfast.domain.batches.done_units import DoneUnits
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.quantities import format_rate, format_short_duration
 from holdfast.errors import HoldfastError
@@ -26,7 +27,7 @@ from holdfast.worker.batches.conflicts import command_line
 
 #: Groups of failures that a message names.
 MAX_FAILURE_LINES = 3
-_STATE, NO_NOTES = attrgetter("state"), (None,) * 4
+_STATE, NO_NOTES, _DONE = attrgetter("state"), (None,) * 4, '"status":"done","duration_ms":'
 
 
 class BatchResult(Struct, frozen=True):
@@ -176,15 +177,17 @@ class RunReport:
         """Report units that the ledger has now."""
         self.lines(outcomes)
         self._last_key = outcomes[-1].key
-        failed = [*map(_STATE, outcomes)].count(UnitState.FAILED)
+        failed = 0 if isinstance(outcomes, DoneUnits) else [*map(_STATE, outcomes)].count(UnitState.FAILED)
         self.progress(self._finished + len(outcomes), self._failed + failed)
 
     def lines(self, outcomes: Sequence[UnitOutcome | UnitRow]) -> None:
         """Print units as NDJSON. The run goes on when the reader has closed the pipe."""
         self._printed += len(outcomes)
         if self._output.format is Format.NDJSON:
+            plain = outcomes.durations() if isinstance(outcomes, DoneUnits) else ()
+            lines = [f'{{"key":{key},{_DONE}{took},"attempts":1}}' for key, took in plain]
             with suppress(PipeClosed):
-                self._output.checkpointed_lines([*map(encode_unit, outcomes)], checkpoint=self._printed)
+                self._output.checkpointed_lines(lines or [*map(encode_unit, outcomes)], checkpoint=self._printed)
 
     def progress(self, finished: int, failed: int) -> None:
         """Show how many units are finished, and how many of them failed."""

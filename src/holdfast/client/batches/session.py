@@ -17,7 +17,7 @@ from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult
 from holdfast.client.batches.run import exit_on_error
 from holdfast.domain.batches.batch import AbortedBy, Summary
-from holdfast.domain.batches.unit import UnitKey, UnitRow, unit_key
+from holdfast.domain.batches.unit import TakenUnit, UnitKey, UnitRow, row_of, unit_key
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
@@ -155,5 +155,5 @@ class BatchSession:
         """End the process with the exit code of the run; call it after the ``with``."""
         raise SystemExit(self.exit_code)
 
-    def _offer(self, rows: list[UnitRow]) -> None:
-        self._offered = {row.key: row for row in rows}
+    def _offer(self, units: Iterable[TakenUnit]) -> None:
+        self._offered = {row.key: row for row in map(row_of, units)}

@@ -75,6 +75,15 @@ class UnitRow(Struct, frozen=True, gc=False):
         return self.state is UnitState.FAILED or self.error is not None
 
 
+#: A unit that was taken. One without a row in the ledger is only its key and its place in the input.
+TakenUnit = UnitRow | tuple[UnitKey, int]
+
+
+def row_of(unit: TakenUnit) -> UnitRow:
+    """The row of a unit that was taken."""
+    return unit if isinstance(unit, UnitRow) else UnitRow(*unit)
+
+
 class HandedResult(Struct, frozen=True, gc=False):
     """A result for an inbox. *data* is JSON."""
 

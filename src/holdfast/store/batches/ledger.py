@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import starmap
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy
+from holdfast.domain.batches.done_units import DoneUnits
 from holdfast.domain.batches.unit import (
     RUNNABLE_UNITS,
+    TakenUnit,
     UnitKey,
     UnitOutcome,
-    UnitRow,
     UnitState,
     counter_deltas,
     kept_errors,
@@ -25,26 +26,35 @@ from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
-from holdfast.store.batches.state import MAX_CRASHES, NO_DELTAS, BatchRun, Place, UnitInFlight, count, hold
+from holdfast.store.batches.state import MAX_CRASHES, NO_DELTAS, BatchRun, UnitInFlight, count, hold
 from holdfast.store.batches.unit_choice import NOTHING, Choice, NextUnits, choose_next
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, columns_of, query
 
 #: How long a result waits for its consumer.
 RESULT_RETENTION = timedelta(hours=24)
+#: Units that a statement adds on average, at least; for fewer, a bulk insert is faster.
+UNITS_PER_INSERT = 20
 
 
 class Flushed(Struct, frozen=True):
-    """The result of a flush: the units taken, the number of candidates examined, and the reason to stop.
+    """The result of a flush: the next units, and the reason to stop.
 
-    *last* is the place of the last unit that was read *after* a place; None at the end. *discarded* are the keys of
-    outcomes that were not written because their units had finished.
+    *discarded* are the keys of outcomes that were not written because their units had finished.
     """
 
-    taken: list[UnitRow]
-    examined: int
+    choice: Choice
     stop: AbortedBy | None
-    last: Place | None = None
     discarded: frozenset[UnitKey] = frozenset()
+
+    @property
+    def taken(self) -> Sequence[TakenUnit]:
+        """The units that were taken."""
+        return self.choice.units
+
+    @property
+    def examined(self) -> int:
+        """The number of candidates examined."""
+        return self.choice.examined
 
 
 class RunStatus(Struct, frozen=True):
@@ -71,15 +81,13 @@ def flush(
     ends: Sequence[UnitOutcome] = (),
     next_units: NextUnits = NOTHING,
     *,
-    brief: bool = False,
     amended: Sequence[UnitOutcome] = (),
     interrupted: Sequence[UnitInFlight] = (),
 ) -> Operation[Flushed]:
     """Write the outcomes of units and take the next units, in one transaction, under the run's lease.
 
-    *brief*: all units are done at the first attempt, and nothing else is known of them. *amended* are outcomes that the
-    units' own transactions have written, with later notes. *interrupted* are units that began and did not finish: they
-    keep their states, and run after units that no run has begun.
+    *amended* are outcomes that the units' own transactions have written, with later notes. *interrupted* are units that
+    began and did not finish: they keep their states, and run after units that no run has begun.
 
     - The counters change by the states that the units had in the ledger; an outcome for a finished unit is discarded.
     - No unit is taken that is finished, or in flight with another holder.
@@ -91,8 +99,7 @@ def flush(
     """
     status = yield from lock_run(run)
     fresh = next_units.fresh and not (yield from _is_shared(run, status))
-    brief = brief or _are_brief(ends)
-    written = yield from _put_ends(run, ends, status.now, fresh=fresh, brief=brief, planned=next_units.planned)
+    written = yield from _put_ends(run, ends, status.now, fresh=fresh, planned=next_units.planned)
     changed = Counter(written.deltas)
     if amended or interrupted:
         changed.update((yield from _put_notes(run, amended, interrupted)))
@@ -102,14 +109,14 @@ def flush(
         choice = Choice([], (), 0)
     elif next_units.candidates is not None and fresh:
         fresh_units = next_units.candidates[: next_units.limit]
-        choice = Choice([*starmap(UnitRow, fresh_units)], fresh_units, len(fresh_units))
+        choice = Choice(fresh_units, fresh_units, len(fresh_units))
     else:
         choice = yield from choose_next(run, next_units, shared=status.shared is not False)
     in_hand = [*next_units.in_hand, *choice.in_flight]
     isolated = choice.isolated or (next_units.isolated and len(in_hand) == 1)
     doubt = next_units.in_doubt_if_lost
     yield from hold(run.batch, run.lease, in_hand, isolated=isolated, in_doubt_if_lost=doubt, changed=changed)
-    return Flushed(choice.units, choice.examined, status.stop, choice.last, written.discarded)
+    return Flushed(choice, status.stop, written.discarded)
 
 
 def _is_shared(run: BatchRun, status: RunStatus) -> Operation[bool]:
@@ -123,7 +130,7 @@ def _is_shared(run: BatchRun, status: RunStatus) -> Operation[bool]:
 def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
     """Write the outcome of one unit together with its effect."""
     status = yield from lock_run(run)
-    written = yield from _put_ends(run, [end], status.now, fresh=False, brief=_are_brief([end]))
+    written = yield from _put_ends(run, [end], status.now, fresh=False)
     yield from count(run.batch.id, run.lease.job_id, written.deltas)
     if written.discarded:
         raise AlreadyFinished(f"unit {end.key} of batch {run.batch.id} is finished already")
@@ -168,12 +175,11 @@ class _Written(Struct, frozen=True):
 
 
 def _put_ends(
-    run: BatchRun, ends: Sequence[UnitOutcome], now: datetime, *, fresh: bool, brief: bool, planned: bool = False
+    run: BatchRun, ends: Sequence[UnitOutcome], now: datetime, *, fresh: bool, planned: bool = False
 ) -> Operation[_Written]:
     """Write the outcomes of units. The caller changes the counters in the same transaction.
 
-    *fresh*: none of them has a row yet; *planned*: all have one. *brief*: all are done at the first attempt, and
-    nothing else is known of them.
+    *fresh*: none of them has a row yet; *planned*: all have one.
 
     The counters change by the state that the ledger had, not by what the run knew of it.
     """
@@ -183,17 +189,19 @@ def _put_ends(
     before: dict[UnitKey, UnitState] = {}
     failed: dict[UnitKey, _KnownUnit] = {}
     discarded: frozenset[UnitKey] = frozenset()
+    plain = DoneUnits.of(ends)
+    if fresh and plain is not None:  # the common case needs no more statements
+        yield from _add(run, plain, now)
+        return _Written({"done": len(ends)})
     if fresh:
-        yield _appended(run, ends, now, brief=brief)
-        if brief:  # the common case needs no more statements
-            return _Written({"done": len(ends)})
+        yield BulkInsert("unit", columns_of(ends, **_COLUMNS), _same(run, now, last_run=run.batch.run_number))
     else:
-        if brief and planned:
-            finished = yield from _finish(run, ends)
+        if planned and plain is not None:
+            finished = yield from _finish(run, plain)
             if len(finished) == len(ends):
                 return _Written({"done": len(ends)})
             ends = [end for end in ends if end.key not in finished]
-        table = columns_of(ends, **(_BRIEF_COLUMNS if brief else _COLUMNS))
+        table = columns_of(ends, **(_COLUMNS if plain is None else _BRIEF_COLUMNS))
         values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "keys": table["key"]}
         values["worker"] = run.worker
         known: list[_KnownUnit] = yield query("write_units", _KnownUnit, unit=Rows(**table), **values)
@@ -208,9 +216,9 @@ def _put_ends(
     return _Written(deltas, discarded)
 
 
-def _finish(run: BatchRun, ends: Sequence[UnitOutcome]) -> Operation[set[UnitKey]]:
+def _finish(run: BatchRun, units: DoneUnits) -> Operation[set[UnitKey]]:
     """Finish units that are pending and have no error. Returns their keys."""
-    durations = msgspec.json.encode({end.key: end.duration_ms for end in ends}).decode()
+    durations = msgspec.json.encode(dict(units.durations())).decode()
     values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "worker": run.worker}
     rows = yield query("finish_units", durations=durations, **values)
     return {key for (key,) in rows}
@@ -228,31 +236,23 @@ def _keep_errors(run: BatchRun, ends: Sequence[UnitOutcome], failed: Mapping[Uni
         yield query("keep_unit_errors", batch_id=run.batch.id, unit=table)
 
 
-def _appended(run: BatchRun, ends: Sequence[UnitOutcome], now: datetime, *, brief: bool) -> BulkInsert:
-    """New rows; *brief*: without the columns that few of them need."""
+def _add(run: BatchRun, units: DoneUnits, now: datetime) -> Operation[None]:
+    """Add rows of units. Few statements do if their places follow each other and most durations are equal."""
+    groups = units.groups()
+    if len(groups) > 1 + len(units) // UNITS_PER_INSERT:
+        columns = columns_of(units, "key", "position", "duration_ms")
+        yield BulkInsert("unit", columns, _same(run, now, state=UnitState.DONE, attempts=1))
+        return
+    values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "worker": run.worker}
+    for start, end in groups:
+        place = {"position": units.positions[start], "duration_ms": units.durations_ms[start]}
+        yield query("insert_done_units", keys=msgspec.json.encode(units.keys[start:end]).decode(), **place, **values)
+
+
+def _same(run: BatchRun, now: datetime, **more: Any) -> dict[str, Any]:
+    """The columns that have one value in all rows of a flush."""
     same = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "attempted_at": now, "worker": run.worker}
-    if brief:
-        same |= {"state": UnitState.DONE, "attempts": 1}
-        return BulkInsert("unit", columns_of(ends, "key", "position", "duration_ms"), same)
-    same["last_run"] = run.batch.run_number
-    return BulkInsert("unit", columns_of(ends, **_COLUMNS), same)
-
-
-def _are_brief(ends: Sequence[UnitOutcome]) -> bool:
-    """Whether all units are done at the first attempt, and nothing else is known of them.
-
-    A list is faster here than a generator.
-    """
-    brief = [
-        end.state is UnitState.DONE
-        and end.attempts == 1
-        and end.label is None
-        and end.warning is None
-        and end.data is None
-        and not end.earlier_errors
-        for end in ends
-    ]
-    return all(brief)
+    return same | more
 
 
 def _put_notes(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from msgspec import Struct, structs
 
 from holdfast.domain.batches.batch import AbortedBy
-from holdfast.domain.batches.unit import REOPENED_UNITS, UnitKey, UnitRow, UnitState, note_deltas
+from holdfast.domain.batches.unit import REOPENED_UNITS, TakenUnit, UnitKey, UnitRow, UnitState, note_deltas, row_of
 from holdfast.store.batches.state import MAX_CRASHES, BatchRun, Place, UnitInFlight, after, count, units_in_hand
 from holdfast.store.engine.operation import Operation, query
 
@@ -46,17 +46,17 @@ NOTHING = NextUnits()
 
 
 class Choice(Struct, frozen=True):
-    """The next units of a run, and the number of candidates examined."""
+    """The next units of a run, and the number of candidates examined.
 
-    units: list[UnitRow]
+    *last* is the place of the last unit that was read *after* a place; None at the end.
+    """
+
+    units: Sequence[TakenUnit]
     in_flight: Sequence[UnitInFlight]
     examined: int
     last: Place | None = None
-
-    @property
-    def isolated(self) -> bool:
-        """Whether the only unit is a poison suspect."""
-        return bool(self.units) and self.units[0].poison_suspect
+    #: Whether the only unit is a poison suspect.
+    isolated: bool = False
 
 
 def choose_units(
@@ -84,7 +84,8 @@ def choose_units(
             units.append(unit)
             unavailable.add(unit.key)  # the input may repeat a key
         examined += 1
-    return Choice(units, [(unit.key, unit.position) for unit in units], examined)
+    isolated = bool(units) and units[0].poison_suspect
+    return Choice(units, [(unit.key, unit.position) for unit in units], examined, isolated=isolated)
 
 
 def choose_next(run: BatchRun, request: NextUnits, *, shared: bool) -> Operation[Choice]:
@@ -135,11 +136,12 @@ def _choose_candidates(
     choice = choose_units(candidates, taken=taken, is_idle=is_idle, limit=request.limit, may_run=may_run)
     if deferred:
         yield query("meet_units", batch_id=run.batch.id, run_number=run.batch.run_number, keys=deferred)
-    finished = [unit.key for unit in choice.units if unit.state in REOPENED_UNITS]
+    units = [*map(row_of, choice.units)]
+    finished = [unit.key for unit in units if unit.state in REOPENED_UNITS]
     if not finished:
         return choice
     yield from _reopen(run, finished)
-    return structs.replace(choice, units=[structs.replace(unit, state=UnitState.PENDING) for unit in choice.units])
+    return structs.replace(choice, units=[structs.replace(unit, state=UnitState.PENDING) for unit in units])
 
 
 def _reopen(run: BatchRun, keys: list[UnitKey]) -> Operation[None]:

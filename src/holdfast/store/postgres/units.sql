@@ -17,3 +17,9 @@ UPDATE holdfast.unit SET {finished_columns},
 WHERE batch_id = :batch_id AND key = ANY(ARRAY(SELECT jsonb_object_keys(:durations::jsonb)))
     AND state LIKE 'pending' AND error IS NULL
 RETURNING key
+
+-- name: insert_done_units
+-- Add units that are done at their first attempt, with one duration and with places that follow each other.
+INSERT INTO holdfast.unit ({done_columns})
+SELECT :batch_id, key, :position + place - 1, 'done', :run_number, 1, :duration_ms, (SELECT holdfast.now()), :worker
+FROM json_array_elements_text(:keys::json) WITH ORDINALITY AS unit (key, place)

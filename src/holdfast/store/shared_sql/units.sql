@@ -10,6 +10,9 @@ key, position, state, run_number, attempts, crashes, poison_suspect, NULL AS lab
     CASE WHEN error IS NOT NULL THEN '' END AS error, NULL AS data, NULL::bigint AS duration_ms, last_run,
     NULL::timestamptz AS attempted_at, NULL AS worker, NULL AS earlier_errors
 
+-- fragment: done_columns
+batch_id, key, position, state, run_number, attempts, duration_ms, attempted_at, worker
+
 -- fragment: upsert_units
 -- Columns that no outcome needs may be missing.
 INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number, attempts, crashes, poison_suspect,

@@ -14,8 +14,10 @@ from holdfast.store.sqlite.statements import plain_cursor
 
 #: Before this version, connections that checkpoint at the same time can lose frames of a reset WAL.
 SAFE_CHECKPOINTS = (3, 51, 3)
-#: Row changes of this process between two checkpoints, with a small and with a large log.
-CHANGES_PER_CHECKPOINT, CHANGES_IF_LARGE = 5000, 100
+#: Row changes of this process between two checkpoints: with a large log, and the least and the most otherwise.
+CHANGES_IF_LARGE, MIN_CHANGES, MAX_CHANGES = 100, 5000, 50_000
+#: The pages of the log that a checkpoint should have to copy: SQLite's own default.
+PAGES_PER_CHECKPOINT = 1000
 LARGE_LOG_BYTES = 8 * 1024 * 1024
 
 
@@ -27,6 +29,7 @@ class Checkpoints:
         self.database, self._log = str(database), f"{database}-wal"
         self._manual = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
         self._checkpointed_changes = 0
+        self._changes_per_checkpoint = MIN_CHANGES
 
     def opened(self) -> None:
         """The writer has a new connection, which has changed nothing yet."""
@@ -50,12 +53,15 @@ class Checkpoints:
             return
         changes = writer.total_changes - self._checkpointed_changes
         is_large = changes >= CHANGES_IF_LARGE and size_of(self._log) > LARGE_LOG_BYTES
-        if changes < (CHANGES_IF_LARGE if is_large else CHANGES_PER_CHECKPOINT):
+        if changes < (CHANGES_IF_LARGE if is_large else self._changes_per_checkpoint):
             return
         self._checkpointed_changes = writer.total_changes
         with self.lock(wait=False) as acquired, suppress(sqlite3.Error):
             if acquired:
-                writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                _, pages, _ = plain_cursor(writer).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                # Some changes share a page: then more of them fit into a log of the same size.
+                likely = changes * PAGES_PER_CHECKPOINT // max(1, pages)
+                self._changes_per_checkpoint = max(MIN_CHANGES, min(likely, MAX_CHANGES))
 
     def before_close(self, writer: sqlite3.Connection) -> None:
         """Checkpoint the changes of this process; the caller holds the lock."""

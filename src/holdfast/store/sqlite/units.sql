@@ -13,3 +13,8 @@ FROM (SELECT :batch_id AS batch_id, key, value FROM json_each(:durations) LIMIT 
 WHERE holdfast_unit.batch_id = outcome.batch_id AND holdfast_unit.key = outcome.key
     AND state = 'pending' AND error IS NULL
 RETURNING holdfast_unit.key
+
+-- name: insert_done_units
+-- Add units that are done at their first attempt, with one duration and with places that follow each other.
+INSERT INTO holdfast_unit ({done_columns})
+SELECT :batch_id, value, :position + key, 'done', :run_number, 1, :duration_ms, :now, :worker FROM json_each(:keys)

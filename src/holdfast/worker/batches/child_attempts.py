@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState, row_of
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput
@@ -72,10 +72,10 @@ class ChildAttempts:
         self._renewed_at = clock.now()
         self._runs: set[Run] = set()
 
-    def open(self, runner: UnitRunner) -> tuple[Perform, Callable[[], None]]:
+    def open(self, runner: UnitRunner) -> tuple[Perform, None, Callable[[], None]]:
         hello = child_setup({self._kind.name: self._kind}, worker=f"batch-{self._opened.batch.id}")
         child = ProcessSlot(self._supervised, hello, ChildOptions(), reporter=lambda _: _refuse)
-        return lambda row: self._started(runner, child, row), child.close
+        return lambda unit: self._started(runner, child, row_of(unit)), None, child.close
 
     def renewed(self, timestamp: float) -> None:
         self._renewed_at = timestamp

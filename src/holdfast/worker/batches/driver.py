@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.domain.batches.batch import AbortedBy, RunPlan
-from holdfast.domain.batches.unit import UnitRow
+from holdfast.domain.batches.unit import TakenUnit
 from holdfast.errors import LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
-from holdfast.worker.batches.unit_runner import Throttle, UnitRunner
+from holdfast.worker.batches.unit_runner import QUICK_S, Throttle, UnitRunner
 from holdfast.worker.batches.writer import LedgerWriter
 from holdfast.worker.service import TickResult
 
-#: A thread gets several units at a time while such a group takes less than QUICK_S.
-MAX_UNITS_PER_THREAD, QUICK_S = 50, 0.005
 HEARTBEAT_INTERVAL_S = 10.0
 HEARTBEAT_RETRY_S = 1.0
 
@@ -42,13 +40,15 @@ class Driver:
         #: The errors that broke a write and a thread; failures of units are not errors here.
         self._write_error: BaseException | None = None
         self._thread_error: BaseException | None = None
-        self._waiting: deque[UnitRow] = deque()
+        #: Units that have not begun. Threads take them without a lock.
+        self._waiting: deque[TakenUnit] = deque()
         #: A thread whose unit takes long leaves units to the others, also when the group is small again.
-        self._max_per_thread = max(1, min(MAX_UNITS_PER_THREAD, plan.checkpoint.units // plan.jobs))
+        share = plan.checkpoint.units // plan.jobs if plan.jobs > 1 else plan.checkpoint.max_units
+        self._max_per_thread = 1 if plan.rate else max(1, share)
         self._throttle = None if plan.rate is None else Throttle(plan.rate)
         self._work = threading.Condition()
         self._busy = 0
-        #: Units that a thread has taken behind the one that it runs.
+        #: Units that a thread may take behind the one that it runs.
         self._ahead = 0
         self._closed = False
         self._threads = [threading.Thread(target=self._serve, name=f"unit-{n}", daemon=True) for n in range(plan.jobs)]
@@ -130,9 +130,9 @@ class Driver:
             self._writer.flush(on_taken=self._add)
         return due
 
-    def _add(self, rows: list[UnitRow]) -> None:
+    def _add(self, units: Iterable[TakenUnit]) -> None:
         with self._work:
-            self._waiting.extend(rows)
+            self._waiting.extend(units)
             self._work.notify_all()
 
     # -- in the threads of units -------------------------------------------------------------------
@@ -148,20 +148,17 @@ class Driver:
     def _run_units(self) -> None:
         size, add_result = 1, self._writer.add
         perform_all, close = self._runner.performer()
-        while rows := self._next(size):
+        while count := self._next(size):
+            if self._throttle is not None:
+                self._throttle.wait(self._runner.stopping)
             began = clock.now()
-            perform_all(rows if self._throttle is None else self._throttled(rows, self._throttle), add_result)
-            self._count_finished(len(rows))
+            perform_all(self._waiting.popleft, count, add_result)
+            self._count_finished(count)
             size = min(size * 2, self._max_per_thread) if clock.now() - began < QUICK_S else 1
         close()
 
-    def _throttled(self, rows: Iterable[UnitRow], throttle: Throttle) -> Iterator[UnitRow]:
-        for row in rows:
-            throttle.wait(self._runner.stopping)
-            yield row
-
-    def _next(self, size: int) -> list[UnitRow]:
-        """The next units for one thread; empty when the run has finished."""
+    def _next(self, size: int) -> int:
+        """The number of units that one thread may take next; 0 when the run has finished."""
         with self._work:
             while not self._closed:
                 fair_share = -(-len(self._waiting) // len(self._threads))
@@ -171,16 +168,9 @@ class Driver:
                 if room > 0 and not self._runner.stopping.is_set():
                     self._busy += room
                     self._ahead += room - 1
-                    return self._take(room)
+                    return room
                 self._work.wait()
-        return []
-
-    def _take(self, count: int) -> list[UnitRow]:
-        if count == len(self._waiting):
-            rows = list(self._waiting)
-            self._waiting.clear()
-            return rows
-        return [self._waiting.popleft() for _ in range(count)]
+        return 0
 
     def _count_finished(self, count: int) -> None:
         with self._work:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from itertools import count, islice
 from typing import Any, Protocol, cast
 
 from holdfast.domain.batches.batch import RunPlan
 from holdfast.domain.batches.checkpoint import CheckpointInterval
-from holdfast.domain.batches.unit import UnitKey, unit_key
+from holdfast.domain.batches.unit import TakenUnit, UnitKey, UnitRow, row_of, unit_key
 from holdfast.store.batches.ledger import Flushed
 from holdfast.store.batches.state import FIRST_PLACE, Place, UnitInFlight
 from holdfast.store.batches.unit_choice import NextUnits
@@ -156,7 +158,7 @@ class InputKeys:
         if flushed.stop is not None:
             return
         if self._input_read and self._after is not None:
-            self._after = flushed.last
+            self._after = flushed.choice.last
             return
         self._next = self._next[flushed.examined :]
         self._skipping = not flushed.taken and flushed.examined > 0
@@ -208,6 +210,15 @@ class PendingUnits:
 
     def put_back(self, units: list[UnitInFlight]) -> None:
         """Do nothing: they are pending in the ledger."""
+
+
+def pop_last(waiting: deque[TakenUnit], count: int) -> list[UnitInFlight]:
+    """Remove the last units of a queue, in their order; other threads may take its first ones meanwhile."""
+    rows: list[UnitRow] = []
+    with suppress(IndexError):
+        while len(rows) < count:
+            rows.append(row_of(waiting.pop()))
+    return [(row.key, row.position) for row in reversed(rows)]
 
 
 def numbered(keys: Iterable[Any], resume_from: FirstKey | None = None) -> Iterator[UnitInFlight]:

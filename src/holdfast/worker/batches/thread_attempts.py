@@ -9,16 +9,15 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.done_units import DoneUnit
+from holdfast.domain.batches.unit import TakenUnit, UnitRow, UnitState, row_of
 from holdfast.domain.jobs.context import Cancelled
 from holdfast.worker.batches.unit import Perform, Unit, UnitResult
-from holdfast.worker.batches.unit_runner import UnitRunner
+from holdfast.worker.batches.unit_runner import KeyCall, UnitRunner
 from holdfast.worker.handler_call import describe_error, refuse_unrun
 
 #: The label of units that a verifier confirmed after a lost run.
 VERIFIED = "verified"
-#: A name of the module is found faster than a member of an enum.
-DONE = UnitState.DONE
 
 
 class ThreadAttempts:
@@ -42,12 +41,14 @@ class ThreadAttempts:
         self._verify = verify
         self._is_async = is_async
 
-    def open(self, runner: UnitRunner) -> tuple[Perform, Callable[[], None]]:
+    def open(self, runner: UnitRunner) -> tuple[Perform, KeyCall | None, Callable[[], None]]:
         if not self._is_async:
             attempt = _ThreadAttempt(runner, self._function, self._key_function, self._decode, self._verify)
-            return attempt.make, lambda: None
+            function = self._key_function
+            call = None if function is None else KeyCall(self._decode, function, attempt.result_of)
+            return attempt.make, call, lambda: None
         loop = _UnitLoop(self._function)
-        return _ThreadAttempt(runner, loop.run, None, self._decode, self._verify).make, loop.close
+        return _ThreadAttempt(runner, loop.run, None, self._decode, self._verify).make, None, loop.close
 
     def renewed(self, timestamp: float) -> None:
         """The lease of the run does not limit its threads."""
@@ -102,14 +103,14 @@ class _ThreadAttempt:
         self._decode = decode
         self._verify = verify
 
-    def make(self, row: UnitRow) -> UnitResult | UnitOutcome:
+    def make(self, unit: TakenUnit) -> UnitResult | DoneUnit:
         """Make one attempt."""
+        row = row_of(unit)
         began = time.monotonic()
         try:
             key = self._decode(row.key)
         except Exception as error:  # noqa: BLE001 - the user's own types
-            message = f"the key does not fit the function: {error}"
-            return UnitResult(row, Unit(self._runner, row, row.key).outcome(UnitState.FAILED, message, 0.0))
+            return self._misfit(row, error)
         if row.poison_suspect and self._verify is not None:
             verified = self._verified(row, key, self._verify)
             if verified is not None:
@@ -124,9 +125,28 @@ class _ThreadAttempt:
             return Unit(self._runner, row, key).result(time.monotonic() - began, error=error)
         took_s = time.monotonic() - began
         if returned is None and not row.last_run and not row.attempts:  # the common case creates no Unit
-            duration_ms = int(took_s * 1000 + 0.5)
-            return UnitOutcome(key=row.key, position=row.position, state=DONE, duration_ms=duration_ms)
+            return row.key, row.position, took_s
         return Unit(self._runner, row, key).result(took_s, returned=returned)
+
+    def result_of(
+        self, unit: TakenUnit, took_s: float, returned: Any = None, *, error: BaseException | None = None
+    ) -> UnitResult:
+        """The result of a first attempt that was a call with the key alone."""
+        row = row_of(unit)
+        try:
+            key = self._decode(row.key)
+        except Exception as wrong:  # noqa: BLE001 - as above: the error came from here
+            return self._misfit(row, wrong)
+        if returned is not None:
+            try:
+                refuse_unrun(returned)
+            except BaseException as refusal:  # noqa: BLE001 - as above
+                error = refusal
+        return Unit(self._runner, row, key).result(took_s, returned=returned, error=error)
+
+    def _misfit(self, row: UnitRow, error: Exception) -> UnitResult:
+        message = f"the key does not fit the function: {error}"
+        return UnitResult(row, Unit(self._runner, row, row.key).outcome(UnitState.FAILED, message, 0.0))
 
     def _called(self, unit: Unit, began: float) -> UnitResult:
         """Call the function with a unit."""

@@ -6,12 +6,13 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.domain.batches.unit import MAX_UNIT_ERROR, HandedResult, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.done_units import DoneUnit
+from holdfast.domain.batches.unit import MAX_UNIT_ERROR, HandedResult, TakenUnit, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.context import AlreadyFinished, Cancelled, Fatal, Skip
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.verdict import Done
@@ -50,11 +51,13 @@ class UnitResult(NamedTuple):
     outage: bool = False
 
 
-#: Runs one unit. A bare outcome belongs to a unit that no run had begun, is done now, and is not in the ledger yet: the
-#: common case is cheap.
-Perform = Callable[[UnitRow], UnitResult | UnitOutcome]
-#: Runs units one after the other, and passes each result on at once.
-PerformAll = Callable[[Iterable[UnitRow], Callable[[UnitResult | UnitOutcome], None]], None]
+#: Runs one unit. The short form belongs to a unit that no run had begun, and is not in the ledger yet.
+Perform = Callable[[TakenUnit], UnitResult | DoneUnit]
+Take = Callable[[], TakenUnit]
+AddResult = Callable[[UnitResult | DoneUnit], None]
+#: Takes units by a function and runs them one after the other: up to a number of them, and not for long. It passes each
+#: result on at once.
+PerformAll = Callable[[Take, int, AddResult], None]
 
 
 class Unit:

@@ -6,18 +6,24 @@ import math
 import os
 import random
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from itertools import repeat
+from time import monotonic
+from typing import Any, NamedTuple, Protocol, cast
 
 from msgspec import structs
 
 from holdfast.domain.batches.batch import Batch
-from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow
+from holdfast.domain.batches.done_units import SHORTEST_S, DoneUnit, outcome_of
+from holdfast.domain.batches.unit import TakenUnit, UnitKey, UnitOutcome
 from holdfast.domain.jobs.retry_curve import Curve, delay_after
 from holdfast.store.engine import forks
 from holdfast.worker import clock
 from holdfast.worker.batches.outages import MAX_OUTAGE_S, RETRY_S
-from holdfast.worker.batches.unit import Perform, PerformAll, UnitResult
+from holdfast.worker.batches.unit import AddResult, Perform, PerformAll, Take, UnitResult
+
+#: A thread gets several units at a time while they take less than QUICK_S together.
+QUICK_S = 0.005
 
 
 class TimedUnit(Protocol):
@@ -94,11 +100,28 @@ class Throttle:
         stopping.wait(max(0.0, turn - clock.now()))
 
 
+class ResultOf(Protocol):
+    """The result of a first attempt that returned a value or raised an error."""
+
+    def __call__(
+        self, unit: TakenUnit, took_s: float, returned: Any = None, *, error: BaseException | None = None
+    ) -> UnitResult: ...
+
+
+class KeyCall(NamedTuple):
+    """A first attempt that is nothing but a call with the key."""
+
+    decode: Callable[[str], Any]
+    function: Callable[[Any], Any]
+    #: For a call that did not just return None.
+    result_of: ResultOf
+
+
 class Attempts(Protocol):
     """Makes attempts at units: in the calling thread, or in a child process."""
 
-    def open(self, runner: UnitRunner) -> tuple[Perform, Callable[[], None]]:
-        """The function with which one thread makes its attempts, and its cleanup."""
+    def open(self, runner: UnitRunner) -> tuple[Perform, KeyCall | None, Callable[[], None]]:
+        """The function with which one thread makes its attempts, a shorter one if there is one, and its cleanup."""
         ...
 
     def renewed(self, timestamp: float) -> None:
@@ -150,22 +173,44 @@ class UnitRunner:
         """Release resources; no unit runs after this."""
         self._attempts.close()
 
-    def performer(self) -> tuple[PerformAll, Callable[[], None]]:
+    def performer(self) -> tuple[PerformAll, Callable[[], None]]:  # noqa: C901 - a call for a part of the loop costs
         """The function with which one thread runs its units, and its cleanup. After a stop no unit begins."""
-        attempt, close = self._attempts.open(self)
+        attempt, key_call, close = self._attempts.open(self)
         stopping, depth = self.stopping.is_set, forks.depth
+        decode, function, result_of = key_call or (str, str, None)
 
-        def perform_all(rows: Iterable[UnitRow], add: Callable[[UnitResult | UnitOutcome], None]) -> None:
-            for row in rows:
-                if stopping():
-                    add(UnitResult(row, None))
-                    continue
-                result = attempt(row)
-                if type(result) is not UnitOutcome:
-                    result = self._retried(attempt, cast("UnitResult", result))
+        def perform_all(take: Take, count: int, add: AddResult) -> None:  # noqa: C901 - calls within the loop cost
+            result: UnitResult | DoneUnit
+            began = now = monotonic()
+            until = began + QUICK_S
+            for _ in repeat(None, count):
+                try:
+                    unit = take()
+                except IndexError:  # other threads took the last ones
+                    return
+                if stopping():  # the unit stays in flight, and is left pending
+                    return
+                if result_of is None or type(unit) is not tuple:
+                    result, now = attempt(unit), monotonic()
+                else:  # the common case, without a call of our own
+                    try:
+                        returned = function(decode(unit[0]))
+                    except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
+                        result = result_of(unit, monotonic() - began, error=error)
+                    else:
+                        now = monotonic()
+                        if returned is not None:
+                            result = result_of(unit, now - began, returned)
+                        else:
+                            result = unit if now - began < SHORTEST_S else (*unit, now - began)
+                if type(result) is not tuple:
+                    result, now = self._retried(attempt, cast("UnitResult", result)), monotonic()
                 if forks.depth != depth:
                     os._exit(0)  # a fork that a unit left behind must not write results
                 add(result)
+                if now > until:
+                    return
+                began = now
 
         return perform_all, close
 
@@ -185,7 +230,7 @@ class UnitRunner:
             suspect = result.row.poison_suspect or failed.poison_suspect
             row = structs.replace(result.row, attempts=failed.attempts, crashes=failed.crashes, poison_suspect=suspect)
             again = attempt(row)
-            assert type(again) is UnitResult  # a bare outcome is that of a first attempt
+            assert isinstance(again, UnitResult)  # the short form is that of a first attempt
             again = self._outlasted(attempt, again)
             errors = (*result.outcome.earlier_errors, result.outcome.error or "")
             outcome = None if again.outcome is None else structs.replace(again.outcome, earlier_errors=errors)
@@ -199,5 +244,5 @@ class UnitRunner:
             if self.stopping.wait(RETRY_S):
                 return UnitResult(result.row, None, interrupted=True)
             again = attempt(result.row)
-            result = again if isinstance(again, UnitResult) else UnitResult(result.row, again)
+            result = again if isinstance(again, UnitResult) else UnitResult(result.row, outcome_of(again))
         return result

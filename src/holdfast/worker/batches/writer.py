@@ -13,14 +13,15 @@ from msgspec import structs
 
 from holdfast.domain.batches.batch import BREAKERS, AbortedBy, RunPlan
 from holdfast.domain.batches.breaker import Breaker, group_failures
-from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.done_units import DoneUnit, outcome_of, outcomes_of
+from holdfast.domain.batches.unit import TakenUnit, UnitKey, UnitOutcome, UnitState
 from holdfast.store import Store
 from holdfast.store.batches.ledger import Flushed
 from holdfast.store.batches.state import BatchRun, UnitInFlight
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.worker import clock
 from holdfast.worker.batches.outages import outlast
-from holdfast.worker.batches.source import Source
+from holdfast.worker.batches.source import Source, pop_last
 from holdfast.worker.batches.unit import UnitResult
 from holdfast.worker.batches.unit_runner import UnitRunner
 
@@ -55,23 +56,22 @@ class LedgerWriter:
         self.unbegun: list[UnitInFlight] = []
         self._store, self._opened, self._plan = store, opened, plan
         self._runner, self._on_written = runner, on_written
-        self._in_hand: dict[UnitKey, UnitRow] = {}
-        self._suspect_in_hand, self._taken = False, 0
+        self._in_hand: dict[UnitKey, int] = {}  # with their places
+        self._suspect_in_hand, self._taken, self._collected, self._rewrites = False, 0, 0, False
         self._began_at = self._flushed_at = clock.now()
         # Results in their order, and the failures in a row; both change under the lock.
         self._order = threading.Lock()
-        self._results: deque[UnitResult | UnitOutcome] = deque()
+        self._results: list[UnitResult | DoneUnit] = []
         self._breaker = Breaker(plan.limits)
         self._streak: list[UnitOutcome] = []
         self._returned: list[UnitOutcome] = []
         self._recent: deque[UnitOutcome] = deque(maxlen=MAX_RECENT_FAILURES)
         self._failures: str | None = None
         # Results that were collected for the next flush.
-        self._unwritten: list[UnitOutcome] = []
+        self._unwritten: list[UnitOutcome | DoneUnit] = []
         self._settled: list[UnitOutcome] = []
         self._amended: list[UnitOutcome] = []
         self._interrupted: list[UnitInFlight] = []
-        self._collected, self._rewrites, self._detailed = 0, False, False
 
     # -- results: any thread -----------------------------------------------------------------------
 
@@ -80,15 +80,15 @@ class LedgerWriter:
         self.aborted_by = self.aborted_by or reason
         self._runner.stop()
 
-    def add(self, result: UnitResult | UnitOutcome) -> None:
+    def add(self, result: UnitResult | DoneUnit) -> None:
         """Add the result of a unit in flight. The breaker stops the run at once, before anything is written."""
-        if self._breaker.ignores_success and type(result) is UnitOutcome:
+        if self._breaker.ignores_success and type(result) is tuple:
             self._results.append(result)
             return
         with self._order:
             self._results.append(self._counted(result))
 
-    def _counted(self, result: UnitResult | UnitOutcome) -> UnitResult | UnitOutcome:
+    def _counted(self, result: UnitResult | DoneUnit) -> UnitResult | DoneUnit:
         if not isinstance(result, UnitResult):
             self._breaker.count(failed=False)
             self._streak.clear()
@@ -168,36 +168,37 @@ class LedgerWriter:
         """Leave a unit in flight that did not start pending."""
         del self._in_hand[key]
 
-    def put_back_surplus(self, waiting: deque[UnitRow]) -> None:
+    def put_back_surplus(self, waiting: deque[TakenUnit]) -> None:
         """Put back units that wait behind others which are not short: another shard may run them."""
-        rows = [waiting.pop() for _ in range(self.source.size.surplus(len(waiting), in_hand=len(self._in_hand)))]
-        for row in rows:
-            del self._in_hand[row.key]
-        self._taken -= len(rows)
-        self.source.put_back([(row.key, row.position) for row in reversed(rows)])
+        units = pop_last(waiting, self.source.size.surplus(len(waiting), in_hand=len(self._in_hand)))
+        for key, _ in units:
+            del self._in_hand[key]
+        self._taken -= len(units)
+        self.source.put_back(units)
 
     def collect(self) -> None:
         """Collect the results that were added; those of returned units become pending again."""
         with self._order:
             count, (returned, self._returned) = len(self._results), (self._returned, [])
-        results = [self._results.popleft() for _ in range(count)]
-        if count == len(self._in_hand) and set(map(type, results)) == {UnitOutcome}:  # the common case, at once
+        results = self._results[:count]
+        self._collected += count
+        del self._results[:count]
+        if count == len(self._in_hand) and set(map(type, results)) == {tuple}:  # the common case, at once
             self._in_hand.clear()
-            self._unwritten += cast("list[UnitOutcome]", results)
+            self._unwritten += cast("list[DoneUnit]", results)
         else:
             for result in results:
                 self._collect(result)
-        self._collected += count
         if returned:
             self._put_back({outcome.key: outcome for outcome in returned})
 
-    def _collect(self, result: UnitResult | UnitOutcome) -> None:
-        if isinstance(result, UnitOutcome):
-            del self._in_hand[result.key]
+    def _collect(self, result: UnitResult | DoneUnit) -> None:
+        if not isinstance(result, UnitResult):
+            del self._in_hand[result[0]]
             self._unwritten.append(result)
             return
         del self._in_hand[result.row.key]
-        self._suspect_in_hand, self._detailed = False, True
+        self._suspect_in_hand = False
         outcome = result.outcome
         if result.interrupted:
             self._interrupted.append((result.row.key, result.row.position))
@@ -211,18 +212,18 @@ class LedgerWriter:
             self._amended.append(outcome)
 
     def _put_back(self, returned: dict[UnitKey, UnitOutcome]) -> None:
-        waiting = {outcome.key for outcome in self._unwritten}
-        self._unwritten = [each.pending_again() if each.key in returned else each for each in self._unwritten]
+        unwritten = [*map(outcome_of, self._unwritten)]
+        waiting = {outcome.key for outcome in unwritten}
         written = [each.pending_again() for key, each in returned.items() if key not in waiting]
-        self._unwritten += written
-        self._detailed, self._rewrites = True, self._rewrites or bool(written)
+        self._unwritten = [*(each.pending_again() if each.key in returned else each for each in unwritten), *written]
+        self._rewrites = self._rewrites or bool(written)
 
-    def flush(self, on_taken: Callable[[list[UnitRow]], None] | None = None) -> None:
+    def flush(self, on_taken: Callable[[Sequence[TakenUnit]], None] | None = None) -> None:
         """Write what was collected; with *on_taken*, take the next units too and call it with them."""
         room = 0 if self._runner.stopping.is_set() or on_taken is None else max(0, self._room())
         request = self._request(room)
-        outcomes, self._unwritten = self._unwritten, []
-        flush = partial(self._store.batches.flush, self._opened, outcomes, brief=not self._detailed)
+        outcomes, self._unwritten = outcomes_of(self._unwritten), []
+        flush = partial(self._store.batches.flush, self._opened, outcomes)
         flush = partial(flush, amended=self._amended, interrupted=self._interrupted)
 
         def flush_again() -> Flushed:
@@ -232,13 +233,12 @@ class LedgerWriter:
 
         flushed = outlast(lambda: flush(request), again=flush_again)
         self._flushed_at = self.source.size.flushed_at = clock.now()
-        self._collected, self._rewrites, self._detailed, self._amended, self._interrupted = 0, False, False, [], []
+        self._collected, self._rewrites, self._amended, self._interrupted = 0, False, [], []
         if request.limit:
             self.source.advance(flushed, in_hand=len(self._in_hand))
         self._taken += len(flushed.taken)
-        # A poison suspect is never taken with others.
-        self._suspect_in_hand = self._suspect_in_hand or (len(flushed.taken) == 1 and flushed.taken[0].poison_suspect)
-        self._in_hand.update({row.key: row for row in flushed.taken})
+        self._suspect_in_hand = self._suspect_in_hand or flushed.choice.isolated
+        self._in_hand.update(flushed.choice.in_flight)
         if on_taken is not None:
             on_taken(flushed.taken)
         self._report(outcomes, flushed)
@@ -251,7 +251,7 @@ class LedgerWriter:
     def finish(self) -> None:
         """Write the rest of a run; units in flight that did not start are left pending."""
         self.collect()
-        self.unbegun += [(row.key, row.position) for row in self._in_hand.values()]
+        self.unbegun += self._in_hand.items()
         self._in_hand.clear()
         self.flush()
 
@@ -276,7 +276,7 @@ class LedgerWriter:
                 self.stop(AbortedBy.FATAL)
         return structs.replace(
             next_units,
-            in_hand=[(row.key, row.position) for row in self._in_hand.values()],
+            in_hand=[*self._in_hand.items()],
             retry_failed=plan.retry_failed,
             isolated=self._suspect_in_hand,
             in_doubt_if_lost=plan.in_doubt_if_lost,
@@ -287,9 +287,9 @@ class LedgerWriter:
             failures=self._failures,
         )
 
-    def _report(self, outcomes: list[UnitOutcome], flushed: Flushed) -> None:
+    def _report(self, outcomes: Sequence[UnitOutcome], flushed: Flushed) -> None:
         """Report finished units: those written now, and those that their own transactions have written."""
-        finished, self._settled = outcomes + self._settled, []
+        finished, self._settled = [*outcomes, *self._settled] if self._settled else outcomes, []
         if self.aborted_by in BREAKERS:  # returned units are not finished
             finished = [each for each in finished if each.state is not UnitState.PENDING]
         if flushed.discarded:
