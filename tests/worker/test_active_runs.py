@@ -27,6 +27,11 @@ def run(store):
     return Run(take_one(store), kind, renewed_at=1000.0, lease_duration=kind.options.lease)
 
 
+def test_a_job_waits_from_the_answer_to_its_claim_on(run):
+    """A claim may take longer than a job may wait for a slot: then its jobs were released at once. The lease is older."""
+    assert (run.renewed_at, clock.now() - run.claimed_at < PATIENCE) == (1000.0, True)
+
+
 class Recorder(Handle):
     """Records the calls of a run."""
 

@@ -70,7 +70,8 @@ class Run:
         self.lease = lease
         self.kind = kind
         self.renewed_at = renewed_at
-        self.claimed_at = renewed_at
+        #: When the answer was there: the claim may have waited for others.
+        self.claimed_at = clock.now()
         self.lease_duration = lease_duration.total_seconds()
         #: Longest duration in seconds: the kind's, unless the job has its own.
         limit = None if kind.options.timeout is None else kind.options.timeout.total_seconds()
