@@ -13,7 +13,6 @@ from holdfast.domain.jobs.job import OnLost, WorkerId
 from holdfast.domain.jobs.lane_position import LanePositions
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
-from holdfast.store.engine import sql
 from holdfast.store.engine.operation import ById, Query
 from holdfast.store.jobs.claims import FEW_JOBS
 from holdfast.store.jobs.settlement import Settlement
@@ -22,7 +21,6 @@ from tests.support.jobs import WORKER, lapse, put, take
 from tests.support.processes import wait_until
 
 MINUTE = timedelta(minutes=1)
-AWAIT_TURN = sql.compose("postgres", "await_turn", ()).replace(":wait::text", "'0'")
 KINDS, QUEUES = ("mail", "post"), ("default", "other")
 
 
@@ -43,6 +41,12 @@ def onward(store, positions: LanePositions, jobs: int = 100, *, ahead: int = 0, 
     route = positions.route(QUEUES, KINDS, jobs)
     leases = dict.fromkeys(KINDS, MINUTE)
     return store.leases.claim_onward(worker, route, leases=leases, free=jobs - ahead, ahead=ahead, short=short)
+
+
+def await_turn(store, connection, *queues: str) -> None:
+    """Hold the turn of claims from these queues, for as long as the transaction lasts."""
+    query, statements = Query("await_turn", {"queues": list(queues), "wait": 0}), store.backend.statements
+    connection.execute(statements.text(query), statements.arguments(query))
 
 
 def put_many(store, count: int) -> list[int]:
@@ -178,7 +182,7 @@ def test_claims_of_many_jobs_take_turns(store, database):
     jobs = put_many(store, 3 * FEW_JOBS)
     positions = begin(store)
     with psycopg.connect(database.url) as holder, ThreadPoolExecutor(1) as threads:
-        holder.execute(AWAIT_TURN)
+        await_turn(store, holder, *QUEUES)
         assert len(onward(store, positions, FEW_JOBS)) == FEW_JOBS
         waiting = threads.submit(onward, store, positions, FEW_JOBS + 1)
         wait_until(lambda: database.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
@@ -190,10 +194,17 @@ def test_a_claim_whose_turn_does_not_come_takes_few_jobs(store, database):
     """The worker that holds it may be stopped. For a while, the next claims do not wait for it."""
     jobs = put_many(store, 3 * FEW_JOBS)
     with psycopg.connect(database.url) as holder:
-        holder.execute(AWAIT_TURN)
+        await_turn(store, holder, "default")
         options = {"limits": False, "lease_duration": timedelta(seconds=1)}  # a sixth of the lease is the longest wait
         assert ids(take(store, FEW_JOBS + 1, **options)) == jobs[:FEW_JOBS]
         assert ids(take(store, FEW_JOBS + 1, limits=False)) == jobs[FEW_JOBS : 2 * FEW_JOBS]
+
+
+def test_claims_of_other_queues_have_other_turns(store, database):
+    jobs = put_many(store, FEW_JOBS + 1)
+    with psycopg.connect(database.url) as holder:
+        await_turn(store, holder, "other")
+        assert ids(take(store, FEW_JOBS + 1, limits=False)) == jobs
 
 
 def test_each_kind_has_its_lease(store):
