@@ -25,8 +25,6 @@ log = logging.getLogger("holdfast")
 MAX_GROUP, MAX_GROUP_BYTES = 1000, 4 * 1024 * 1024
 #: A settlement waits this long for others to join its group, unless the group is large enough.
 BATCH_WINDOW_S = 0.002
-#: While others join, it waits on up to this long: short commands that end one after the other share a transaction.
-MAX_WINDOW_S = 0.01
 LARGE_GROUP = 200
 #: With at most this many active runs, the group is complete when all of them are in it.
 FEW_RUNS = 16
@@ -89,14 +87,10 @@ class Settler:
         if len(self._active_runs) > FEW_RUNS:  # more would wake this thread too often
             clock.sleep(BATCH_WINDOW_S)
             return
-        began = clock.now()
-        size, until = len(self._waiting), began + BATCH_WINDOW_S
+        until = clock.now() + BATCH_WINDOW_S
         while len(self._waiting) < len(self._active_runs) and (left := until - clock.now()) > 0:
             self.wake.wait(left)
             self.wake.clear()
-        while size < len(self._waiting) < len(self._active_runs) and clock.now() < began + MAX_WINDOW_S:
-            size = len(self._waiting)
-            clock.sleep(BATCH_WINDOW_S)  # an event would wake this thread for each of them
 
     def release(self, leases: list[Lease]) -> None:
         """Queue leases of jobs that have not begun; the next tick returns them to the store."""
