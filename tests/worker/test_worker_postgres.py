@@ -39,7 +39,7 @@ def test_a_claim_whose_answer_was_lost_is_released(database):
     with proxy_to(database.url) as proxy, make_app(proxy.uri) as app:
         refs = [app.enqueue("double", {"n": n}) for n in range(3)]
         worker = app.worker()
-        proxy.lose_answer("WITH lane AS")
+        proxy.lose_answer("WITH best AS")
         worker.tick()
         assert proxy.cuts == 1
         assert [ref.state for ref in refs] == [State.RUNNING] * 3

@@ -568,7 +568,7 @@ def test_a_command_that_must_run_once_does_not_run_again(app, add, real_database
     job_id = add("sh", "-c", "echo >> began; echo hello; exec sleep 60")
     child = Child(work, real_database.url, str(tmp_path))
     child.hear()
-    wait_until((tmp_path / "began").exists)
+    wait_until(log_path(log_folder(app.url), job_id, 1, {}).exists)  # its worker has read the first output
     own = supervisors(child.pid)
     child.pause()
     for supervisor in own:
