@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import psycopg
@@ -14,11 +13,9 @@ from holdfast.domain.jobs.lane_position import LanePositions
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
 from holdfast.store.engine.operation import ById, Query
-from holdfast.store.jobs.claims import FEW_JOBS
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
 from tests.support.jobs import WORKER, lapse, put, take
-from tests.support.processes import wait_until
 
 MINUTE = timedelta(minutes=1)
 KINDS, QUEUES = ("mail", "post"), ("default", "other")
@@ -41,16 +38,6 @@ def onward(store, positions: LanePositions, jobs: int = 100, *, ahead: int = 0, 
     route = positions.route(QUEUES, KINDS, jobs)
     leases = dict.fromkeys(KINDS, MINUTE)
     return store.leases.claim_onward(worker, route, leases=leases, free=jobs - ahead, ahead=ahead, short=short)
-
-
-def await_turn(store, connection, *queues: str) -> None:
-    """Hold the turn of claims from these queues, for as long as the transaction lasts."""
-    query, statements = Query("await_turn", {"queues": list(queues), "wait": 0}), store.backend.statements
-    connection.execute(statements.text(query), statements.arguments(query))
-
-
-def put_many(store, count: int) -> list[int]:
-    return [answer.id for answer in store.jobs.enqueue_many([NewJob(kind="mail")] * count)]
 
 
 def ids(leases) -> list[int]:
@@ -175,36 +162,6 @@ def test_two_workers_never_get_one_job(store, database):
         other.execute(f"SELECT FROM holdfast.live WHERE id = {jobs[1]} FOR UPDATE".encode())
         assert ids(onward(store, positions, 1, worker=WorkerId("w2"))) == jobs[2:3]
     assert ids(onward(store, positions)) == [jobs[1], jobs[3]]
-
-
-def test_claims_of_many_jobs_take_turns(store, database):
-    """Of two at a time, one would pass over every row that the other locks. Claims of few jobs never wait."""
-    jobs = put_many(store, 3 * FEW_JOBS)
-    positions = begin(store)
-    with psycopg.connect(database.url) as holder, ThreadPoolExecutor(1) as threads:
-        await_turn(store, holder, *QUEUES)
-        assert len(onward(store, positions, FEW_JOBS)) == FEW_JOBS
-        waiting = threads.submit(onward, store, positions, FEW_JOBS + 1)
-        wait_until(lambda: database.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
-        holder.commit()
-        assert ids(waiting.result()) == jobs[FEW_JOBS + 1 : 2 * FEW_JOBS + 2]
-
-
-def test_a_claim_whose_turn_does_not_come_takes_few_jobs(store, database):
-    """The worker that holds it may be stopped. For a while, the next claims do not wait for it."""
-    jobs = put_many(store, 3 * FEW_JOBS)
-    with psycopg.connect(database.url) as holder:
-        await_turn(store, holder, "default")
-        options = {"limits": False, "lease_duration": timedelta(seconds=1)}  # a sixth of the lease is the longest wait
-        assert ids(take(store, FEW_JOBS + 1, **options)) == jobs[:FEW_JOBS]
-        assert ids(take(store, FEW_JOBS + 1, limits=False)) == jobs[FEW_JOBS : 2 * FEW_JOBS]
-
-
-def test_claims_of_other_queues_have_other_turns(store, database):
-    jobs = put_many(store, FEW_JOBS + 1)
-    with psycopg.connect(database.url) as holder:
-        await_turn(store, holder, "other")
-        assert ids(take(store, FEW_JOBS + 1, limits=False)) == jobs
 
 
 def test_each_kind_has_its_lease(store):

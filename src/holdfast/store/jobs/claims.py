@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
-from msgspec import structs
-
 from holdfast.domain.fleet.queue import ALL_QUEUES, PRIVATE_PREFIX
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId
 from holdfast.domain.jobs.lane_position import LanePosition, LaneRoute, gaps
 from holdfast.errors import JobLocked
-from holdfast.store.engine.backend import Backend, Timeouts
+from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.operation import ById, Query, query, reader
 from holdfast.store.jobs.promotion import Promotion
 
-#: A claim of more jobs than this waits for its turn. At the same time, each would pass over all rows of the others.
-FEW_JOBS = 100
-#: The longest wait for a turn, and its largest share of a lease, which its holder counts from before the wait.
-MAX_TURN_WAIT, MAX_TURN_SHARE = timedelta(seconds=10), 1 / 6
-#: After a turn that did not come in time, claims take few jobs for this long: perhaps its holder is stopped.
-TURNS_PAUSE_S = 60.0
 _read_leases = reader(Lease, Lease.__struct_fields__, micros=False)
 
 
 class Claims(Promotion):
     """Claims ready jobs for workers. Every job goes to exactly one holder."""
-
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
-        #: From when on claims wait for a turn, by the monotonic clock.
-        self._turns_from = float("-inf")
 
     def claim(
         self,
@@ -65,7 +51,6 @@ class Claims(Promotion):
           one with ``no_prefetch``, of another kind, of a limited queue, or a poison suspect.
         - *suspects*: the room for poison suspects of level 2 and of level 3; by default there is room for all.
           Suspects without room hold up no other job, nor do *unfinished* jobs, which are left out.
-        - On PostgreSQL, claims of many jobs take turns, and may get fewer than there are.
         - Limits of queues are exact over all workers. Without *limits*, limited queues are left out.
         - Commands of *autoscaled* queues are left out.
         - *build* names the worker's code. A payload that it has refused never comes back to it.
@@ -82,7 +67,7 @@ class Claims(Promotion):
                 claimed = self._backend.run(limited, timeout=Timeouts.brief)
         if claimed is None:
             name = "claim_lane" if len(queues) == len(leases) == 1 else "claim"
-            claimed = self._claim(Query(name, values, Lease, where), leases)
+            claimed = self._backend.run(Query(name, values, Lease, where), timeout=Timeouts.brief)
         return _in_order(claimed)
 
     def claim_few(
@@ -143,24 +128,8 @@ class Claims(Promotion):
         common = values["lease_duration"] = _common(leases)
         durations = leases if common is None else {}
         values["kinds"] = ById(id=list(durations), lease_duration=list(durations.values()))
-        return _in_order(self._claim(Query("claim_onward", values, Lease), leases))
-
-    def _claim(self, statement: Query, leases: Mapping[str, timedelta]) -> list[Lease]:
-        """Claim. On PostgreSQL, claims of many jobs take turns; one that waits too long takes fewer without a turn."""
-        values = statement.parameters
-        if values["free"] + values["ahead"] > FEW_JOBS and not self._backend.single_writer:
-            if time.monotonic() >= self._turns_from:
-                wait = min(MAX_TURN_WAIT, min(leases.values(), default=MAX_TURN_WAIT) * MAX_TURN_SHARE)
-                turn = query(
-                    "await_turn", queues=sorted(values["queues"]), wait=max(1, wait // timedelta(milliseconds=1))
-                )
-                with suppress(JobLocked):
-                    return self._backend.run(structs.replace(statement, lock=turn), timeout=Timeouts.brief + wait)
-                self._turns_from = time.monotonic() + TURNS_PAUSE_S
-            free = min(values["free"], FEW_JOBS)
-            few = {"free": free, "ahead": min(values["ahead"], FEW_JOBS - free)}
-            statement = structs.replace(statement, parameters={**values, **few})
-        return self._backend.run(statement, timeout=Timeouts.brief)
+        claimed = self._backend.run(Query("claim_onward", values, Lease), timeout=Timeouts.brief)
+        return _in_order(claimed)
 
     def lane_heads(self, queues: Sequence[str], kinds: Sequence[str]) -> list[LanePosition]:
         """The first ready job of each lane that has one. PostgreSQL only."""

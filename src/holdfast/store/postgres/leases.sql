@@ -133,13 +133,6 @@ WITH best AS (              -- read without locks: no other rows are locked then
 )
 SELECT best.jobs, claimed.* FROM (SELECT count(*) AS jobs FROM best) AS best LEFT JOIN claimed ON true
 
--- name: await_turn
--- Wait for the turn of a claim of many jobs from these queues, :wait milliseconds at most. It ends with the transaction.
--- The claim is the next statement: its snapshot must not be older than the turn. Otherwise it would lock the rows that
--- others have claimed meanwhile, and pass over them one by one.
-SELECT pg_advisory_xact_lock('holdfast.live'::regclass::oid::integer, hashtext(:queues::text)) IS NULL AS none
-WHERE (SELECT set_config('lock_timeout', :wait::text, true)) IS NOT NULL
-
 -- name: claim_lane
 -- Claim as "claim" does, for a worker of one queue and one kind: there is nothing to rank.
 WITH best AS (SELECT lane.*, :free::bigint + :ahead::bigint AS jobs FROM ({lanes}) AS lane
