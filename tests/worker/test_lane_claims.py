@@ -128,7 +128,7 @@ def test_after_a_slow_full_claim_a_worker_continues_for_some_time(app, lanes):
     lanes.now += 0.1 * EXCESS_FACTOR - 0.01
     assert lanes.claim() == ["onward"]
     lanes.now += 0.02
-    assert lanes.claim() == ["few"]
+    assert lanes.claim() == ["full"]
 
 
 def test_an_idle_worker_claims_for_free_slots_first(app, lanes):
@@ -142,6 +142,14 @@ def test_an_idle_worker_claims_for_free_slots_first(app, lanes):
     assert not lanes.claims.exhausted
 
 
+def test_after_a_slow_claim_an_idle_worker_reads_its_lanes_once(app, lanes):
+    """A claim of few jobs, and then one of many, would read twice what an old transaction keeps in the index."""
+    lanes.cost = lane_claims.QUICK_CLAIM_S * 2
+    assert lanes.claim() == ["few"]
+    lanes.cost = 0.0
+    assert [lanes.claim(), lanes.claim()] == [["full"], ["few"]]
+
+
 def test_an_idle_worker_does_not_miss_a_suspect(app, lanes):
     (job,) = put(app, 1)
     with app.store.backend.transaction() as connection:
@@ -153,7 +161,7 @@ def test_an_idle_worker_does_not_miss_a_suspect(app, lanes):
 def test_one_slow_claim_is_an_accident(app, lanes):
     put(app, 1)
     lanes.cost = 5.0
-    assert [lanes.claim(2), lanes.claim(2)] == [["few"], ["few"]]
+    assert [lanes.claim(2), lanes.claim(2)] == [["few"], ["full"]]
 
 
 @pytest.mark.parametrize("priority", [-5, 5])

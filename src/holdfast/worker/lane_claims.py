@@ -19,6 +19,8 @@ from holdfast.worker.options import WorkerSetup
 FULL_INTERVAL_S, FULL_FACTOR, MAX_FULL_INTERVAL_S = 1.0, 30, 10.0
 #: A worker with this many lanes has many.
 MANY_LANES = 200
+#: Full claims that take longer than this read index entries of jobs that are gone: two in a row read them twice.
+QUICK_CLAIM_S = 0.01
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
@@ -72,6 +74,8 @@ class LaneClaims:
         self.exhausted = False
         #: When a busy worker makes the next full claim, and the pause after a slow one.
         self._full_due_at, self._backoff = float("-inf"), Backoff()
+        #: How long the last full claim took, in seconds.
+        self._full_cost = 0.0
 
     def claim(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
         """Claim jobs and begin their runs. *begin* gets the leases, and the time from before the claim was sent."""
@@ -133,6 +137,8 @@ class LaneClaims:
     def _expects_few(self, request: ClaimRequest) -> bool:
         if not self._onward or self._saturated or request.limits or self._has_many_lanes(request):
             return False
+        if self._full_cost > QUICK_CLAIM_S:
+            return False
         return request.free > 0
 
     def _has_many_lanes(self, request: ClaimRequest) -> bool:
@@ -169,4 +175,5 @@ class LaneClaims:
                 yield sent_at
         finally:
             now = clock.now()
-            self._full_due_at = now + min(max(FULL_INTERVAL_S, FULL_FACTOR * (now - sent_at)), MAX_FULL_INTERVAL_S)
+            self._full_cost = now - sent_at
+            self._full_due_at = now + min(max(FULL_INTERVAL_S, FULL_FACTOR * self._full_cost), MAX_FULL_INTERVAL_S)
