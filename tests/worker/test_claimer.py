@@ -215,6 +215,7 @@ def test_nothing_is_claimed_ahead_of_long_runs(app, gate):
     wait_until(lambda: hands.pool.running == 2)
     ref = quick.enqueue()
     for _ in range(3):
+        hands.claimer.on_notify()
         hands.claim()
     assert (ref.state, ref.job().token, begun(app, reports)) == (State.READY, 0, 2), "K15 is broken"
     hands.finish(gate)

@@ -49,8 +49,8 @@ ORDER BY priority DESC, due_at, id
 
 -- fragment: claim_best
 -- Claim of the jobs in "best": the first :free ones, then a prefix of the others. The prefix ends before the first job
--- that needs a free slot. Starts are recorded as {where} says. The first statement returns the leases, the second one writes them: there
--- is one writer, and RETURNING with a search for each column of the request takes longer.
+-- that needs a free slot. Starts are recorded as the condition says. The first statement returns the leases, the second
+-- one writes them: there is one writer, and RETURNING with a search for each column of the request takes longer.
 surplus AS (                -- poison suspects beyond the room of their level
     SELECT id FROM (
         SELECT id, losses, row_number() OVER (PARTITION BY losses ORDER BY priority DESC, due_at, id) AS place
