@@ -176,7 +176,7 @@ def test_a_range_run_meets_the_rows_of_a_dead_joiner(store, clock):
     assert [lost.job_id for lost in store.leases.take_over()] == [joined.lease.job_id]
     store.batches.flush(run, [done(unit) for unit in first])
     met = []
-    while units := take(store, run, *range(10, 20), fresh=True).taken:
+    while units := [row_of(unit) for unit in take(store, run, *range(10, 20), fresh=True).taken]:
         met += [int(unit.key) for unit in units]
         assert all(unit.poison_suspect for unit in units), "K30 is broken"
         store.batches.flush(run, [done(unit) for unit in units], NextUnits(fresh=True))
