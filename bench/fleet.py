@@ -18,8 +18,8 @@ from holdfast.store import open_store
 
 DATABASE = "fleet"
 STARTUP_S, WINDOW_S = 5, 10
-#: Seconds in which started workers finish the jobs of the steady rate.
-STEADY_S, LOOK_S = 20, 0.05
+#: Jobs for each worker at the steady rate: several claims. All of them are finished in so many seconds.
+STEADY_JOBS, STEADY_S, LOOK_S = 3000, 25, 0.05
 ENQUEUES = 100
 
 
@@ -29,9 +29,10 @@ def measure(options: argparse.Namespace) -> list[Finding]:
         producer = OURS.start(url)
         jobs, drained = 3 * options.jobs, _drain([producer], producer, 3 * options.jobs)
         workers = [OURS.start(url) for _ in range(options.workers)]
-        alone, _ = _steady(url, Meter(server, url), producer, workers[:1], jobs)
+        steady = STEADY_JOBS * options.workers
+        alone, _ = _steady(url, Meter(server, url), producer, workers[:1], steady)
         found = _idle(url, Meter(server, url), producer, workers)
-        together, facts = _steady(url, Meter(server, url), producer, workers, jobs)
+        together, facts = _steady(url, Meter(server, url), producer, workers, steady)
         found += [("jobs a second of all, once they have started", f"{together:,.0f}", _ratio(together, alone)), facts]
         started = _drain(workers, producer, jobs)
         found.append(("drain by all, the start of the workers included", f"{started:,.0f}", _ratio(started, drained)))

@@ -23,8 +23,8 @@ SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
 MAX_MODULES = 327
-MAX_PYTHON_LINES = 50_750
-MAX_SQL_LINES = 5_510
+MAX_PYTHON_LINES = 50_850
+MAX_SQL_LINES = 5_515
 
 #: Modules that users import by name, and the layers below them that are one file.
 ENTRANCE_HALL = {"__init__", "__main__", "app", "files", "options", "settings", "testing"}

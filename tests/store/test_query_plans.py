@@ -343,7 +343,7 @@ SMALL = {
 #: Statements that run only after a broken connection, or only where ids are drawn beforehand.
 UNSEEN = {"get_job_nonce", "skip_job_ids", "find_jobs_by_label_pattern"}
 #: Statements of PostgreSQL alone; the tests above observe them there.
-POSTGRES_ONLY = {"claim_few", "claim_onward", "find_job_elsewhere", "insert_jobs", "list_lane_heads"}
+POSTGRES_ONLY = {"claim_few", "claim_onward", "find_job_elsewhere", "insert_jobs", "list_lane_heads", "take_turn"}
 #: The consistency checks read everything, and the end of an emergency stop reads all held jobs.
 DATABASE = {*CHECKS, "find_any_job", "find_any_holder", "list_stopped_jobs"}
 #: Batches have tables of their own: see batches/test_query_plans.py.

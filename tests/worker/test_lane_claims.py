@@ -8,8 +8,10 @@ import pytest
 
 import holdfast
 from holdfast.errors import StatementTimeout
-from holdfast.worker import clock, lane_claims
+from holdfast.store.engine.operation import Query
+from holdfast.worker import claim_turns, clock, lane_claims
 from holdfast.worker.backoff import EXCESS_FACTOR, QUICK_S
+from holdfast.worker.claim_turns import LEASE_SHARE, MAX_WAIT, PAUSE_S
 from holdfast.worker.lane_claims import FULL_FACTOR, FULL_INTERVAL_S, MAX_FULL_INTERVAL_S, ClaimRequest
 from tests.support.backends import available, open_database
 
@@ -28,10 +30,13 @@ class Lanes:
         self.claims = app.worker().services.claimer.service._lanes
         self.begun = []
         self.calls = []
+        #: The longest wait for a turn of each claim, except for those of few jobs.
+        self.turns = []
         claim, few, onward = (getattr(self.store.leases, name) for name in ("claim", "claim_few", "claim_onward"))
 
         def full(*args, **options):
             self.calls.append("full")
+            self.turns.append(options.get("turn"))
             self.now += self.cost
             return claim(*args, **options)
 
@@ -42,6 +47,7 @@ class Lanes:
 
         def continued(*args, **options):
             self.calls.append("onward")
+            self.turns.append(options.get("turn"))
             return onward(*args, **options)
 
         monkeypatch.setattr(self.store.leases, "claim", full)
@@ -223,6 +229,40 @@ def test_a_claim_that_fills_the_slots_leaves_more(app, lanes):
     assert not lanes.claims.exhausted
     lanes.claim(2, ahead=5, short=[])
     assert lanes.claims.exhausted
+
+
+def test_large_claims_take_turns(app, lanes, monkeypatch):
+    """Small ones do not: they find the jobs for free slots, and those of an idle worker."""
+    monkeypatch.setattr(lane_claims, "LARGE_CLAIM", 2)
+    put(app, 12)
+    assert [lanes.claim(3), lanes.claim(3), lanes.claim(2)] == [["few"], ["onward"], ["onward"]]
+    assert lanes.turns == [MAX_WAIT, None]
+    hour, second = timedelta(hours=1), timedelta(seconds=1)
+    lanes.claim(3, leases={"step": hour, "other": second})
+    assert lanes.turns[-1] == second * LEASE_SHARE, "a lease counts from before the wait"
+
+
+def test_without_its_turn_a_worker_makes_small_claims(app, lanes, monkeypatch):
+    """The process that has the turn may be stopped: the others go on, and try again later."""
+    monkeypatch.setattr(lane_claims, "LARGE_CLAIM", 2)
+    put(app, 20)
+    lanes.claim(3)
+    lanes.turns.clear()
+    with app.store.backend.transaction() as other:
+        turn = Query("take_turn", {"queues": ["default"], "milliseconds": 50})
+        statements = app.store.backend.statements
+        other.execute(statements.text(turn), statements.arguments(turn))
+        monkeypatch.setattr(claim_turns, "MAX_WAIT", timedelta(milliseconds=10))
+        begun = len(lanes.begun)
+        lanes.claim(1, ahead=4)
+        assert len(lanes.begun) == begun + 2
+        lanes.claim(1, ahead=4)
+        assert len(lanes.begun) == begun + 4
+    assert lanes.turns == [timedelta(milliseconds=10), None, None]
+    lanes.now += PAUSE_S
+    lanes.claim(1, ahead=4)
+    assert lanes.turns[-1] == timedelta(milliseconds=10)
+    assert len(lanes.begun) == begun + 9
 
 
 def test_on_sqlite_every_claim_is_full(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 
 from msgspec import Struct, structs
 
@@ -12,6 +13,7 @@ from holdfast.domain.jobs.job import JobId, Lease
 from holdfast.domain.jobs.lane_position import LanePositions, LaneRoute
 from holdfast.worker import clock
 from holdfast.worker.backoff import Backoff
+from holdfast.worker.claim_turns import LARGE_CLAIM, ClaimTurns
 from holdfast.worker.options import WorkerSetup
 
 #: A busy worker reads its lanes from their start this often: jobs may have come before the known positions. Its
@@ -49,6 +51,11 @@ class ClaimRequest(Struct, frozen=True, kw_only=True):
         """Whether every job of the lanes may be claimed: no limit, no autoscaler and no single job forbids it."""
         return not (self.limits or self.autoscaled or self.unfinished or 0 in self.suspects)
 
+    def at_most(self, count: int) -> ClaimRequest:
+        """The same request for this many jobs, those for free slots first."""
+        free = min(self.free, count)
+        return structs.replace(self, free=free, ahead=min(self.ahead, count - free))
+
     def without(self, count: int) -> ClaimRequest:
         """What is left to claim after *count* jobs."""
         free = max(0, self.free - count)
@@ -76,9 +83,12 @@ class LaneClaims:
         self._full_due_at, self._backoff = float("-inf"), Backoff()
         #: How long the last full claim took, in seconds.
         self._full_cost = 0.0
+        self._turns = ClaimTurns()
 
     def claim(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
         """Claim jobs and begin their runs. *begin* gets the leases, and the time from before the claim was sent."""
+        if self._turns.paused:
+            request = request.at_most(LARGE_CLAIM)
         claimed: list[Lease] = []
         route = self._route(request)
         if route is not None:
@@ -107,9 +117,8 @@ class LaneClaims:
         self, route: LaneRoute, request: ClaimRequest, begin: Callable[[list[Lease], float], None]
     ) -> list[Lease]:
         sent_at = clock.now()
-        claimed = self._store.claim_onward(
-            self._worker, route, leases=request.leases, free=request.free, ahead=request.ahead, short=request.short
-        )
+        claim = partial(self._store.claim_onward, self._worker, route, leases=request.leases, short=request.short)
+        claimed = self._in_turn(request, partial(claim, free=request.free, ahead=request.ahead))
         self._positions.learn(claimed)
         begin(claimed, sent_at)
         return claimed
@@ -158,13 +167,24 @@ class LaneClaims:
 
     def _claim_many(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
         options, served = {**structs.asdict(request), "record_starts": self.records_starts}, self._served
+        claim = partial(self._store.claim, self._worker, queues=served.queues, build=served.build, **options)
         with self._full_claim() as sent_at:
-            claimed = self._store.claim(self._worker, queues=served.queues, build=served.build, **options)
+            claimed = self._in_turn(request, claim)
         if self._onward:
             self._positions.drop_unused()
             self._positions.learn(claimed)
         begin(claimed, sent_at)
         return claimed
+
+    def _in_turn(self, request: ClaimRequest, claim: Callable[..., list[Lease]]) -> list[Lease]:
+        """Make a claim: a large one in its turn, or with fewer jobs if the turn does not come."""
+        if request.jobs > LARGE_CLAIM and self._onward:
+            claimed = self._turns.run(lambda longest: claim(turn=longest), min(request.leases.values()))
+            if claimed is not None:
+                return claimed
+            few = request.at_most(LARGE_CLAIM)
+            return claim(free=few.free, ahead=few.ahead)
+        return claim()
 
     @contextmanager
     def _full_claim(self) -> Iterator[float]:

@@ -103,7 +103,7 @@ def test_statements_have_the_same_names_and_parameters():
     passes over them. It inserts many jobs by columns.)"""
     ours, theirs = sql.statements("sqlite"), sql.statements("postgres")
     assert (
-        ours.keys() | {"claim_few", "claim_onward", "find_job_elsewhere", "insert_jobs", "list_lane_heads"}
+        ours.keys() | {"claim_few", "claim_onward", "find_job_elsewhere", "insert_jobs", "list_lane_heads", "take_turn"}
         == theirs.keys()
     )
     for name, text in ours.items():

@@ -1,7 +1,9 @@
-"""Claims from known positions and claims of few jobs, which only PostgreSQL has."""
+"""Claims from known positions, claims of few jobs, and turns of claims, which only PostgreSQL has."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 
 import psycopg
@@ -12,10 +14,12 @@ from holdfast.domain.jobs.job import OnLost, WorkerId
 from holdfast.domain.jobs.lane_position import LanePositions
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
+from holdfast.errors import JobLocked
 from holdfast.store.engine.operation import ById, Query
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
 from tests.support.jobs import WORKER, lapse, put, take
+from tests.support.processes import wait_until
 
 MINUTE = timedelta(minutes=1)
 KINDS, QUEUES = ("mail", "post"), ("default", "other")
@@ -258,3 +262,50 @@ def test_few_jobs_are_claimed_by_the_same_rules(store):
     store.stop_switch.set(StopMode.DRAIN, actor="ada")
     assert few(store, 9) == ([], False)
     assert store.views.get(other).worker is None
+
+
+# -- turns ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def a_turn(store, database, *queues):
+    """Another claim on these queues has its turn."""
+    turn = Query("take_turn", {"queues": sorted(queues), "milliseconds": 50})
+    with psycopg.connect(database.url) as other:
+        other.execute(store.backend.statements.text(turn), store.backend.statements.arguments(turn))
+        yield
+
+
+def from_start(store, queue="default", **options):
+    return store.leases.claim(WORKER, queues=[queue], leases={"mail": MINUTE}, limits=False, **options)
+
+
+def from_position(store, **options):
+    route = begin(store).route(["default"], ["mail"], 9)
+    return store.leases.claim_onward(WORKER, route, leases={"mail": MINUTE}, free=1, ahead=0, short=(), **options)
+
+
+@pytest.mark.parametrize("claim", [from_start, from_position])
+def test_a_claim_in_turn_waits_for_the_others(store, database, claim):
+    """Those on other queues do not, nor do claims without a turn. One whose turn does not come claims nothing."""
+    for _ in range(5):
+        put(store)
+    elsewhere, soon = put(store, queue="other"), timedelta(milliseconds=20)
+    with a_turn(store, database, "default"):
+        with pytest.raises(JobLocked):
+            claim(store, turn=soon)
+        assert ids(from_start(store, "other", turn=soon)) == [elsewhere]
+        assert len(claim(store)) == 1
+    assert len(claim(store, turn=soon)) == 1
+
+
+def test_a_claim_in_turn_sees_what_was_committed_before_it(store, database):
+    """Without turns, it would lock the jobs that others have claimed, and hold up their settlement."""
+    jobs = [put(store) for _ in range(4)]
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'"
+    with ThreadPoolExecutor() as pool:
+        with a_turn(store, database, "default"):
+            second = pool.submit(from_start, store, free=2, turn=timedelta(seconds=30))
+            wait_until(lambda: database.execute(waiting) == [(1,)])
+            first = from_start(store, free=2)
+        assert [ids(first), ids(second.result())] == [jobs[:2], jobs[2:]]

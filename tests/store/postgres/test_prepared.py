@@ -86,3 +86,60 @@ def test_a_connection_that_is_lost_is_reported(connection):
         other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
     with pytest.raises(psycopg.OperationalError):
         statement.run(connection, VALUES)
+
+
+# -- with a lock ----------------------------------------------------------------------------
+
+LOCK = b"""SELECT pg_advisory_xact_lock(%(key)s::bigint)
+    WHERE set_config('lock_timeout', '50', true) IS NOT NULL"""
+
+
+@pytest.fixture
+def locked(connection):
+    """Run the statement, after one that takes an advisory lock."""
+    lock, statement = PreparedStatement("lock", LOCK), PreparedStatement("sink", TEXT)
+    return lambda: statement.run(connection, VALUES, lock=(lock, {"key": 7}))
+
+
+def test_a_statement_and_its_lock_are_sent_at_once(connection, locked, tmp_path):
+    """A process that is stopped in between would keep the lock."""
+    locked()
+    with (tmp_path / "trace").open("w") as trace:
+        connection.pgconn.trace(trace.fileno())
+        locked()
+        connection.pgconn.untrace()
+    lines = [line.split("\t") for line in (tmp_path / "trace").read_text().splitlines()]
+    sent, answers = [[line[3] for line in lines if line[1] == side] for side in "FB"]
+    assert [each for each in sent if each in {"Execute", "Sync", "Query"}] == ["Execute", "Execute", "Sync"]
+    assert answers.count("ReadyForQuery") == 1
+    assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    assert len(rows(connection)) == 2
+    held = connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+    assert held.fetchone() == (0,)
+
+
+def test_without_its_lock_a_statement_does_nothing(connection, locked):
+    """The connection can be used afterwards."""
+    with psycopg.connect(connection.info.dsn) as other:
+        other.execute("SELECT pg_advisory_xact_lock(7)")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            locked()
+        assert rows(connection) == []
+    locked()
+    assert len(rows(connection)) == 1
+
+
+def test_a_forgotten_statement_is_prepared_again_with_its_lock(connection, locked):
+    locked()
+    connection.execute("DEALLOCATE ALL")
+    locked()
+    assert len(rows(connection)) == 2
+
+
+def test_a_connection_that_is_lost_behind_a_lock_is_reported(connection, locked):
+    locked()
+    with psycopg.connect(connection.info.dsn, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+    with pytest.raises(psycopg.OperationalError):
+        locked()
+    assert connection.closed

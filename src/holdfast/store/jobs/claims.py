@@ -37,6 +37,7 @@ class Claims(Promotion):
         unfinished: Sequence[JobId] = (),
         build: str = "",
         record_starts: bool = False,
+        turn: timedelta | None = None,
     ) -> list[Lease]:
         """Take leases on ready jobs, in one order over all *queues* and kinds: priority, due time, id.
 
@@ -54,6 +55,10 @@ class Claims(Promotion):
         - Limits of queues are exact over all workers. Without *limits*, limited queues are left out.
         - Commands of *autoscaled* queues are left out.
         - *build* names the worker's code. A payload that it has refused never comes back to it.
+        - *turn*: the longest wait for other claims on these queues that name one. None: wait for none. PostgreSQL only.
+
+        Raises:
+            JobLocked: The turn did not come.
         """
         values = _values(worker, queues, leases, short, suspects or (free, free))
         values |= {"free": free, "ahead": ahead, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
@@ -63,11 +68,12 @@ class Claims(Promotion):
         if limits:
             with suppress(JobLocked):  # another transaction holds a limited queue; the others do not wait for it
                 lock = query("lock_limited_queues", queues=values["queues"])
-                limited = Query("claim_limited", values, Lease, where, lock)
+                limited = Query("claim_limited", values, Lease, where, lock, direct=not where)
                 claimed = self._backend.run(limited, timeout=Timeouts.brief)
         if claimed is None:
             name = "claim_lane" if len(queues) == len(leases) == 1 else "claim"
-            claimed = self._backend.run(Query(name, values, Lease, where), timeout=Timeouts.brief)
+            claim = Query(name, values, Lease, where, _turn(queues, turn), direct=not where)
+            claimed = self._backend.run(claim, timeout=Timeouts.brief)
         return _in_order(claimed)
 
     def claim_few(
@@ -116,6 +122,7 @@ class Claims(Promotion):
         free: int,
         ahead: int,
         short: Collection[str],
+        turn: timedelta | None = None,
     ) -> list[Lease]:
         """Take leases on the next jobs of known lanes, each from the position of its last claim on. PostgreSQL only.
 
@@ -123,13 +130,17 @@ class Claims(Promotion):
           others: those before a position, poison suspects, and those for one build alone.
         - No job is claimed while one of a higher priority is ready in a lane of *route*.
         - Limited and paused queues are left out.
+
+        Raises:
+            JobLocked: The turn did not come.
         """
-        values = {"worker": worker, "free": free, "ahead": ahead, "few": free, "alone": free, **route.columns(short)}
+        values: dict[str, Any] = {"worker": worker, "free": free, "ahead": ahead, "few": free, "alone": free}
+        values |= route.columns(short)
         common = values["lease_duration"] = _common(leases)
         durations = leases if common is None else {}
         values["kinds"] = ById(id=list(durations), lease_duration=list(durations.values()))
-        claimed = self._backend.run(Query("claim_onward", values, Lease), timeout=Timeouts.brief)
-        return _in_order(claimed)
+        claim = Query("claim_onward", values, Lease, (), _turn(values["queues"], turn), direct=True)
+        return _in_order(self._backend.run(claim, timeout=Timeouts.brief))
 
     def lane_heads(self, queues: Sequence[str], kinds: Sequence[str]) -> list[LanePosition]:
         """The first ready job of each lane that has one. PostgreSQL only."""
@@ -153,6 +164,13 @@ def _values(
     kinds = ById(id=list(leases), lease_duration=list(leases.values()), short=shorts)
     values = {"worker": worker, "queues": list(queues), "kinds": kinds, "few": suspects[0], "alone": suspects[1]}
     return values | {"lease_duration": _common(leases)}
+
+
+def _turn(queues: Sequence[str], longest: timedelta | None) -> Query | None:
+    """The statement that waits for a turn of the claims on *queues*."""
+    if longest is None:
+        return None
+    return query("take_turn", queues=sorted(queues), milliseconds=int(longest.total_seconds() * 1000))
 
 
 def _common(leases: Mapping[str, timedelta]) -> timedelta | None:

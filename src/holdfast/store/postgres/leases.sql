@@ -109,6 +109,12 @@ CROSS JOIN jsonb_each(:kinds::jsonb) AS kinds (name, options) CROSS JOIN {reader
 WHERE {lane_of_worker} AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
     AND queue.run_limit IS NULL AND queue.worker_limit IS NULL
 
+-- name: take_turn
+-- Wait until no other claim on the same queues has its turn, and take it until the transaction ends. It needs a statement
+-- of its own: a claim sees the rows as of its start, and that must come after the wait.
+SELECT pg_advisory_xact_lock('holdfast.live'::regclass::oid::integer, hashtext(array_to_string(:queues::text[], ',')))
+WHERE set_config('lock_timeout', :milliseconds::text, true) IS NOT NULL
+
 -- name: claim_few
 -- Claim the best ready jobs for free slots, in one order over all lanes. PostgreSQL prepares every part of "claim" each
 -- time; this has fewer of them. Each row has the number of the best jobs: some may be locked by other claims. With a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 Connection = psycopg.Connection[Any]
+Values = Mapping[str, Any]
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
@@ -28,27 +29,40 @@ class PreparedStatement:
         places = {parameter: f"${place}" for place, parameter in enumerate(self._parameters, start=1)}
         self._text = _PARAMETER.sub(lambda match: places[match[1]], text.decode()).replace("%%", "%").encode()
         self._prepared: weakref.WeakSet[Connection] = weakref.WeakSet()
+        #: The columns of the last result.
+        self.columns: tuple[str, ...] = ()
 
-    def run(self, connection: Connection, values: Mapping[str, Any]) -> list[Any]:
-        """Run it in a transaction of its own, on a connection in autocommit, and return its rows."""
-        encoding = connection.info.encoding
-        parameters = [_text(values[name], encoding) for name in self._parameters]
-        if connection not in self._prepared:
-            self._prepare(connection)
+    def run(
+        self, connection: Connection, values: Values, *, lock: tuple[PreparedStatement, Values] | None = None
+    ) -> list[Any]:
+        """Run it in a transaction of its own, on a connection in autocommit, and return its rows.
+
+        *lock* is a statement, with its values, that takes locks before, in the same transaction.
+        """
+        steps = [(self, values)] if lock is None else [lock, (self, values)]
+        for statement, _ in steps:
+            statement.prepare(connection)
         try:
-            return self._send(connection, parameters)
-        except errors.InvalidSqlStatementName:  # the driver has forgotten its own statements, and this one with them
-            self._prepare(connection)
-            return self._send(connection, parameters)
+            result = _run(connection, steps)
+        except errors.InvalidSqlStatementName:  # the driver has forgotten its own statements, and these with them
+            for statement, _ in steps:
+                statement.prepare(connection, again=True)
+            result = _run(connection, steps)
+        return self._rows(connection, result)
 
-    def _prepare(self, connection: Connection) -> None:
-        connection.pgconn.send_prepare(self._name, self._text)
-        _wait(connection)
-        self._prepared.add(connection)
+    def prepare(self, connection: Connection, *, again: bool = False) -> None:
+        if again or connection not in self._prepared:
+            connection.pgconn.send_prepare(self._name, self._text)
+            _wait(connection)
+            self._prepared.add(connection)
 
-    def _send(self, connection: Connection, parameters: list[bytes | None]) -> list[Any]:
+    def send(self, connection: Connection, values: Values) -> None:
+        """Send it without waiting for its result."""
+        parameters = [_text(values[name], connection.info.encoding) for name in self._parameters]
         connection.pgconn.send_query_prepared(self._name, parameters, result_format=Format.BINARY)
-        result = _wait(connection)
+
+    def _rows(self, connection: Connection, result: PGresult) -> list[Any]:
+        self.columns = tuple((result.fname(place) or b"").decode() for place in range(result.nfields))
         if not result.ntuples:
             return []
         rows = Transformer(connection)
@@ -56,8 +70,32 @@ class PreparedStatement:
         return rows.load_rows(0, result.ntuples, tuple)
 
 
+def _run(connection: Connection, steps: Sequence[tuple[PreparedStatement, Values]]) -> PGresult:
+    """Send statements at once, and return the result of the last. The server commits when it has run that."""
+    if len(steps) == 1:
+        ((statement, values),) = steps
+        statement.send(connection, values)
+        return _wait(connection)
+    pgconn = connection.pgconn
+    try:
+        pgconn.enter_pipeline_mode()
+        for statement, values in steps:
+            statement.send(connection, values)
+        pgconn.pipeline_sync()
+        connection.wait(generators.send(pgconn))
+        *results, _ = [connection.wait(generators.fetch_many(pgconn)) for _ in (*steps, "end")]
+        pgconn.exit_pipeline_mode()
+    except BaseException:
+        connection.close()  # a part of the answer may still be on its way
+        raise
+    return [_checked(connection, each) for each in results][-1]
+
+
 def _wait(connection: Connection) -> PGresult:
-    results: list[PGresult] = connection.wait(generators.execute(connection.pgconn))
+    return _checked(connection, connection.wait(generators.execute(connection.pgconn)))
+
+
+def _checked(connection: Connection, results: list[PGresult]) -> PGresult:
     (result,) = results
     if result.status == ExecStatus.FATAL_ERROR:
         raise errors.error_from_result(result, connection.info.encoding)

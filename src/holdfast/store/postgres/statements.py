@@ -55,15 +55,21 @@ class Statements:
         """Run a statement in a transaction of its own, on a connection that may prepare statements."""
         if not query.direct or self.cursor_class is not psycopg.Cursor:
             return self.perform(connection, query)
-        prepared = self._prepared.get(query.name)
-        if prepared is None:
-            prepared = self._prepared[query.name] = PreparedStatement(query.name, self.text(query))
+        prepared = self._statement(query)
+        lock = None if query.lock is None else (self._statement(query.lock), self.arguments(query.lock))
         try:
-            return prepared.run(connection, self.arguments(query))
+            rows = prepared.run(connection, self.arguments(query), lock=lock)
+            return rows if query.rows is None else reader(query.rows, prepared.columns, micros=False)(rows)
         except errors.InsufficientPrivilege as error:
             raise self._denial(error, connection, query) from error
         except UnicodeEncodeError as error:
             raise unstorable(error) from None
+
+    def _statement(self, query: Query) -> PreparedStatement:
+        prepared = self._prepared.get(query.name)
+        if prepared is None:
+            prepared = self._prepared[query.name] = PreparedStatement(query.name, self.text(query))
+        return prepared
 
     def _perform(self, connection: psycopg.Connection[Any], step: Statement) -> list[Any]:
         """The class of the cursor and the binary format are named: a caller's connection may have other defaults.
