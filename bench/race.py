@@ -30,11 +30,17 @@ class Race:
     def __init__(self, system: System, server: PostgresServer, options: argparse.Namespace, samples: Samples) -> None:
         self._name, self._samples = system.name, samples
         url = server.url(system.database)
-        self._jobs, self._ones = int(options.jobs * system.share), int(options.ones * system.share)
-        self._latencies = options.latencies
+        self._system, self._options = system, options
+        self.set_part(1.0)
         self._meter, self._statements = Meter(server, url), StatementLog(server)
         self._transactions, self._drained = 0.0, 0
         self._racers = [system.start(url), system.start(url)]
+
+    def set_part(self, part: float) -> None:
+        """Do this part of all jobs from now on."""
+        share = self._system.share * part
+        self._jobs, self._ones = int(self._options.jobs * share), int(self._options.ones * share)
+        self._latencies = int(self._options.latencies * part)
 
     def steps(self) -> dict[str, Callable[[], None]]:
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from holdfast.domain.jobs.job import JobId, Lease, Token
-from holdfast.worker.stats import RunTimes
+from holdfast.worker.stats import AHEAD_OF_NEW, ENOUGH_KINDS, MAX_AHEAD, RunTimes
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -49,3 +49,29 @@ def test_a_new_mixture_replaces_the_last_one():
     assert run_times.ahead(["quick", "slow"], 10) in (100, 101)
     run_times.learn_claim(leases(unknown=5))
     assert run_times.ahead(["quick", "slow"], 10) in (100, 101)
+
+
+def test_a_new_kind_is_long_until_many_others_are_short():
+    """Of 200 kinds, each would have a claim of its own for its first run otherwise."""
+    few = {f"k{n}": 0.001 for n in range(ENOUGH_KINDS - 1)}
+    assert not learned(**few).is_short("new")
+    run_times = learned(**few, last=0.001)
+    assert run_times.is_short("new")
+    run_times.learn("slow", 1.0)
+    assert not run_times.is_short("slow")
+    assert not run_times.is_short("new"), "where some are long, a new one may be"
+    for _ in range(40):
+        run_times.learn("slow", 0.001)
+    assert run_times.is_short("slow")
+    assert run_times.is_short("new")
+
+
+def test_few_jobs_of_new_kinds_are_claimed_ahead():
+    """Some may turn out to be long. A kind that never has jobs bounds nothing."""
+    run_times = learned(**{f"k{n}": 1e-5 for n in range(ENOUGH_KINDS)})
+    assert run_times.ahead(["k1", "never"], 4) == MAX_AHEAD
+    run_times.learn_claim(leases(k1=5, new=1))
+    assert run_times.ahead(["k1", "new"], 4) == 4 * AHEAD_OF_NEW
+    run_times.learn("new", 1e-5)
+    run_times.learn_claim(leases(k1=5, new=1))
+    assert run_times.ahead(["k1", "new"], 4) == MAX_AHEAD

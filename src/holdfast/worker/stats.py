@@ -21,6 +21,9 @@ RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 AHEAD_S, MAX_AHEAD_S = 0.1, 0.4
 #: A kind whose runs take longer than this is never claimed ahead.
 SHORT_RUN_S = 0.05
+#: When this many kinds are known and all of them are short, a new one is taken to be short too. After a claim with jobs
+#: of new kinds, this many are claimed ahead for each slot: some may turn out to be long.
+ENOUGH_KINDS, AHEAD_OF_NEW = 8, 8
 MAX_AHEAD = 2000
 #: Payloads of claimed-ahead jobs should take no more memory than this.
 AHEAD_BYTES = 1024 * 1024
@@ -102,7 +105,7 @@ class Stats:
 
 
 class RunTimes:
-    """Moving means of run times and payload sizes per kind; an unknown kind is long.
+    """Moving means of run times and payload sizes per kind; a new kind is long, unless many others are short.
 
     Without a lock: it may miss one run of many.
     """
@@ -110,12 +113,16 @@ class RunTimes:
     def __init__(self) -> None:
         self._mean: dict[str, float] = {}
         self._bytes: dict[str, float] = {}
+        self._long: set[str] = set()
+        #: Whether jobs of new kinds were in the last claim.
+        self._claimed_new = False
         #: Of the jobs of the last claims, whatever their kind.
         self._mean_of_claims: float | None = None
 
     def learn(self, kind: str, seconds: float) -> None:
         known = self._mean.get(kind)
-        self._mean[kind] = seconds if known is None else known + 0.1 * (seconds - known)
+        self._mean[kind] = mean = seconds if known is None else known + 0.1 * (seconds - known)
+        (self._long.discard if mean < SHORT_RUN_S else self._long.add)(kind)
 
     def learn_claim(self, leases: Sequence[Lease]) -> None:
         """Learn how long the jobs of claims run, and their sizes: larger ones count at once, smaller ones in time."""
@@ -125,6 +132,7 @@ class RunTimes:
         for kind, seen in sizes.items():
             mean, known = sum(seen) / len(seen), self._bytes.get(kind, 0.0)
             self._bytes[kind] = max(mean, known + 0.1 * (mean - known))
+        self._claimed_new = any(kind not in self._mean for kind in sizes)
         known_kinds = [(len(seen), self._mean[kind]) for kind, seen in sizes.items() if kind in self._mean]
         if known_kinds:
             mean = sum(count * mean for count, mean in known_kinds) / sum(count for count, _ in known_kinds)
@@ -132,14 +140,22 @@ class RunTimes:
             self._mean_of_claims = mean if before is None else before + 0.3 * (mean - before)
 
     def is_short(self, kind: str) -> bool:
-        return self._mean.get(kind, SHORT_RUN_S) < SHORT_RUN_S
+        if kind in self._mean:
+            return kind not in self._long
+        return self._expects_short
 
     def ahead(self, kinds: list[str], slots: int) -> int:
         """Number of jobs to hold ahead of *slots*, by the run times of *kinds* and by their largest payloads."""
         if not kinds or slots <= 0:
             return 0
-        slowest = max([1e-6, *(self._mean[kind] for kind in kinds)])
+        slowest = max([1e-6, *(self._mean[kind] for kind in kinds if kind in self._mean)])
         usual = slowest if self._mean_of_claims is None else max(1e-6, min(slowest, self._mean_of_claims))
         largest = max([1.0, *(self._bytes.get(kind, 0.0) for kind in kinds)])
         in_time = min(slots * AHEAD_S / usual, slots * MAX_AHEAD_S / slowest)
-        return min(MAX_AHEAD, int(in_time), int(AHEAD_BYTES / largest))
+        most = slots * AHEAD_OF_NEW if self._claimed_new and self._expects_short else MAX_AHEAD
+        return min(most, int(in_time), int(AHEAD_BYTES / largest))
+
+    @property
+    def _expects_short(self) -> bool:
+        """Whether a new kind is taken to be short."""
+        return len(self._mean) >= ENOUGH_KINDS and not self._long
