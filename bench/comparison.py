@@ -23,8 +23,9 @@ from bench.fill import fill_postgres
 from bench.meter import IDLE_STATISTICS_S
 from bench.page import machine, write_section
 from bench.peers import Process, python
-from bench.race import DRAIN, ONE, TEN_THOUSANDS, THOUSANDS, Race, add_latency
+from bench.race import DRAIN, DRAIN_TWO, ONE, P50, P99, TEN_THOUSANDS, THOUSANDS, Race, add_latency
 from bench.raw import RawPostgres
+from bench.runs import record
 from bench.samples import Samples
 from bench.systems import HOLDFAST, HUEY, RAW, System, present
 
@@ -103,6 +104,20 @@ def race_on_sqlite(options: argparse.Namespace) -> Samples:
     return samples
 
 
+def _record(postgres: Samples, sqlite: Samples) -> None:
+    """Keep the figures that have a target."""
+    peer = "PgQueuer"
+    targets = {ONE: ">= 1.2", THOUSANDS: ">= 2", TEN_THOUSANDS: ">= 2", DRAIN: ">= 3", DRAIN_TWO: ">= 2.5"}
+    ratios = [(postgres, peer, figure, target) for figure, target in {**targets, P50: "<= 1", P99: "<= 1"}.items()]
+    for samples, other, figure, target in [*ratios, (postgres, RAW, DRAIN, ">= 0.75"), (sqlite, HUEY, DRAIN, ">= 10")]:
+        if (spread := samples.ratio(HOLDFAST, other, figure)) is not None:
+            record(f"Holdfast / {other}: {figure}", spread.middle, target)
+    for database, samples in (("PostgreSQL", postgres), ("SQLite", sqlite)):
+        for figure, target in ((P50, "<= 3"), (P99, "<= 8")):
+            if (spread := samples.spread(HOLDFAST, figure)) is not None:
+                record(f"{database}: {figure}", spread.middle, target)
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
@@ -126,6 +141,7 @@ def main(arguments: list[str]) -> None:
     how = f"Medians of {options.rounds} rounds, {seconds:.0f} seconds in all, on {machine()}."
     text = section(postgres, sqlite, [system.name for system in systems], [how, *missing])
     print(text)
+    _record(postgres, sqlite)
     if options.write:
         write_section("comparison", text)
         write_chart(postgres)

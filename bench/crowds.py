@@ -13,7 +13,7 @@ from bench.fill import fill_postgres
 from bench.meter import Meter
 from bench.peers import Process
 from bench.samples import Samples
-from bench.situation import Finding, server_of
+from bench.situation import FLAT, Finding, server_of
 from bench.systems import OURS
 
 EMPTY, LANES = "empty", "lanes"
@@ -71,7 +71,8 @@ def _finding(samples: Samples, name: str, label: str, figure: str) -> Finding:
     spread = samples.spread(name, figure)
     assert spread is not None
     ratio = samples.ratio(name, EMPTY, figure) if name != EMPTY else None
-    return Finding(label, f"drain by one worker, {figure}", f"{spread.middle:,.0f}", ratio)
+    target = FLAT if figure == RATE else ""
+    return Finding(label, f"drain by one worker, {figure}", f"{spread.middle:,.0f}", ratio, target)
 
 
 def _vacuum(server: PostgresServer, names: list[str]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import tempfile
 
 from bench.peers import Process
+from bench.runs import record
 from bench.samples import Samples, Spread, percentile
 from bench.situation import Finding
 from bench.systems import OURS
@@ -26,6 +27,8 @@ def measure(options: argparse.Namespace) -> list[Finding]:
         for writer in writers:
             writer.close()
     label = f"{options.writers} processes enqueue into one SQLite file"
+    if (slow := samples.spread("all", P99)) is not None:
+        record(f"{label}: p99, ms", slow.middle, "<= 50")
     found = [Finding(label, f"one call, {name}, ms", *_compare(samples, name)) for name in (P50, P99, LONGEST)]
     return [*found, Finding(label, "calls that failed, such as on a busy file", str(busy))]
 

@@ -12,7 +12,7 @@ import psycopg
 from bench.meter import ACTIVE_STATISTICS_S, Meter
 from bench.peers import Process
 from bench.samples import Spread
-from bench.situation import Finding, server_of
+from bench.situation import FLAT, Finding, server_of
 from bench.systems import OURS
 from holdfast.store import open_store
 
@@ -21,6 +21,7 @@ STARTUP_S, WINDOW_S = 5, 10
 #: Jobs for each worker at the steady rate: several claims. All of them are finished in so many seconds.
 STEADY_JOBS, STEADY_S, LOOK_S = 3000, 25, 0.05
 ENQUEUES = 100
+STARTED = "jobs a second of all, once they have started"
 
 
 def measure(options: argparse.Namespace) -> list[Finding]:
@@ -33,12 +34,14 @@ def measure(options: argparse.Namespace) -> list[Finding]:
         alone, _ = _steady(url, Meter(server, url), producer, workers[:1], steady)
         found = _idle(url, Meter(server, url), producer, workers)
         together, facts = _steady(url, Meter(server, url), producer, workers, steady)
-        found += [("jobs a second of all, once they have started", f"{together:,.0f}", _ratio(together, alone)), facts]
+        rate = (STARTED, f"{together:,.0f}", _ratio(together, alone))
+        found += [rate, facts]
         started = _drain(workers, producer, jobs)
         found.append(("drain by all, the start of the workers included", f"{started:,.0f}", _ratio(started, drained)))
         for process in (producer, *workers):
             process.close()
-    return [Finding(f"{options.workers} workers on one database", *facts) for facts in found]
+    label = f"{options.workers} workers on one database"
+    return [Finding(label, *facts, FLAT if facts[0] == STARTED else "") for facts in found]
 
 
 def _ratio(together: float, alone: float) -> Spread:

@@ -16,7 +16,7 @@ import psycopg
 
 from bench.racer import Tally
 from bench.samples import Spread
-from bench.situation import Finding, server_of
+from bench.situation import FLAT, Finding, server_of
 from bench.systems import HOLDFAST, SYSTEMS
 
 STARTUP_S = 3
@@ -36,7 +36,7 @@ def measure(options: argparse.Namespace) -> list[Finding]:
             label = f"a snapshot open for {options.pinned:.0f} s"
             value = f"{first:,.0f} before, {last:,.0f} at the end"
             found.append(
-                Finding(label, f"{system.name}: jobs a second, one worker", value, Spread(ratio, ratio, ratio))
+                Finding(label, f"{system.name}: jobs a second, one worker", value, Spread(ratio, ratio, ratio), FLAT)
             )
     return found
 

@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.runs import record
 from holdfast.domain.batches.checkpoint import MAX_UNITS
 
 LIMITS = {"ratio": 1.8, "rss_mb": 150, "resume_s": 3.0}
@@ -127,6 +128,7 @@ def main() -> int:
         ratio = found["seconds"] / by_hand
         good = ratio <= LIMITS["ratio"] and found["rss_mb"] <= LIMITS["rss_mb"]
         missed += not good
+        record(f"units here, output {output}, by a loop by hand", ratio, f"<= {LIMITS['ratio']}")
         print(
             f"batch {output:7}{found['seconds']:6.1f} s, {ratio:.2f} times by hand ({by_hand:.1f} s;"
             f" at most {LIMITS['ratio']}), {found['rss_mb']:.0f} MB (at most {LIMITS['rss_mb']}):"

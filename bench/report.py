@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.runs import record
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
@@ -22,7 +24,10 @@ class Ratio:
 
 
 def print_ratios(found: list[Ratio]) -> None:
+    """Print the figures, and keep those that have a target."""
     print(f"\n  {'ratio':46}{'value':>7}{'target':>9}")
     for ratio in found:
         target = "" if ratio.target is None else f"{'<=' if ratio.at_most else '>='} {ratio.target}"
         print(f"  {ratio.name:46}{ratio.value:>7.2f}{target:>9}  {ratio.verdict}".rstrip())
+        if target:
+            record(ratio.name, ratio.value, target)

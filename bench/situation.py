@@ -9,7 +9,11 @@ from typing import NamedTuple
 import psycopg
 from tests.support.postgres import DURABLE, PostgresServer, bundled_programs, running
 
+from bench.runs import record
 from bench.samples import Spread
+
+#: The target of a ratio to the empty store.
+FLAT = ">= 0.9"
 
 
 class Finding(NamedTuple):
@@ -19,6 +23,12 @@ class Finding(NamedTuple):
     figure: str
     value: str
     ratio: Spread | None = None
+    #: What the ratio should be, such as ``>= 0.9``.
+    target: str = ""
+
+    def record(self) -> None:
+        if self.target and self.ratio is not None:
+            record(f"{self.situation}: {self.figure}, ratio", self.ratio.middle, self.target)
 
     def cells(self) -> list[str]:
         ratio = f"{self.ratio.middle:.2f} ({self.ratio.low:.2f} to {self.ratio.high:.2f})" if self.ratio else ""

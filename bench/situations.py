@@ -50,10 +50,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> None:
     options = _options(arguments)
-    found, began = list[Finding](), time.monotonic()
+    found, seen, began = list[Finding](), 0, time.monotonic()
     for name in options.only.split(","):
         start = time.monotonic()
         found += PARTS[name](options)
+        for finding in found[seen:]:
+            finding.record()
+        seen = len(found)
         print(f"{name}: {time.monotonic() - start:.0f} seconds", flush=True)
     seconds = time.monotonic() - began
     how = f"Medians of {options.rounds} rounds of {options.jobs:,} jobs, {seconds:.0f} seconds in all, on {machine()}."
