@@ -10,9 +10,17 @@ import holdfast
 from holdfast.errors import StatementTimeout
 from holdfast.store.engine.operation import Query
 from holdfast.worker import claim_turns, clock, lane_claims
-from holdfast.worker.backoff import EXCESS_FACTOR, QUICK_S
+from holdfast.worker.backoff import QUICK_S
 from holdfast.worker.claim_turns import LEASE_SHARE, MAX_WAIT, PAUSE_S
-from holdfast.worker.lane_claims import FULL_FACTOR, FULL_INTERVAL_S, MAX_FULL_INTERVAL_S, ClaimRequest
+from holdfast.worker.lane_claims import (
+    FULL_FACTOR,
+    FULL_INTERVAL_S,
+    LOOK_BACK,
+    MAX_FULL_INTERVAL_S,
+    PAUSE_FACTOR,
+    SLOW_LOOK_S,
+    ClaimRequest,
+)
 from tests.support.backends import available, open_database
 
 POSTGRES = next(name for name in available() if name != "sqlite")
@@ -32,6 +40,9 @@ class Lanes:
         self.calls = []
         #: The longest wait for a turn of each claim, except for those of few jobs.
         self.turns = []
+        #: How often the first jobs of lanes were searched.
+        self.searches = 0
+        heads = self.store.leases.lane_heads
         claim, few, onward = (getattr(self.store.leases, name) for name in ("claim", "claim_few", "claim_onward"))
 
         def full(*args, **options):
@@ -44,6 +55,13 @@ class Lanes:
             self.calls.append("few")
             self.now += self.cost
             return few(*args, **options)
+
+        def searched(*args):
+            self.searches += 1
+            self.now += self.cost
+            return heads(*args)
+
+        monkeypatch.setattr(self.store.leases, "lane_heads", searched)
 
         def continued(*args, **options):
             self.calls.append("onward")
@@ -131,7 +149,7 @@ def test_after_a_slow_full_claim_a_worker_continues_for_some_time(app, lanes):
     lanes.cost = QUICK_S + 0.1
     for _ in range(2):
         assert lanes.claim(4, limits=True) == ["full"]
-    lanes.now += 0.1 * EXCESS_FACTOR - 0.01
+    lanes.now += 0.1 * PAUSE_FACTOR - 0.01
     assert lanes.claim() == ["onward"]
     lanes.now += 0.02
     assert lanes.claim() == ["full"]
@@ -177,8 +195,61 @@ def test_a_job_of_another_priority_is_claimed_although_a_full_claim_is_slow(app,
     for _ in range(2):
         lanes.claim(1, limits=True)
     app.store.jobs.enqueue(app.request("other", {}, {"priority": priority}))
-    assert lanes.claim() == ["onward", "full"]
+    assert lanes.claim() == ["onward", "onward"]
     assert {lease.kind for lease in lanes.begun} == {"step", "other"}
+
+
+def move(app, job, *, seconds):
+    with app.store.backend.transaction() as connection:
+        text = f"UPDATE holdfast.live SET due_at = due_at - interval '{seconds} s' WHERE id = {job}"
+        connection.execute(text.encode())
+
+
+@pytest.fixture
+def slow(app, lanes):
+    """A worker that needs too long to read a lane from its start, behind two jobs of twenty."""
+    jobs = put(app, 20)
+    lanes.cost = SLOW_LOOK_S * 2
+    for _ in range(2):
+        lanes.claim(1, limits=True)
+    lanes.cost = 0.0
+    return jobs
+
+
+def test_where_lanes_take_long_to_read_a_search_comes_before_the_claim(app, lanes, slow):
+    """A claim that takes as long may be aborted. The positions stay where they are: behind them is much to read."""
+    (early,) = put(app, 1)
+    move(app, early, seconds=3600)
+    assert lanes.claim(2) == ["onward"], "during the pause"
+    lanes.now += MAX_FULL_INTERVAL_S + SLOW_LOOK_S * 2 * PAUSE_FACTOR
+    lanes.cost = SLOW_LOOK_S * 2
+    assert lanes.claim(3) == ["onward", "onward"]
+    assert lanes.searches == 1
+    assert [lease.job_id for lease in lanes.begun[2:]] == [*slow[2:4], early, *slow[4:6]]
+    lanes.cost = 0.0
+    lanes.now += MAX_FULL_INTERVAL_S + SLOW_LOOK_S * 2 * PAUSE_FACTOR
+    assert lanes.claim(1) == ["onward"]
+    assert lanes.searches == 2
+    lanes.now += FULL_INTERVAL_S
+    assert lanes.claim(1) == ["full"], "the search was quick: full claims are again"
+
+
+def test_where_lanes_take_long_to_read_a_worker_looks_back_a_little(app, lanes, slow):
+    """For jobs that were committed or released late."""
+    lanes.claim(2)
+    (late,) = put(app, 1)
+    with app.store.backend.transaction() as connection:
+        text = f"UPDATE holdfast.live SET due_at = (SELECT due_at FROM holdfast.live WHERE id = {slow[0]}) WHERE id = {late}"
+        connection.execute(text.encode())
+    move(app, late, seconds=LOOK_BACK.total_seconds() / 2)
+    assert lanes.claim(1) == ["onward"]
+    assert lanes.begun[-1].job_id == slow[4], "not at every claim"
+    lanes.now += FULL_INTERVAL_S
+    assert lanes.claim(1) == ["onward"]
+    assert lanes.begun[-1].job_id == late
+    assert lanes.claim(2) == ["onward"]
+    assert [lease.job_id for lease in lanes.begun[-2:]] == slow[5:7]
+    assert not lanes.searches
 
 
 def test_a_full_claim_that_fails_was_slow(app, lanes, monkeypatch):

@@ -17,7 +17,8 @@ EXCESS_FACTOR = 20
 class Backoff:
     """Pauses after slow calls. A quick one causes no pause, nor does the first slow one after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, factor: int = EXCESS_FACTOR) -> None:
+        self._factor = factor
         self._excess, self._until = 0.0, float("-inf")
 
     @property
@@ -33,4 +34,4 @@ class Backoff:
         finally:
             now = clock.now()
             before, self._excess = self._excess, max(0.0, now - began - QUICK_S)
-            self._until = now + EXCESS_FACTOR * min(before, self._excess)
+            self._until = now + self._factor * min(before, self._excess)

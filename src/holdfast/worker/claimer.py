@@ -10,7 +10,7 @@ from holdfast.domain.jobs.job import Lease
 from holdfast.store.engine.changes import EVERYTHING, Change, Changes, jobs_in
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.backoff import Backoff
+from holdfast.worker.backoff import EXCESS_FACTOR, Backoff
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.lane_claims import ClaimRequest, LaneClaims
 from holdfast.worker.options import WorkerSetup
@@ -134,7 +134,8 @@ class Claimer:
         if self._reconcile_at <= now < self._in_doubt_until:
             queues = sorted(self._in_doubt)
             self._store.leases.release_unknown(self._worker, queues=queues, known=self._pool.job_ids)
-            self._reconcile_at = now + IN_DOUBT_INTERVAL_S
+            cost = clock.now() - now
+            self._reconcile_at = now + max(IN_DOUBT_INTERVAL_S, EXCESS_FACTOR * cost)
 
     def _claim(self) -> int:
         """Claim once, for free slots and ahead of them; returns the number of jobs."""

@@ -19,10 +19,20 @@ from holdfast.worker.options import WorkerSetup
 #: A busy worker reads its lanes from their start this often: jobs may have come before the known positions. Its
 #: interval is at least this many times as long as the claim, up to a limit: the slots may wait for it.
 FULL_INTERVAL_S, FULL_FACTOR, MAX_FULL_INTERVAL_S = 1.0, 30, 10.0
+#: A full claim that takes longer than QUICK_S is followed by a pause of this many times the excess.
+PAUSE_FACTOR = 40
+#: After two full claims in a row that took longer than this, the worker does not risk a third one: it may be aborted.
+SLOW_LOOK_S = 0.5
+#: Then it looks this far behind its positions, once in FULL_INTERVAL_S: some jobs were committed or released late.
+LOOK_BACK = timedelta(seconds=2)
 #: A worker with this many lanes has many.
 MANY_LANES = 200
 #: Full claims that take longer than this read index entries of jobs that are gone: two in a row read them twice.
 QUICK_CLAIM_S = 0.01
+
+
+#: Begins the runs of leases; the second value is the time from before their claim was sent.
+Begin = Callable[[list[Lease], float], None]
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
@@ -80,13 +90,15 @@ class LaneClaims:
         #: The last claim left slots free: there is nothing more to claim.
         self.exhausted = False
         #: When a busy worker makes the next full claim, and the pause after a slow one.
-        self._full_due_at, self._backoff = float("-inf"), Backoff()
+        self._full_due_at, self._backoff = float("-inf"), Backoff(PAUSE_FACTOR)
+        #: The number of full claims in a row that took very long, and when to look behind the positions next.
+        self._slow_looks, self._look_back_at = 0, float("-inf")
         #: How long the last full claim took, in seconds.
         self._full_cost = 0.0
         self._turns = ClaimTurns()
 
-    def claim(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
-        """Claim jobs and begin their runs. *begin* gets the leases, and the time from before the claim was sent."""
+    def claim(self, request: ClaimRequest, begin: Begin) -> list[Lease]:
+        """Claim jobs and begin their runs."""
         if self._turns.paused:
             request = request.at_most(LARGE_CLAIM)
         claimed: list[Lease] = []
@@ -107,34 +119,67 @@ class LaneClaims:
         due = not self._saturated or clock.now() >= self._full_due_at
         if due and self._backoff.is_over:
             return None
-        return self._positions.route(self._served.queues, request.leases, request.jobs)
+        route = self._positions.route(self._served.queues, request.leases, request.jobs)
+        if route is not None and self._is_slow and clock.now() >= self._look_back_at:
+            self._look_back_at = clock.now() + FULL_INTERVAL_S
+            route = route.earlier(LOOK_BACK)
+        return route
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether to read a lane from its start takes very long."""
+        return self._slow_looks >= 2
 
     def _may_claim_fully(self, route: LaneRoute) -> bool:
         """Whether a full claim may follow a claim that found too few jobs."""
         return self._backoff.is_over or self._store.any_elsewhere(route)
 
     def _claim_onward(
-        self, route: LaneRoute, request: ClaimRequest, begin: Callable[[list[Lease], float], None]
+        self,
+        route: LaneRoute,
+        request: ClaimRequest,
+        begin: Begin,
+        *,
+        learn: bool = True,
     ) -> list[Lease]:
         sent_at = clock.now()
         claim = partial(self._store.claim_onward, self._worker, route, leases=request.leases, short=request.short)
         claimed = self._in_turn(request, partial(claim, free=request.free, ahead=request.ahead))
-        self._positions.learn(claimed)
+        if learn:
+            self._positions.learn(claimed)
         begin(claimed, sent_at)
         return claimed
 
-    def _claim_from_start(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
+    def _claim_from_start(self, request: ClaimRequest, begin: Begin) -> list[Lease]:
         """Claim from the start of every lane. With many lanes it is quicker to find first where jobs are."""
         queues, kinds = self._served.queues, list(request.leases)
-        due = clock.now() >= self._full_due_at
-        if due or not self._onward or not request.is_simple or not self._has_many_lanes(request):
+        if not self._onward or not request.is_simple:
+            return self._claim_fully(request, begin)
+        if self._is_slow:
+            return self._claim_by_heads(request, begin)
+        if clock.now() >= self._full_due_at or not self._has_many_lanes(request):
             return self._claim_fully(request, begin)
         with self._backoff.measured():
             self._positions.begin_at(self._store.lane_heads(queues, kinds))
         route = self._positions.route(queues, kinds, request.jobs)
         return [] if route is None else self._claim_onward(route, request, begin)
 
-    def _claim_fully(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
+    def _claim_by_heads(self, request: ClaimRequest, begin: Begin) -> list[Lease]:
+        """Find the first job of every lane, however long that takes, then claim it, and go on from the positions.
+
+        A claim that takes so long may be aborted, and its leases would count from before.
+        """
+        queues, kinds, claimed = self._served.queues, list(request.leases), list[Lease]()
+        with self._full_claim():
+            early = self._positions.add_heads(self._store.lane_heads(queues, kinds))
+        if early is not None:
+            claimed = self._claim_onward(early, request.at_most(len(early.positions)), begin, learn=False)
+        route = self._positions.route(queues, kinds, request.jobs)
+        if route is not None and len(claimed) < request.jobs:
+            claimed += self._claim_onward(route, request.without(len(claimed)), begin)
+        return claimed
+
+    def _claim_fully(self, request: ClaimRequest, begin: Begin) -> list[Lease]:
         """Claim from the start of every lane. A worker that has found few jobs expects few again."""
         claimed, more = list[Lease](), True
         if self._expects_few(request):
@@ -153,9 +198,7 @@ class LaneClaims:
     def _has_many_lanes(self, request: ClaimRequest) -> bool:
         return len(self._served.queues) * len(request.leases) >= MANY_LANES
 
-    def _claim_few(
-        self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]
-    ) -> tuple[list[Lease], bool]:
+    def _claim_few(self, request: ClaimRequest, begin: Begin) -> tuple[list[Lease], bool]:
         """Claim for free slots, and find out whether more jobs may be ready."""
         options = structs.asdict(request)
         few = {name: options[name] for name in ("leases", "free", "suspects", "autoscaled", "unfinished")}
@@ -165,7 +208,7 @@ class LaneClaims:
         begin(answer[0], sent_at)
         return answer
 
-    def _claim_many(self, request: ClaimRequest, begin: Callable[[list[Lease], float], None]) -> list[Lease]:
+    def _claim_many(self, request: ClaimRequest, begin: Begin) -> list[Lease]:
         options, served = {**structs.asdict(request), "record_starts": self.records_starts}, self._served
         claim = partial(self._store.claim, self._worker, queues=served.queues, build=served.build, **options)
         with self._full_claim() as sent_at:
@@ -196,4 +239,5 @@ class LaneClaims:
         finally:
             now = clock.now()
             self._full_cost = now - sent_at
+            self._slow_looks = self._slow_looks + 1 if self._full_cost > SLOW_LOOK_S else 0
             self._full_due_at = now + min(max(FULL_INTERVAL_S, FULL_FACTOR * self._full_cost), MAX_FULL_INTERVAL_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice, product
 from typing import Any
 
@@ -56,6 +56,12 @@ class LaneRoute(Struct, frozen=True):
         """All priorities without a position."""
         return _gaps(self.positions, LOWEST_PRIORITY)
 
+    def earlier(self, by: timedelta) -> LaneRoute:
+        """The same lanes, from a time before each position on."""
+        starts = [each.due_at - by if each.due_at > EARLIEST else EARLIEST for each in self.positions]
+        pairs = zip(self.positions, starts, strict=True)
+        return LaneRoute([structs.replace(each, due_at=start, job_id=JobId(0)) for each, start in pairs])
+
     def columns(self, short: Iterable[str]) -> dict[str, list[Any]]:
         """The parameters of a claim, one list for each column."""
         columns = _columns("lane_", LanePosition, self.positions)
@@ -101,6 +107,17 @@ class LanePositions:
         for head in sorted(heads, key=lambda each: (each.due_at, each.job_id)):
             before = head.due_at, JobId(head.job_id - 1)
             self._positions.setdefault(head.priority, {})[head.queue, head.kind] = before
+
+    def add_heads(self, heads: Iterable[LanePosition]) -> LaneRoute | None:
+        """Begin at the first jobs of new lanes; returns the way to those first jobs that come before a position."""
+        early = []
+        for head in heads:
+            lanes, lane = self._positions.setdefault(head.priority, {}), (head.queue, head.kind)
+            before = head.due_at, JobId(head.job_id - 1)
+            if before < lanes.setdefault(lane, before):
+                early.append(structs.replace(head, job_id=before[1], most=1))
+        early.sort(key=lambda each: -each.priority)
+        return LaneRoute(early) if early else None
 
     def drop_unused(self) -> None:
         """Drop positions at which nothing was claimed, if there are many: most probably, nothing is there."""
