@@ -15,10 +15,10 @@ from holdfast.worker.claim_turns import LEASE_SHARE, MAX_WAIT, PAUSE_S
 from holdfast.worker.lane_claims import (
     FULL_FACTOR,
     FULL_INTERVAL_S,
-    LOOK_BACK,
     MAX_FULL_INTERVAL_S,
     PAUSE_FACTOR,
-    SLOW_LOOK_S,
+    SLOW_READ_S,
+    STEP_BACK,
     ClaimRequest,
 )
 from tests.support.backends import available, open_database
@@ -209,7 +209,7 @@ def move(app, job, *, seconds):
 def slow(app, lanes):
     """A worker that needs too long to read a lane from its start, behind two jobs of twenty."""
     jobs = put(app, 20)
-    lanes.cost = SLOW_LOOK_S * 2
+    lanes.cost = SLOW_READ_S * 2
     for _ in range(2):
         lanes.claim(1, limits=True)
     lanes.cost = 0.0
@@ -221,13 +221,13 @@ def test_where_lanes_take_long_to_read_a_search_comes_before_the_claim(app, lane
     (early,) = put(app, 1)
     move(app, early, seconds=3600)
     assert lanes.claim(2) == ["onward"], "during the pause"
-    lanes.now += MAX_FULL_INTERVAL_S + SLOW_LOOK_S * 2 * PAUSE_FACTOR
-    lanes.cost = SLOW_LOOK_S * 2
+    lanes.now += MAX_FULL_INTERVAL_S + SLOW_READ_S * 2 * PAUSE_FACTOR
+    lanes.cost = SLOW_READ_S * 2
     assert lanes.claim(3) == ["onward", "onward"]
     assert lanes.searches == 1
     assert [lease.job_id for lease in lanes.begun[2:]] == [*slow[2:4], early, *slow[4:6]]
     lanes.cost = 0.0
-    lanes.now += MAX_FULL_INTERVAL_S + SLOW_LOOK_S * 2 * PAUSE_FACTOR
+    lanes.now += MAX_FULL_INTERVAL_S + SLOW_READ_S * 2 * PAUSE_FACTOR
     assert lanes.claim(1) == ["onward"]
     assert lanes.searches == 2
     lanes.now += FULL_INTERVAL_S
@@ -241,7 +241,7 @@ def test_where_lanes_take_long_to_read_a_worker_looks_back_a_little(app, lanes, 
     with app.store.backend.transaction() as connection:
         text = f"UPDATE holdfast.live SET due_at = (SELECT due_at FROM holdfast.live WHERE id = {slow[0]}) WHERE id = {late}"
         connection.execute(text.encode())
-    move(app, late, seconds=LOOK_BACK.total_seconds() / 2)
+    move(app, late, seconds=STEP_BACK.total_seconds() / 2)
     assert lanes.claim(1) == ["onward"]
     assert lanes.begun[-1].job_id == slow[4], "not at every claim"
     lanes.now += FULL_INTERVAL_S

@@ -22,9 +22,9 @@ FULL_INTERVAL_S, FULL_FACTOR, MAX_FULL_INTERVAL_S = 1.0, 30, 10.0
 #: A full claim that takes longer than QUICK_S is followed by a pause of this many times the excess.
 PAUSE_FACTOR = 40
 #: After two full claims in a row that took longer than this, the worker does not risk a third one: it may be aborted.
-SLOW_LOOK_S = 0.5
-#: Then it looks this far behind its positions, once in FULL_INTERVAL_S: some jobs were committed or released late.
-LOOK_BACK = timedelta(seconds=2)
+SLOW_READ_S = 0.5
+#: Then a claim begins this far behind its positions, once in FULL_INTERVAL_S: some jobs are committed or released late.
+STEP_BACK = timedelta(seconds=2)
 #: A worker with this many lanes has many.
 MANY_LANES = 200
 #: Full claims that take longer than this read index entries of jobs that are gone: two in a row read them twice.
@@ -91,8 +91,8 @@ class LaneClaims:
         self.exhausted = False
         #: When a busy worker makes the next full claim, and the pause after a slow one.
         self._full_due_at, self._backoff = float("-inf"), Backoff(PAUSE_FACTOR)
-        #: The number of full claims in a row that took very long, and when to look behind the positions next.
-        self._slow_looks, self._look_back_at = 0, float("-inf")
+        #: The number of full claims in a row that took very long, and when to begin behind the positions next.
+        self._slow_reads, self._step_back_at = 0, float("-inf")
         #: How long the last full claim took, in seconds.
         self._full_cost = 0.0
         self._turns = ClaimTurns()
@@ -120,15 +120,15 @@ class LaneClaims:
         if due and self._backoff.is_over:
             return None
         route = self._positions.route(self._served.queues, request.leases, request.jobs)
-        if route is not None and self._is_slow and clock.now() >= self._look_back_at:
-            self._look_back_at = clock.now() + FULL_INTERVAL_S
-            route = route.earlier(LOOK_BACK)
+        if route is not None and self._is_slow and clock.now() >= self._step_back_at:
+            self._step_back_at = clock.now() + FULL_INTERVAL_S
+            route = route.earlier(STEP_BACK)
         return route
 
     @property
     def _is_slow(self) -> bool:
         """Whether to read a lane from its start takes very long."""
-        return self._slow_looks >= 2
+        return self._slow_reads >= 2
 
     def _may_claim_fully(self, route: LaneRoute) -> bool:
         """Whether a full claim may follow a claim that found too few jobs."""
@@ -239,5 +239,5 @@ class LaneClaims:
         finally:
             now = clock.now()
             self._full_cost = now - sent_at
-            self._slow_looks = self._slow_looks + 1 if self._full_cost > SLOW_LOOK_S else 0
+            self._slow_reads = self._slow_reads + 1 if self._full_cost > SLOW_READ_S else 0
             self._full_due_at = now + min(max(FULL_INTERVAL_S, FULL_FACTOR * self._full_cost), MAX_FULL_INTERVAL_S)

@@ -110,7 +110,8 @@ def test_a_statement_and_its_lock_are_sent_at_once(connection, locked, tmp_path)
         connection.pgconn.untrace()
     lines = [line.split("\t") for line in (tmp_path / "trace").read_text().splitlines()]
     sent, answers = [[line[3] for line in lines if line[1] == side] for side in "FB"]
-    assert [each for each in sent if each in {"Execute", "Sync", "Query"}] == ["Execute", "Execute", "Sync"]
+    order = [each for each in sent if each in {"Execute", "Sync", "Query"}]
+    assert order == ["Execute", "Execute", "Sync"], "S12 is broken"
     assert answers.count("ReadyForQuery") == 1
     assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     assert len(rows(connection)) == 2
