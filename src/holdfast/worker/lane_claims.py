@@ -167,7 +167,7 @@ class LaneClaims:
     def _claim_by_heads(self, request: ClaimRequest, begin: Begin) -> list[Lease]:
         """Find the first job of every lane, however long that takes, then claim it, and go on from the positions.
 
-        A claim that takes so long may be aborted, and its leases would count from before.
+        A slow claim may be aborted. Its leases would also count from before the wait.
         """
         queues, kinds, claimed = self._served.queues, list(request.leases), list[Lease]()
         with self._full_claim():
