@@ -241,7 +241,7 @@ OPERATIONS = {
     "prune keys": lambda store, layout: prune(store, "keys", limit=100),
     "get": lambda store, layout: store.views.get(layout.ids("finished")[50]),
     "get unknown": get_unknown,
-    "command start": lambda store, layout: store.command_switch.read_start(layout.ids("finished")[50]),
+    "command start": lambda store, layout: store.leases.start_command(leases(layout)[0]),
     "state": lambda store, layout: store.views.state(layout.ids("finished")[50]),
     "attempts": lambda store, layout: store.views.attempts(JobId(200)),
     "events": lambda store, layout: store.views.events(JobId(200)),

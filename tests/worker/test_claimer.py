@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from datetime import timedelta
@@ -10,11 +11,14 @@ import pytest
 
 import holdfast
 from holdfast import State
+from holdfast.domain.commands.command import COMMAND, Command
+from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.changes import EVERYTHING, QUEUES, jobs_in
-from holdfast.worker import clock
+from holdfast.worker import clock, stats
 from holdfast.worker.active_runs import Run
 from holdfast.worker.claimer import IN_DOUBT_INTERVAL_S
+from holdfast.worker.executors import pool
 from holdfast.worker.executors.pool import SUSPECT_S, ExecutorPool
 from tests.support.jobs import claim_jobs
 from tests.support.processes import wait_until
@@ -97,6 +101,24 @@ def test_no_slot_is_free_while_a_job_waits(app, gate):
     hands.claim()
     hands.settle()
     assert {(ref.state, ref.job().attempts) for ref in refs} == {(State.DONE, 1)}
+
+
+def test_short_commands_are_claimed_ahead(app, tmp_path, monkeypatch):
+    """K42, J13: few for each slot, and no start is recorded before they run. After a pause, they do not start."""
+    for module in (pool, stats):
+        monkeypatch.setattr(module, "SHORT_RUN_S", 60.0)
+    wait = "until test -e open; do sleep 0.02; done"
+    payload = Command(argv=("sh", "-c", wait), cwd=str(tmp_path), env={"PATH": os.environ["PATH"]}).dumps()
+    jobs = [app.store.jobs.enqueue(NewJob(kind=COMMAND, payload=payload)).id for _ in range(40)]
+    hands = Hands(app, slots=2)
+    hands.lifecycle.run_times.learn(COMMAND, 0.001)
+    assert [hands.claim().processed for _ in range(4)] == [2, 8, 8, 0]
+    started = wait_until(lambda: [job for job in jobs if app.views.get(job).attempts] == jobs[:2] and jobs[:2])
+    app.queues.pause("default", note="maintenance")
+    (tmp_path / "open").touch()
+    hands.settle()
+    assert [app.views.get(job).state for job in started] == [State.DONE] * 2
+    assert {(job.state, job.attempts) for job in map(app.views.get, jobs[2:])} == {(State.READY, 0)}, "K42 is broken"
 
 
 def test_the_start_of_careful_work_is_recorded_before_it_begins(app, gate):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
 
 from holdfast import State
+from holdfast.domain.jobs.job import COMMAND
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Done, Failed
@@ -16,6 +18,7 @@ from holdfast.worker import settler as module
 from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.settler import Settler
 from tests.support.jobs import put, state, take
+from tests.support.processes import wait_until
 
 MINUTE = timedelta(minutes=1)
 
@@ -158,6 +161,25 @@ def test_a_group_is_written_as_soon_as_no_other_run_can_join_it(store, leases, m
     settler.tick()
     assert (len(waits), len(settler), len(active_runs)) == (2, 0, 0)
     all_done(store, leases)
+
+
+def test_the_end_of_a_command_joins_the_start_of_the_next(store, monkeypatch):
+    """On SQLite one transaction records both. PostgreSQL writes the end after the window."""
+    ids = [put(store, COMMAND) for _ in range(2)]
+    first, second = take(store, 2, kinds=[COMMAND])
+    kind, active_runs = Kind(COMMAND, _mail, KindOptions()), ActiveRuns()
+    active_runs.add([Run(lease, kind, renewed_at=0.0, lease_duration=MINUTE) for lease in (first, second)])
+    settler = Settler(store, active_runs, settled=lambda written, lost: None)
+    monkeypatch.setattr(module, "BATCH_WINDOW_S", 60.0 if store.backend.single_writer else 0.0)
+    settler.put(Settlement(first, Done()))
+    thread = threading.Thread(target=settler.tick)
+    thread.start()
+    if store.backend.single_writer:
+        wait_until(lambda: store.backend._writer._joining)
+        assert state(store, ids[0]) is State.RUNNING
+    assert store.leases.start_command(second) is not None
+    thread.join()
+    assert (state(store, ids[0]), len(settler)) == (State.DONE, 0)
 
 
 def _mail() -> None: ...

@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 
-from holdfast.domain.jobs.job import Lease
+from holdfast.domain.jobs.job import COMMAND, Lease
 from holdfast.store.engine.changes import EVERYTHING, Change, Changes, jobs_in
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
@@ -64,7 +64,7 @@ class Claimer:
         self._most = MAX_CLAIM
         #: The most jobs that the next claim takes ahead of slots.
         self._most_ahead = MAX_AHEAD
-        #: The last claimed job, or the next ready one, needs a free slot, as commands do: nothing is claimed ahead.
+        #: The last claimed job, or the next ready one, needs a free slot: nothing is claimed ahead.
         self._slot_needed = False
         #: The queues of claims whose answer was lost.
         self._in_doubt: set[str] = set()
@@ -165,7 +165,7 @@ class Claimer:
         # Jobs that need a slot end what is claimed ahead: the next claim need not rank many more.
         self._most_ahead = MAX_AHEAD if len(claimed) == free + ahead else max(2 * len(claimed), MIN_AHEAD)
         last = claimed[-1] if claimed else None
-        self._slot_needed = not free if last is None else last.no_prefetch or last.losses > 0 or last.kind not in short
+        self._slot_needed = not free if last is None else last.slot_only or not self._run_times.is_short(last.kind)
         # Poison suspects beyond the room of their level may have taken the places of other jobs.
         self._full |= not self._lanes.exhausted or 0 in suspects or any(lease.losses > 1 for lease in claimed)
         return len(claimed)
@@ -217,20 +217,21 @@ class Claimer:
         kinds, durations = self._served.kinds, self._served.leases
         runs = [Run(each, kinds[each.kind], renewed_at=sent_at, lease_duration=durations[each.kind]) for each in leases]
         self._run_times.learn_claim(leases)
-        for run in runs if self._lanes.records_starts else ():
-            run.started = run.lease.starts_recorded
         self._begin_runs(runs)
 
     def _begin_runs(self, runs: list[Run]) -> None:
         for run in runs:
             start_span(self._store, run)
-        unrecorded = [run for run in runs if run.lease.starts_recorded and not run.started]
-        self._pool.begin([r for r in runs if r.started or not r.lease.starts_recorded] if unrecorded else runs)
-        if unrecorded:
-            self._begin_recorded(unrecorded)
+        recorded = [run for run in runs if run.lease.starts_recorded and run.kind.name != COMMAND]
+        self._pool.begin([run for run in runs if run not in recorded] if recorded else runs)
+        if recorded:
+            self._begin_recorded(recorded)
 
     def _begin_recorded(self, runs: list[Run]) -> None:
-        """Record the starts of runs, then begin them. A run whose start cannot be recorded does not begin."""
+        """Record the starts of runs, then begin them. A run whose start cannot be recorded does not begin.
+
+        Commands record their own.
+        """
         self._pool.hold(runs)
         try:
             started = self._store.leases.record_starts([run.lease for run in runs])

@@ -83,8 +83,6 @@ class LaneClaims:
         self._store, self._worker, self._served = setup.store.leases, setup.worker, setup.served
         #: SQLite has no index entries of jobs that are gone, and a full claim is as quick.
         self._onward = not setup.store.backend.single_writer
-        #: A commit to a local file is certain: the claim itself records the starts of commands.
-        self.records_starts = setup.store.backend.single_writer
         self._positions = LanePositions()
         self._saturated = False
         #: The last claim left slots free: there is nothing more to claim.
@@ -209,7 +207,7 @@ class LaneClaims:
         return answer
 
     def _claim_many(self, request: ClaimRequest, begin: Begin) -> list[Lease]:
-        options, served = {**structs.asdict(request), "record_starts": self.records_starts}, self._served
+        options, served = structs.asdict(request), self._served
         claim = partial(self._store.claim, self._worker, queues=served.queues, build=served.build, **options)
         with self._full_claim() as sent_at:
             claimed = self._in_turn(request, claim)

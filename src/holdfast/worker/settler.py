@@ -10,10 +10,11 @@ from typing import assert_never
 
 from msgspec import structs
 
-from holdfast.domain.jobs.job import Lease
+from holdfast.domain.jobs.job import COMMAND, Lease
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput, StoreBusy, StoreUnavailable
 from holdfast.store import Store
+from holdfast.store.engine.shared_calls import joining
 from holdfast.store.jobs.settlement import Settlement, SettleResult, lease_key
 from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns
@@ -69,11 +70,11 @@ class Settler:
 
     def tick(self) -> TickResult:
         """Write one group. A group that fails is retried: writing a settlement twice is harmless."""
-        if 0 < len(self._waiting) < LARGE_GROUP:
-            self._collect()
+        join = self._collect() if 0 < len(self._waiting) < LARGE_GROUP else 0.0
         group = _take_group(self._waiting)
         if group:
-            self._write(group)
+            with joining(join):
+                self._write(group)
         if self._unbegun:
             self._release([self._unbegun.popleft() for _ in range(len(self._unbegun))])
         if (self._locked or self._locked_unbegun) and clock.now() >= self._retry_at:
@@ -82,15 +83,22 @@ class Settler:
         idle = LOCKED_RETRY_S if self._locked or self._locked_unbegun else IDLE_INTERVAL_S
         return TickResult(0.0 if self._waiting else idle, considered=len(group), processed=len(group))
 
-    def _collect(self) -> None:
-        """Give other settlements time to join the group, but do not wait when none can: all active runs are in it."""
+    def _collect(self) -> float:
+        """Give other settlements time to join the group, but do not wait when none can: all active runs are in it.
+
+        On SQLite the settlement of a command waits for the start of the next one, to join its transaction. Returns how
+        long.
+        """
+        if self._store.backend.single_writer and self._waiting[0].lease.kind == COMMAND:
+            return BATCH_WINDOW_S if len(self._waiting) < len(self._active_runs) else 0.0
         if len(self._active_runs) > FEW_RUNS:  # more would wake this thread too often
             clock.sleep(BATCH_WINDOW_S)
-            return
+            return 0.0
         until = clock.now() + BATCH_WINDOW_S
         while len(self._waiting) < len(self._active_runs) and (left := until - clock.now()) > 0:
             self.wake.wait(left)
             self.wake.clear()
+        return 0.0
 
     def release(self, leases: list[Lease]) -> None:
         """Queue leases of jobs that have not begun; the next tick returns them to the store."""

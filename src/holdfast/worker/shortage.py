@@ -36,12 +36,12 @@ class Shortage:
         """The shortage that keeps the worker from claims; None if there is none."""
         return self._error if clock.now() < self._until else None
 
-    def release(self, error: BaseException) -> Released:
+    def release(self, error: BaseException, *, lacks: str = "the worker has run out of resources") -> Released:
         """Note that a run could not start; its job is released at no cost."""
         if self.reason is None:  # runs that fail together count once
             delay = BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)]
             self._failures += 1
-            self._error = f"the worker has run out of resources: {error}"
+            self._error = f"{lacks}: {error}"
             self._until = clock.now() + delay
             log.warning("%s; its jobs are released, and it claims nothing for %.0f s", self._error, delay)
         return Released()

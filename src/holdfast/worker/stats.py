@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from holdfast.domain.batches.done_units import DoneUnits
 from holdfast.domain.batches.unit import UnitOutcome, UnitState
-from holdfast.domain.jobs.job import Lease
+from holdfast.domain.jobs.job import COMMAND, Lease
 
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 UNIT_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
@@ -21,6 +21,8 @@ RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 AHEAD_S, MAX_AHEAD_S = 0.1, 0.4
 #: A kind whose runs take longer than this is never claimed ahead.
 SHORT_RUN_S = 0.05
+#: Commands that are claimed ahead for each slot, at most: those of a killed worker wait until their leases expire.
+COMMANDS_AHEAD = 8
 #: When this many kinds are known and all of them are short, a new one is taken to be short too. After a claim with jobs
 #: of new kinds, this many are claimed ahead for each slot: some may turn out to be long.
 ENOUGH_KINDS, AHEAD_OF_NEW = 8, 8
@@ -114,8 +116,8 @@ class RunTimes:
         self._mean: dict[str, float] = {}
         self._bytes: dict[str, float] = {}
         self._long: set[str] = set()
-        #: Whether jobs of new kinds were in the last claim.
-        self._claimed_new = False
+        #: Whether jobs of new kinds, and commands, were in the last claim.
+        self._claimed_new = self._claimed_commands = False
         #: Of the jobs of the last claims, whatever their kind.
         self._mean_of_claims: float | None = None
 
@@ -133,6 +135,7 @@ class RunTimes:
             mean, known = sum(seen) / len(seen), self._bytes.get(kind, 0.0)
             self._bytes[kind] = max(mean, known + 0.1 * (mean - known))
         self._claimed_new = any(kind not in self._mean for kind in sizes)
+        self._claimed_commands = COMMAND in sizes
         known_kinds = [(len(seen), self._mean[kind]) for kind, seen in sizes.items() if kind in self._mean]
         if known_kinds:
             mean = sum(count * mean for count, mean in known_kinds) / sum(count for count, _ in known_kinds)
@@ -140,6 +143,9 @@ class RunTimes:
             self._mean_of_claims = mean if before is None else before + 0.3 * (mean - before)
 
     def is_short(self, kind: str) -> bool:
+        """Whether jobs of a kind may be claimed ahead. Commands may if there were some in the last claim: see ahead."""
+        if kind == COMMAND and not self._claimed_commands:
+            return False
         if kind in self._mean:
             return kind not in self._long
         return self._expects_short
@@ -153,6 +159,8 @@ class RunTimes:
         largest = max([1.0, *(self._bytes.get(kind, 0.0) for kind in kinds)])
         in_time = min(slots * AHEAD_S / usual, slots * MAX_AHEAD_S / slowest)
         most = slots * AHEAD_OF_NEW if self._claimed_new and self._expects_short else MAX_AHEAD
+        if self._claimed_commands:
+            most = min(most, slots * COMMANDS_AHEAD)
         return min(most, int(in_time), int(AHEAD_BYTES / largest))
 
     @property

@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.jobs.job import ControlRequest, OnLost, State, WorkerId
+from holdfast.domain.fleet.stop_switch import StopMode
+from holdfast.domain.jobs.job import COMMAND, ControlRequest, OnLost, State, WorkerId
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
 from holdfast.errors import InvalidInput, LeaseLost
-from holdfast.store.jobs.leases import DEFAULT_LEASE
+from holdfast.store.jobs.leases import DEFAULT_LEASE, StartedCommand
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import START
 from tests.support.jobs import BOOM, WORKER, lapse, only, put, record_start, state, states, take, take_one
@@ -94,15 +95,30 @@ def test_a_claim_records_no_start(store):
     assert [(job.attempts, job.started_at) for job in map(store.views.get, ids)] == [(0, None)] * 2, "K21 is broken"
 
 
-def test_a_claim_records_starts_on_request(store):
-    """K42: of work that must not run twice, on SQLite, where no answer gets lost. Released unknown, it costs nothing."""
-    ids = [put(store, on_lost=OnLost.DEAD), put(store)]
-    take(store, 9, record_starts=True)
-    recorded = int(store.backend.single_writer)
-    assert [store.views.get(job_id).attempts for job_id in ids] == [recorded, 0]
-    assert store.leases.release_unknown(WORKER, queues=["default"], known=[]) == 2
-    assert [(job.state, job.attempts) for job in map(store.views.get, ids)] == [(State.READY, 0)] * 2
-    assert store.views.attempts(ids[0]) == []
+def test_the_start_of_a_command_is_recorded_once(store):
+    """K42: the answer has the label, and says whether commands are switched off."""
+    job_id = put(store, kind=COMMAND, label="nightly")
+    lease = take_one(store, kinds=[COMMAND])
+    assert [store.leases.start_command(lease) for _ in range(2)] == [StartedCommand(False, "nightly")] * 2
+    job = store.views.get(job_id)
+    assert (job.attempts, job.started_at is not None) == (1, True), "K42 is broken"
+    store.command_switch.set(on=False)
+    assert store.leases.start_command(lease) == StartedCommand(True, "nightly")
+
+
+def test_a_command_does_not_start_after_a_pause_or_a_stop(store):
+    """J13: also one that was claimed before. A callback, which has the highest priority, starts in a paused queue."""
+    ids = [put(store, kind=COMMAND, priority=priority) for priority in (2147483647, 0)]
+    callback, lease = take(store, 2, kinds=[COMMAND])
+    store.queues.pause("default", note="maintenance")
+    assert store.leases.start_command(lease) is None
+    assert store.leases.start_command(callback) is not None
+    store.queues.resume("default")
+    store.stop_switch.set(StopMode.DRAIN, actor="ada")
+    assert store.leases.start_command(lease) is None
+    assert [store.views.get(job_id).attempts for job_id in ids] == [1, 0]
+    store.stop_switch.clear()
+    assert store.leases.start_command(lease) is not None
 
 
 def test_a_paused_queue_starts_nothing(store):

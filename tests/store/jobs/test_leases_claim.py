@@ -225,11 +225,14 @@ def test_a_command_of_an_autoscaled_queue_is_left_to_the_autoscaler(store):
     assert ids(leases) == expected
 
 
-def test_a_command_is_never_prefetched(store):
-    """Its start is recorded before it begins."""
-    put(store, COMMAND)
-    assert take(store, 0, ahead=9, kinds=(COMMAND,), short=[COMMAND]) == []
-    assert take_one(store, kinds=(COMMAND,)).starts_recorded
+def test_a_short_command_is_claimed_ahead(store):
+    """Its start is recorded before it begins. Other work that must not run twice is never claimed ahead."""
+    job_id = put(store, COMMAND)
+    put(store, on_lost=OnLost.DEAD)
+    (lease,) = take(store, 0, ahead=9, kinds=(COMMAND, "mail"), short=[COMMAND, "mail"])
+    assert (lease.job_id, lease.starts_recorded, store.views.get(job_id).attempts) == (job_id, True, 0)
+    put(store, COMMAND, priority=1)
+    assert take(store, 0, ahead=9, kinds=(COMMAND, "mail"), short=["mail"]) == []
 
 
 # -- poison suspects ------------------------------------------------------------------------

@@ -259,17 +259,17 @@ def test_queues_that_are_not_scaled_are_left_alone(app, tmp_path, work):
 def test_a_command_whose_start_cannot_be_recorded_frees_its_slot(app, work, tmp_path, monkeypatch):
     """S7: otherwise the autoscaler would count it for ever, and a queue of one slot would stand still."""
     app.store.autoscaler.set_bounds("default", Bounds(1, 1))
-    leases, record, hiccups = app.store.leases, app.store.leases.record_starts, ["unavailable", "locked"]
+    leases, record, hiccups = app.store.leases, app.store.leases.start_command, ["unavailable", "locked"]
 
-    def fail(held):
-        match hiccups.pop() if held and hiccups else None:
+    def fail(lease):
+        match hiccups.pop() if hiccups else None:
             case "unavailable":
                 raise StoreUnavailable("no answer")
             case "locked":
-                return set()
-        return record(held)
+                return None
+        return record(lease)
 
-    monkeypatch.setattr(leases, "record_starts", fail)
+    monkeypatch.setattr(leases, "start_command", fail)
     jobs = [add(app, tmp_path, "true") for _ in range(2)]
     with work(app, slots=2):
         wait_until(lambda: all(app.views.get(job).state is State.DONE for job in jobs))

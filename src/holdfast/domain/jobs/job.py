@@ -201,6 +201,11 @@ class Lease(Struct, frozen=True, gc=False):
         """Whether the start is recorded before the run begins, so that a loss of the worker always costs an attempt."""
         return self.no_prefetch or self.losses >= MAX_LOSSES
 
+    @property
+    def slot_only(self) -> bool:
+        """Whether it is claimed for a free slot alone. Commands are claimed ahead while they are short."""
+        return (self.no_prefetch and self.kind != COMMAND) or self.losses > 0
+
 
 class RunningJob(Struct, frozen=True):
     """A job that runs now, and where."""

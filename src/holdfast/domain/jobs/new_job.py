@@ -180,7 +180,7 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def no_prefetch(self) -> bool:
-        """Whether it is claimed only for a free slot, and its start recorded before it runs."""
+        """Whether its start is recorded before it runs. Unless it is a command, it is claimed only for a free slot."""
         return self.on_lost is not OnLost.RETRY or self.kind == COMMAND or len(self.payload) > MAX_PREFETCH_BYTES
 
 

@@ -66,11 +66,6 @@ class CommandSwitch(Noun):
     def is_on(self) -> bool:
         return not self._fetch("read_command_switch")
 
-    def read_start(self, job_id: JobId) -> tuple[bool, str | None]:
-        """Whether commands are on, and the label of one of them: one read before each start."""
-        ((is_off, label),) = self._fetch("read_command_start", id=job_id)
-        return not is_off, label
-
     def set(self, *, on: bool) -> bool:
         """Switch commands on or off, from the next start of a command on; returns whether that changed anything."""
         return bool(self._backend.run(query("switch_commands_on" if on else "switch_commands_off")))

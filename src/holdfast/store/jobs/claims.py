@@ -36,7 +36,6 @@ class Claims(Promotion):
         autoscaled: Sequence[str] = (),
         unfinished: Sequence[JobId] = (),
         build: str = "",
-        record_starts: bool = False,
         turn: timedelta | None = None,
     ) -> list[Lease]:
         """Take leases on ready jobs, in one order over all *queues* and kinds: priority, due time, id.
@@ -45,11 +44,10 @@ class Claims(Promotion):
         then up to *ahead* jobs to wait for a slot.
 
         - Every job goes to exactly one holder, with a token higher than any before. No start is recorded.
-          SQLite only: with *record_starts*, the starts of jobs with ``starts_recorded`` are.
         - Only jobs of these queues and kinds are touched; a stopped store starts nothing, and a paused queue
           only jobs of the highest priority.
         - Ahead of slots, only jobs of *short* kinds are claimed, and none behind a better job that needs a slot:
-          one with ``no_prefetch``, of another kind, of a limited queue, or a poison suspect.
+          one with ``no_prefetch`` that is no command, of another kind, of a limited queue, or a poison suspect.
         - *suspects*: the room for poison suspects of level 2 and of level 3; by default there is room for all.
           Suspects without room hold up no other job, nor do *unfinished* jobs, which are left out.
         - Limits of queues are exact over all workers. Without *limits*, limited queues are left out.
@@ -63,16 +61,15 @@ class Claims(Promotion):
         values = _values(worker, queues, leases, short, suspects or (free, free))
         values |= {"free": free, "ahead": ahead, "autoscaled": list(autoscaled), "unfinished": list(unfinished)}
         values["build"] = build
-        where = ("starts_later",) if record_starts else ()
         claimed: list[Lease] | None = None
         if limits:
             with suppress(JobLocked):  # another transaction holds a limited queue; the others do not wait for it
                 lock = query("lock_limited_queues", queues=values["queues"])
-                limited = Query("claim_limited", values, Lease, where, lock, direct=not where)
+                limited = Query("claim_limited", values, Lease, (), lock, direct=True)
                 claimed = self._backend.run(limited, timeout=Timeouts.brief)
         if claimed is None:
             name = "claim_lane" if len(queues) == len(leases) == 1 else "claim"
-            claim = Query(name, values, Lease, where, _turn(queues, turn), direct=not where)
+            claim = Query(name, values, Lease, (), _turn(queues, turn), direct=True)
             claimed = self._backend.run(claim, timeout=Timeouts.brief)
         return _in_order(claimed)
 

@@ -43,6 +43,13 @@ class Renewal(Struct, frozen=True):
     requested: ControlRequest | None
 
 
+class StartedCommand(Struct, frozen=True):
+    """A command whose start is recorded. *is_off*: commands are switched off, so it fails."""
+
+    is_off: bool
+    label: str | None
+
+
 class Leases(Claims):
     """Claims jobs for workers and finishes their runs. The token fences every write."""
 
@@ -93,6 +100,15 @@ class Leases(Claims):
         held = settlement.held_by(leases)
         rows = self._backend.run(query("record_starts", leases=held), repeatable=True, timeout=Timeouts.brief)
         return {row[0] for row in rows}
+
+    def start_command(self, lease: Lease) -> StartedCommand | None:
+        """Record durably that a command starts. Idempotent.
+
+        None: it must not start. Its lease is lost, its row is locked, its queue is paused, or the store is stopped.
+        """
+        statement = query("start_command", StartedCommand, id=lease.job_id, token=lease.token)
+        started = self._backend.run(statement, repeatable=True, timeout=Timeouts.brief)
+        return started[0] if started else None
 
     def settle(self, lease: Lease, outcome: Outcome, *, ran: timedelta | None = None) -> None:
         """Record the outcome of a run; a repeated settle with the same outcome is a success.

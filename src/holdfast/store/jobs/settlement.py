@@ -181,18 +181,16 @@ def settle_others(
 def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> Operation[ReleaseResult]:
     """Release the jobs that *worker* holds without knowing: the answer to a claim was lost.
 
-    Their runs have not begun, so the release costs nothing and leaves no trace, even if the claim recorded their
-    starts. No answer to a claim of this worker may be under way.
+    A claim records no start, so the release costs nothing and leaves no trace. No answer to a claim of this
+    worker may be under way.
     """
     rows: list[JobNumbers] = yield query(
         "lock_unknown_leases", JobNumbers, worker=worker, queues=list(queues), known=list(known)
     )
-    yield query("undo_starts", ids=[job.job_id for job in rows])
-    rows = [structs.replace(job, started=False, started_at=None, attempts=job.attempts - job.started) for job in rows]
-    unbegun = [job for job in rows if not job.requested]
+    unbegun = [job for job in rows if not job.started and not job.requested]
     if unbegun:
         yield query("release_unstarted", leases=held_by(unbegun))
-    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.requested]
+    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.started or job.requested]
     unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return ReleaseResult(len(rows), set(), unjudged)
 

@@ -51,7 +51,7 @@ ORDER BY priority DESC, due_at, id
 -- fragment: lock_best
 -- Lock the jobs that "best" counts per lane. Other claims skip these rows, and find the next ones of the same lanes.
 SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-    lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only, lane.queue
+    {is_slot_only} AS slot_only, lane.queue
 FROM best AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT lane.jobs FOR UPDATE SKIP LOCKED) AS candidate
 
 -- fragment: begin_lease
@@ -188,7 +188,7 @@ WITH lane AS ({lanes}
     SELECT * FROM locked_best
     UNION ALL
     (SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0, lane.queue
+        {is_slot_only}, lane.queue
     FROM (SELECT filled.*, best.jobs FROM filled LEFT JOIN best USING (queue, kind, reader)) AS lane
     CROSS JOIN LATERAL (    -- a lane begins with the jobs that are locked above
         {next_in_lane} LIMIT (SELECT jobs FROM missed) + coalesce(lane.jobs, 0) FOR UPDATE SKIP LOCKED) AS candidate
@@ -236,7 +236,7 @@ WITH lane AS (              -- the best first
         AS lane (queue, kind, priority, due_at, id, most, slot_only)
 ), locked AS (
     SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        lane.slot_only OR candidate.no_prefetch AS slot_only, lane.queue
+        {is_slot_only} AS slot_only, lane.queue
     FROM lane CROSS JOIN LATERAL (
         -- planner: LATERAL with LIMIT reads live_ready from the position on; priority and position bound the scan.
         SELECT id, priority, due_at, losses, no_prefetch FROM holdfast.live
@@ -289,7 +289,7 @@ WITH capacity AS (          -- free slots per queue: the smaller of the global a
     (SELECT id, priority, due_at, losses, slot_only, queue
     FROM (
         SELECT candidate.*, lane.queue, lane.slots,
-            lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only, row_number() OVER (
+            {is_slot_only} AS slot_only, row_number() OVER (
                 PARTITION BY lane.queue ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS place
         FROM (SELECT lane.*, best.jobs FROM lane LEFT JOIN best USING (queue, kind, reader)) AS lane
         CROSS JOIN LATERAL (

@@ -99,11 +99,6 @@ DELETE FROM holdfast.session WHERE name = :name AND NOT is_link RETURNING hash
 -- Find out whether commands are switched off.
 SELECT switched_off_at FROM holdfast.command_switch
 
--- name: read_command_start
--- Read what the start of a command depends on: whether commands are switched off, and the label of its job.
-SELECT EXISTS (SELECT 1 FROM holdfast.command_switch) AS is_off,
-    (SELECT label FROM holdfast.job WHERE id = :id) AS label
-
 -- name: switch_commands_off
 -- Forbid commands. No row comes back if they are off already.
 INSERT INTO holdfast.command_switch (single_row, switched_off_at) VALUES (true, (SELECT holdfast.now()))

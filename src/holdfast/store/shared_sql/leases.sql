@@ -10,15 +10,22 @@ live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_att
 -- The least priority that starts in a queue. A paused one starts only the highest: callbacks, which report a failure.
 CASE WHEN queue.paused THEN 2147483647 ELSE -2147483648 END
 
--- name: starts_later
--- Condition: a job whose start is not recorded before it runs. Only claims on SQLite record the starts of the others:
--- their answers cannot get lost.
-NOT no_prefetch AND losses < 3
+-- fragment: is_slot_only
+-- Whether a candidate of a lane is claimed for a free slot alone. Commands are claimed ahead while they are short: the
+-- start of each is recorded just before it runs.
+lane.slot_only OR (candidate.no_prefetch AND lane.kind <> 'command') OR candidate.losses > 0
 
--- name: undo_starts
--- Undo the starts that a claim recorded, of runs that have not begun. The caller has locked the jobs.
-UPDATE holdfast.live SET attempts = attempts - 1, started_at = NULL
-WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND started_at IS NOT NULL
+-- name: start_command
+-- Record the start of a command, unless its queue was paused or the store stopped after the claim. A locked row is left
+-- out. The answer says whether commands are switched off, and has the label of the job.
+UPDATE holdfast.live AS live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
+    started_at = coalesce(started_at, (SELECT holdfast.now()))
+WHERE id = (SELECT id FROM holdfast.live WHERE id = :id FOR UPDATE SKIP LOCKED) AND token = :token AND state = 'running'
+    AND NOT EXISTS (SELECT 1 FROM holdfast.stop_switch)
+    AND NOT EXISTS (
+        SELECT 1 FROM holdfast.queue AS queue WHERE queue.name = live.queue AND live.priority < {least_priority})
+RETURNING EXISTS (SELECT 1 FROM holdfast.command_switch) AS is_off,
+    (SELECT label FROM holdfast.job AS job WHERE job.id = :id) AS label
 
 -- name: lock_limited_queues
 -- Lock the queues that have a limit, in name order, so that claims on them run one after another.

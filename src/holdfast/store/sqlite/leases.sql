@@ -49,7 +49,7 @@ ORDER BY priority DESC, due_at, id
 
 -- fragment: claim_best
 -- Claim of the jobs in "best": the first :free ones, then a prefix of the others. The prefix ends before the first job
--- that needs a free slot. Starts are recorded as the condition says. The first statement returns the leases, the second
+-- that needs a free slot. No start is recorded. The first statement returns the leases, the second
 -- one writes them: there is one writer, and RETURNING with a search for each column of the request takes longer.
 surplus AS (                -- poison suspects beyond the room of their level
     SELECT id FROM (
@@ -70,8 +70,7 @@ WHERE NOT EXISTS (SELECT 1 FROM best WHERE slot_only)
     WHERE place <= :free
         OR place < (SELECT coalesce(min(place), :free + :ahead + 1) FROM ranked WHERE slot_only AND place > :free));
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
-    claimed_at = :now, attempts = attempts + CASE WHEN {where} THEN 0 ELSE 1 END,
-    started_at = CASE WHEN {where} THEN NULL ELSE :now END,
+    claimed_at = :now,
     -- :lease_duration is that of all kinds, if they have the same one. A path of JSON would read a dot in the name of a kind
     -- as a level.
     lease_expires_at = :now + coalesce(:lease_duration, (
@@ -94,7 +93,7 @@ WHERE {lane_of_worker} AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
 WITH lane AS MATERIALIZED ({lanes}
 ), best AS MATERIALIZED (       -- of two lanes if some jobs are for this build alone
     SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only
+        {is_slot_only} AS slot_only
     FROM lane CROSS JOIN holdfast_live AS candidate WHERE candidate.id IN ({next_in_lane} LIMIT :free + :ahead)
     ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free + :ahead
 ), {claim_best}
@@ -108,7 +107,7 @@ WITH lane AS MATERIALIZED ({lanes}
     SELECT :free + :ahead AS jobs, min(:free + :ahead, 4 + 2 * (:free + :ahead) / max(1, count(*))) AS depth FROM filled
 ), first AS MATERIALIZED (      -- the best of those
     SELECT lane.number, candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only
+        {is_slot_only} AS slot_only
     FROM filled AS lane CROSS JOIN holdfast_live AS candidate
     WHERE candidate.id IN ({next_in_lane} LIMIT (SELECT depth FROM size))
     ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free + :ahead
@@ -119,7 +118,7 @@ WITH lane AS MATERIALIZED ({lanes}
     SELECT id, priority, due_at, losses, slot_only FROM first WHERE number NOT IN (SELECT number FROM deep)
     UNION ALL
     SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0
+        {is_slot_only}
     FROM deep JOIN filled AS lane USING (number) CROSS JOIN holdfast_live AS candidate
     WHERE candidate.id IN ({next_in_lane} LIMIT :free + :ahead)
     ORDER BY 2 DESC, 3, 1 LIMIT :free + :ahead
@@ -148,7 +147,7 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
     WHERE {lane_of_worker} AND queues.slots > 0
 ), ranked_in_queue AS (             -- the first ready jobs of each lane, ranked within their queue
     SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses, lane.slots,
-        lane.slot_only OR candidate.no_prefetch OR candidate.losses > 0 AS slot_only,
+        {is_slot_only} AS slot_only,
         row_number() OVER (
             PARTITION BY lane.queue ORDER BY candidate.priority DESC, candidate.due_at, candidate.id) AS place
     FROM lane CROSS JOIN holdfast_live AS candidate

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from holdfast.errors import StoreLocked, StoreUnavailable
 from holdfast.store.engine.operation import Operation, Statement, T, run_operation
+from holdfast.store.engine.shared_calls import patience
 from holdfast.store.sqlite.files import is_busy, translated
 from holdfast.store.sqlite.writer_queue import WriterQueue
 
@@ -49,6 +50,8 @@ class Writer:
         self.queue = queue
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
+        #: Requests that no thread writes yet: the next transaction takes them along.
+        self._joining: deque[_Request] = deque()
         #: When the last long wait for the lock ended, by the monotonic clock.
         self.waited_at = float("-inf")
         self._blocked_since: float | None = None
@@ -59,14 +62,19 @@ class Writer:
         self.connection = connection
 
     def write(self, operation: Callable[[], Operation[T]], *, timeout: float | None = None) -> T:
-        """Run an operation in a transaction, together with those of other threads.
+        """Run an operation in a transaction, together with those of other threads, which it may wait for (joining).
 
         Raises:
             StoreLocked: Another program kept the file locked for *timeout* seconds; nothing was written.
         """
         request = _Request(operation, time.monotonic() + (self._timeout if timeout is None else timeout))
-        self._waiting.append(request)
         try:
+            if patience.seconds:
+                self._joining.append(request)
+                with suppress(Empty):
+                    request.wakes.get(timeout=patience.seconds)
+            if not patience.seconds or self._withdraw(request):
+                self._waiting.append(request)
             self._write_or_wait(request, limited=timeout is not None)
         except BaseException:
             self._withdraw(request)  # a later write must not run what was interrupted
@@ -124,11 +132,11 @@ class Writer:
 
     def _withdraw(self, request: _Request) -> bool:
         """Take a request back; false if a transaction runs it already."""
-        try:
-            self._waiting.remove(request)
-        except ValueError:
-            return False
-        return True
+        for requests in (self._waiting, self._joining):
+            with suppress(ValueError):
+                requests.remove(request)
+                return True
+        return False
 
     def _commit_group(self, own: _Request) -> None:
         """Run the waiting requests. If no transaction can begin, only *own* fails: others wait as long as they like."""
@@ -156,8 +164,8 @@ class Writer:
             self.queue.enter(own.deadline - time.monotonic())
             self._begin(connection, own)
             # Taken after the wait for the lock: requests that came meanwhile join.
-            while self._waiting and len(group.requests) < GROUP_SIZE:
-                group.requests.append(self._waiting.popleft())
+            while (waiting := self._waiting or self._joining) and len(group.requests) < GROUP_SIZE:
+                group.requests.append(waiting.popleft())
             if not group.requests:  # a thread that took the request was interrupted
                 group.requests.append(own)
             performer = self._performer(connection)  # reads its clock after the wait for the lock

@@ -121,13 +121,19 @@ class CommandExecutor(SlotExecutor):
         super().close()
         self._supervisor.close()
 
-    def _perform(self, run: Run) -> Outcome:
+    def _perform(self, run: Run) -> Outcome | None:
+        try:
+            started = self._store.leases.start_command(run.lease)
+        except Exception as error:  # noqa: BLE001 - perhaps only the answer was lost: the release refunds the start
+            return self._lifecycle.shortage.release(error, lacks="the worker cannot record the start of a command")
+        if started is None:
+            return None
+        run.started = True
         try:
             command = load_command(run.lease.payload)
         except (msgspec.DecodeError, HoldfastError) as error:
             return Unreadable(error=str(error))
-        is_on, label = self._store.command_switch.read_start(run.lease.job_id)
-        if not is_on:
+        if started.is_off:
             return Failed(error=SWITCHED_OFF, reason=EndReason.CANNOT_START, permanent=True)
         if command.about is not None:
             argv = substitute(command.argv, self._callback_values(JobId(command.about)))
@@ -138,7 +144,7 @@ class CommandExecutor(SlotExecutor):
         output = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo)
         try:
             # Whether the system can start it, the start itself shows. The program of a cap hides that.
-            return (_refusal(command) if command.capped else None) or self._run(run, command, output, label)
+            return (_refusal(command) if command.capped else None) or self._run(run, command, output, started.label)
         finally:
             output.close()
 

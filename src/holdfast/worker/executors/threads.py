@@ -30,7 +30,8 @@ SPARE_THREADS = 32
 #: A loop that has not taken new runs for this long is blocked: no more are claimed for it.
 BLOCKED_AFTER_S = 0.1
 
-Perform = Callable[[Run], Outcome]
+#: Returns None if the run must not begin.
+Perform = Callable[[Run], Outcome | None]
 #: Creates a slot: the function that performs its runs, and the function that closes it.
 MakeSlot = Callable[[], tuple[Perform, Callable[[], None]]]
 
@@ -121,6 +122,8 @@ class SlotExecutor:
                 outcome = self._lifecycle.shortage.release(error)
             else:
                 outcome = outcome_of(error, run.stop_reason)
+        if outcome is None:
+            return None
         run.finished = True
         ran = None if run.begun_at is None else timedelta(seconds=clock.now() - run.begun_at)
         return Settlement(run.lease, outcome, ran)
