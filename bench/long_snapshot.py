@@ -1,7 +1,8 @@
 """Throughput while another session holds a snapshot open, so that no dead row can be removed.
 
 One worker drains what a producer sends, at its highest rate, with 5,000 to 20,000 jobs waiting. After a clean time a
-transaction of REPEATABLE READ begins in the same database, and stays. Autovacuum is on. The systems take turns.
+transaction of REPEATABLE READ begins in the same database, and stays. Autovacuum is on. The systems take turns, or run
+at the same time on a server each, where half an hour each would be too long.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import json
 import statistics
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
 from bench.racer import Tally
 from bench.samples import Spread
 from bench.situation import FLAT, Finding, server_of
-from bench.systems import HOLDFAST, SYSTEMS
+from bench.systems import HOLDFAST, SYSTEMS, System
 
 STARTUP_S = 3
 #: The last part of the pinned time is compared with the clean time; both are at most this long.
@@ -25,25 +27,24 @@ COMPARED_S = 60
 
 
 def measure(options: argparse.Namespace) -> list[Finding]:
-    found = list[Finding]()
-    for system in SYSTEMS:
-        if system.name in (HOLDFAST, "PgQueuer"):
-            clean, pinned = _windows(system.name, options)
-            print(f"  {system.name}: clean {_text(clean)}, pinned {_text(pinned)}", flush=True)
-            last = statistics.mean(pinned[-max(1, round(COMPARED_S / options.window)) :][-len(clean) :])
-            first = statistics.mean(clean)
-            ratio = last / first
-            label = f"a snapshot open for {options.pinned:.0f} s"
-            value = f"{first:,.0f} before, {last:,.0f} at the end"
-            found.append(
-                Finding(label, f"{system.name}: jobs a second, one worker", value, Spread(ratio, ratio, ratio), FLAT)
-            )
-    return found
+    systems = [system for system in SYSTEMS if system.name in (HOLDFAST, "PgQueuer")]
+    with ThreadPoolExecutor(len(systems) if options.together else 1) as threads:
+        return [*threads.map(lambda system: _measured(system, options), systems)]
 
 
-def _windows(name: str, options: argparse.Namespace) -> tuple[list[float], list[float]]:
+def _measured(system: System, options: argparse.Namespace) -> Finding:
+    clean, pinned = _windows(system, options)
+    print(f"  {system.name}: clean {_text(clean)}, pinned {_text(pinned)}", flush=True)
+    last = statistics.mean(pinned[-max(1, round(COMPARED_S / options.window)) :][-len(clean) :])
+    first, whole = statistics.mean(clean), statistics.mean(pinned)
+    ratio = last / first
+    label = f"a snapshot open for {options.pinned:.0f} s"
+    value = f"{first:,.0f} before, {whole:,.0f} with it, {last:,.0f} at the end"
+    return Finding(label, f"{system.name}: jobs a second, one worker", value, Spread(ratio, ratio, ratio), FLAT)
+
+
+def _windows(system: System, options: argparse.Namespace) -> tuple[list[float], list[float]]:
     """Jobs a second of each window, before the snapshot and after."""
-    system = next(system for system in SYSTEMS if system.name == name)
     with server_of(system.database) as server, tempfile.NamedTemporaryFile(prefix="holdfast-tally-") as file:
         url, settings = server.url(system.database), json.dumps({"tally": file.name})
         worker, producer = system.start(url, settings), system.start(url, settings)

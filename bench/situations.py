@@ -37,6 +37,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--enqueues", type=int, default=300, help="jobs that each writer of the SQLite file enqueues")
     parser.add_argument("--clean", type=float, default=20, help="seconds before the snapshot")
     parser.add_argument("--pinned", type=float, default=40, help="seconds with the snapshot")
+    parser.add_argument("--together", action="store_true", help="the systems beside the snapshot at the same time")
     parser.add_argument("--window", type=float, default=10, help="seconds of a figure beside the snapshot")
     parser.add_argument("--quick", action="store_true", help="fewer of all: a first impression")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
