@@ -114,6 +114,8 @@ def test_short_commands_are_claimed_ahead(app, tmp_path, monkeypatch):
     hands.lifecycle.run_times.learn(COMMAND, 0.001)
     assert [hands.claim().processed for _ in range(4)] == [2, 8, 8, 0]
     started = wait_until(lambda: [job for job in jobs if app.views.get(job).attempts] == jobs[:2] and jobs[:2])
+    leases = [(job.lease_expires_at - job.claimed_at) > timedelta(seconds=90) for job in map(app.views.get, jobs[:18])]
+    assert leases == [True] * 2 + [False] * 16  # those that wait come back soon after a kill
     app.queues.pause("default", note="maintenance")
     (tmp_path / "open").touch()
     hands.settle()

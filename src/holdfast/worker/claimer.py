@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from holdfast.domain.jobs.job import COMMAND, Lease
 from holdfast.store.engine.changes import EVERYTHING, Change, Changes, jobs_in
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.backoff import EXCESS_FACTOR, Backoff
@@ -144,6 +145,8 @@ class Claimer:
             self._full = True
             return 0
         leases = {name: self._served.leases[name] for name, kind in kinds.items() if not self._pool.is_blocked(kind)}
+        if COMMAND in leases:  # its start extends the lease
+            leases[COMMAND] = min(leases[COMMAND], DEFAULT_LEASE)
         short = [name for name in leases if self._run_times.is_short(name)]
         ahead = 0 if self._slot_needed else self._ahead(short)
         free, ahead = min(free, self._most), max(0, min(ahead, self._most - free, self._most_ahead))

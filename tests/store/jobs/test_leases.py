@@ -99,9 +99,9 @@ def test_the_start_of_a_command_is_recorded_once(store):
     """K42: the answer has the label, and says whether commands are switched off."""
     job_id = put(store, kind=COMMAND, label="nightly")
     lease = take_one(store, kinds=[COMMAND])
-    assert [store.leases.start_command(lease) for _ in range(2)] == [StartedCommand(False, "nightly")] * 2
+    assert [store.leases.start_command(lease, HOUR) for _ in range(2)] == [StartedCommand(False, "nightly")] * 2
     job = store.views.get(job_id)
-    assert (job.attempts, job.started_at is not None) == (1, True), "K42 is broken"
+    assert (job.attempts, job.started_at, job.lease_expires_at) == (1, START, START + HOUR), "K42 is broken"
     store.command_switch.set(on=False)
     assert store.leases.start_command(lease) == StartedCommand(True, "nightly")
 

@@ -53,7 +53,7 @@ def end_columns(lease):
 STATEMENTS = {
     "renew_leases": lambda lease: query("renew_leases", leases=held(lease, lease_duration=TERM * 9, mark=True)),
     "record_starts": lambda lease: query("record_starts", leases=held(lease)),
-    "start_command": lambda lease: query("start_command", id=lease.job_id, token=lease.token),
+    "start_command": lambda lease: query("start_command", id=lease.job_id, token=lease.token, lease_duration=TERM * 9),
     "settle_done": lambda lease: query("settle_done", leases=held(lease, result=None, ran=None, age=timedelta(0))),
     "lock_leases": lambda lease: query("lock_leases", leases=held(lease)),
     "return_jobs": lambda lease: query("return_jobs", verdict=put_back_columns(lease)),

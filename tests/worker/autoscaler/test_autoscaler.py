@@ -261,13 +261,13 @@ def test_a_command_whose_start_cannot_be_recorded_frees_its_slot(app, work, tmp_
     app.store.autoscaler.set_bounds("default", Bounds(1, 1))
     leases, record, hiccups = app.store.leases, app.store.leases.start_command, ["unavailable", "locked"]
 
-    def fail(lease):
+    def fail(lease, duration):
         match hiccups.pop() if hiccups else None:
             case "unavailable":
                 raise StoreUnavailable("no answer")
             case "locked":
                 return None
-        return record(lease)
+        return record(lease, duration)
 
     monkeypatch.setattr(leases, "start_command", fail)
     jobs = [add(app, tmp_path, "true") for _ in range(2)]

@@ -101,12 +101,13 @@ class Leases(Claims):
         rows = self._backend.run(query("record_starts", leases=held), repeatable=True, timeout=Timeouts.brief)
         return {row[0] for row in rows}
 
-    def start_command(self, lease: Lease) -> StartedCommand | None:
-        """Record durably that a command starts. Idempotent.
+    def start_command(self, lease: Lease, lease_duration: timedelta = DEFAULT_LEASE) -> StartedCommand | None:
+        """Record durably that a command starts, and extend its lease by *lease_duration* from now. Idempotent.
 
         None: it must not start. Its lease is lost, its row is locked, its queue is paused, or the store is stopped.
         """
-        statement = query("start_command", StartedCommand, id=lease.job_id, token=lease.token)
+        held = {"id": lease.job_id, "token": lease.token, "lease_duration": lease_duration}
+        statement = query("start_command", StartedCommand, **held)
         started = self._backend.run(statement, repeatable=True, timeout=Timeouts.brief)
         return started[0] if started else None
 

@@ -123,7 +123,7 @@ class CommandExecutor(SlotExecutor):
 
     def _perform(self, run: Run) -> Outcome | None:
         try:
-            started = self._store.leases.start_command(run.lease)
+            started = self._store.leases.start_command(run.lease, timedelta(seconds=run.lease_duration))
         except Exception as error:  # noqa: BLE001 - perhaps only the answer was lost: the release refunds the start
             return self._lifecycle.shortage.release(error, lacks="the worker cannot record the start of a command")
         if started is None:
