@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import COMMAND, ControlRequest, OnLost, State, WorkerId
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.jobs.leases import DEFAULT_LEASE, StartedCommand
@@ -104,6 +105,16 @@ def test_the_start_of_a_command_is_recorded_once(store):
     assert (job.attempts, job.started_at, job.lease_expires_at) == (1, START, START + HOUR), "K42 is broken"
     store.command_switch.set(on=False)
     assert store.leases.start_command(lease) == StartedCommand(True, "nightly")
+
+
+def test_a_command_does_not_start_after_its_cancel(store):
+    """J14: it was claimed ahead. Its worker releases it, and it is cancelled."""
+    job_id = put(store, kind=COMMAND)
+    lease = take_one(store, kinds=[COMMAND])
+    store.control.cancel(Selector(ids=(job_id,)), actor="ada")
+    assert store.leases.start_command(lease) is None
+    store.leases.release([lease])
+    assert (state(store, job_id), store.views.get(job_id).attempts) == (State.CANCELLED, 0)
 
 
 def test_a_command_does_not_start_after_a_pause_or_a_stop(store):

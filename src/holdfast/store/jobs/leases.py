@@ -104,7 +104,8 @@ class Leases(Claims):
     def start_command(self, lease: Lease, lease_duration: timedelta = DEFAULT_LEASE) -> StartedCommand | None:
         """Record durably that a command starts, and extend its lease by *lease_duration* from now. Idempotent.
 
-        None: it must not start. Its lease is lost, its row is locked, its queue is paused, or the store is stopped.
+        None: it must not start. Its lease is lost, its row is locked, its queue is paused, the store is stopped, or
+        somebody requested that it ends.
         """
         held = {"id": lease.job_id, "token": lease.token, "lease_duration": lease_duration}
         statement = query("start_command", StartedCommand, **held)
