@@ -14,7 +14,7 @@ from holdfast.domain.jobs.job import COMMAND, Lease
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput, StoreBusy, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.engine.shared_calls import joining
+from holdfast.store.engine.backend import joining
 from holdfast.store.jobs.settlement import Settlement, SettleResult, lease_key
 from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns

@@ -13,8 +13,8 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import StoreLocked, StoreUnavailable
 from holdfast.store import Store
+from holdfast.store.engine.backend import joining
 from holdfast.store.engine.operation import query
-from holdfast.store.engine.shared_calls import joining
 from holdfast.store.sqlite.backend import SqliteBackend
 from tests.support.processes import wait_until
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -159,3 +160,22 @@ class Timeouts:
     #: For renewals and claims: a worker must learn soon that its database is gone.
     brief = timedelta(seconds=5)
     migration = timedelta(hours=1)
+
+
+class _Patience(threading.local):
+    """How long writes of this thread wait for a transaction of another thread."""
+
+    seconds = 0.0
+
+
+patience = _Patience()
+
+
+@contextmanager
+def joining(seconds: float) -> Iterator[None]:
+    """Let writes of this thread wait this long for a transaction of another thread, and join it. SQLite only."""
+    patience.seconds = seconds
+    try:
+        yield
+    finally:
+        patience.seconds = 0.0

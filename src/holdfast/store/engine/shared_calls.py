@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from holdfast.errors import StoreUnavailable
@@ -121,22 +120,3 @@ class SharedCalls(ForkSafe, Generic[Q, A]):
             request = self._waiting.popleft()
             request.leads = True
         request.ready.set()
-
-
-class _Patience(threading.local):
-    """How long writes of this thread wait for a transaction of another thread."""
-
-    seconds = 0.0
-
-
-patience = _Patience()
-
-
-@contextmanager
-def joining(seconds: float) -> Iterator[None]:
-    """Let writes of this thread wait this long for a transaction of another thread, and join it. SQLite only."""
-    patience.seconds = seconds
-    try:
-        yield
-    finally:
-        patience.seconds = 0.0

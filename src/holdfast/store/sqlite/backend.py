@@ -62,8 +62,7 @@ class SqliteBackend(ForkSafe):
         self._synchronous = "NORMAL" if durability == "fast" else "FULL"
         self._busy_timeout = busy_timeout
         self._patience = None if patience is None else patience.total_seconds()
-        self._closed = False
-        self._forkable = False
+        self._closed = self._forkable = False
         self._checkpoints = Checkpoints(self.path)
         self._make_connections()
         refuse_network_file_system(self.path)
@@ -92,6 +91,7 @@ class SqliteBackend(ForkSafe):
             timeout=self._busy_timeout,
             performer=self._performer,
             check=self._refuse_closed,
+            begun=self._checkpoints.begun,
             committed=self._after_commit,
             queue=WriterQueue(str(self.path)),
         )

@@ -19,9 +19,9 @@ CHANGES_IF_LARGE, MIN_CHANGES, MAX_CHANGES = 100, 5000, 50_000
 #: The pages of the log that a checkpoint should have to copy: SQLite's own default.
 PAGES_PER_CHECKPOINT = 1000
 LARGE_LOG_BYTES = 8 * 1024 * 1024
-#: After this many commits of a connection, the log is extended to this size, if it is smaller. A process that writes
+#: After this many transactions of a connection, the log is extended by so many bytes at a time. A process that writes
 #: little would gain nothing.
-COMMITS_BEFORE_EXTENSION, EXTENDED_LOG_BYTES = 16, 4 * 1024 * 1024
+BEFORE_EXTENSION, EXTENSION_BYTES = 16, 1024 * 1024
 
 
 class Checkpoints:
@@ -31,12 +31,14 @@ class Checkpoints:
         #: Texts: joining a path takes longer than asking for its size.
         self.database, self._log = str(database), f"{database}-wal"
         self._manual = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
-        self._checkpointed_changes = self._commits = 0
+        self._checkpointed_changes = self._transactions = 0
         self._changes_per_checkpoint = MIN_CHANGES
+        #: The size of the log when this process extended it last.
+        self._extended_to = 0
 
     def opened(self) -> None:
         """The writer has a new connection, which has changed nothing yet."""
-        self._checkpointed_changes = self._commits = 0
+        self._checkpointed_changes = self._transactions = 0
 
     def disable(self, connection: sqlite3.Connection) -> None:
         """Switch off automatic checkpoints of a connection, where they are not safe."""
@@ -50,11 +52,27 @@ class Checkpoints:
             # commits overwrite the old log: to extend a file takes the disk longer.
             connection.execute(f"PRAGMA journal_size_limit = {LARGE_LOG_BYTES}")
 
+    def begun(self) -> None:
+        """Extend the log with zeros when it has grown. The caller holds the lock of the file.
+
+        SQLite reads zeros as the end of the log. A commit that extends the file itself takes twice as long.
+        """
+        self._transactions += 1
+        if self._transactions < BEFORE_EXTENSION:
+            return
+        size = size_of(self._log)
+        if size == self._extended_to or size + EXTENSION_BYTES > LARGE_LOG_BYTES:
+            return
+        with suppress(OSError):
+            log = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                os.write(log, bytes(EXTENSION_BYTES))
+            finally:
+                os.close(log)
+        self._extended_to = size_of(self._log)
+
     def after_commit(self, writer: sqlite3.Connection) -> None:
         """Checkpoint after many changes of this process, or earlier if all processes together made the log large."""
-        self._commits += 1
-        if self._commits == COMMITS_BEFORE_EXTENSION:
-            self._extend_log(writer)
         if not self._manual:
             return
         changes = writer.total_changes - self._checkpointed_changes
@@ -68,21 +86,6 @@ class Checkpoints:
                 # Some changes share a page: then more of them fit into a log of the same size.
                 likely = changes * PAGES_PER_CHECKPOINT // max(1, pages)
                 self._changes_per_checkpoint = max(MIN_CHANGES, min(likely, MAX_CHANGES))
-
-    def _extend_log(self, writer: sqlite3.Connection) -> None:
-        """Extend the log with zeros. SQLite reads them as its end; a commit that extends a file takes twice as long."""
-        with suppress(sqlite3.Error, OSError):
-            if size_of(self._log) >= EXTENDED_LOG_BYTES:
-                return
-            writer.execute("BEGIN IMMEDIATE")  # nobody else writes to the log
-            try:
-                log = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-                try:
-                    os.write(log, bytes(max(0, EXTENDED_LOG_BYTES - size_of(self._log))))
-                finally:
-                    os.close(log)
-            finally:
-                writer.execute("ROLLBACK")
 
     def before_close(self, writer: sqlite3.Connection) -> None:
         """Checkpoint the changes of this process; the caller holds the lock."""

@@ -12,8 +12,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, cast
 
 from holdfast.errors import StoreLocked, StoreUnavailable
+from holdfast.store.engine.backend import patience
 from holdfast.store.engine.operation import Operation, Statement, T, run_operation
-from holdfast.store.engine.shared_calls import patience
 from holdfast.store.sqlite.files import is_busy, translated
 from holdfast.store.sqlite.writer_queue import WriterQueue
 
@@ -38,6 +38,7 @@ class Writer:
         timeout: float,
         performer: Callable[[sqlite3.Connection], Performer],
         check: Callable[[], None],
+        begun: Callable[[], None],
         committed: Callable[[sqlite3.Connection], None],
         queue: WriterQueue,
     ) -> None:
@@ -46,6 +47,7 @@ class Writer:
         self._timeout = timeout
         self._performer = performer
         self._check = check
+        self._begun = begun
         self._committed = committed
         self.queue = queue
         self._lock = threading.Lock()
@@ -163,6 +165,7 @@ class Writer:
         try:
             self.queue.enter(own.deadline - time.monotonic())
             self._begin(connection, own)
+            self._begun()
             # Taken after the wait for the lock: requests that came meanwhile join.
             while (waiting := self._waiting or self._joining) and len(group.requests) < GROUP_SIZE:
                 group.requests.append(waiting.popleft())
