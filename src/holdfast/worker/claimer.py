@@ -233,7 +233,7 @@ class Claimer:
     def _begin_recorded(self, runs: list[Run]) -> None:
         """Record the starts of runs, then begin them. A run whose start cannot be recorded does not begin.
 
-        Commands record their own.
+        The slot of a command records its start.
         """
         self._pool.hold(runs)
         try:

@@ -24,7 +24,8 @@ log = logging.getLogger("holdfast")
 
 #: Settlements of one statement, and their bytes: a larger one may never reach a distant server within its time limit.
 MAX_GROUP, MAX_GROUP_BYTES = 1000, 4 * 1024 * 1024
-#: A settlement waits this long for others to join its group, unless the group is large enough.
+#: A settlement waits this long for others to join its group, unless the group is large enough; that of a command on
+#: SQLite waits for a transaction that it can join.
 BATCH_WINDOW_S = 0.002
 LARGE_GROUP = 200
 #: With at most this many active runs, the group is complete when all of them are in it.
@@ -86,11 +87,13 @@ class Settler:
     def _collect(self) -> float:
         """Give other settlements time to join the group, but do not wait when none can: all active runs are in it.
 
-        On SQLite the settlement of a command waits for the start of the next one, to join its transaction. Returns how
-        long.
+        On SQLite the settlement of a command that succeeded waits for the start of the next one, to join its
+        transaction. Returns how long. A failure may pause the queue, and is written at once.
         """
-        if self._store.backend.single_writer and self._waiting[0].lease.kind == COMMAND:
-            return BATCH_WINDOW_S if len(self._waiting) < len(self._active_runs) else 0.0
+        first = self._waiting[0]
+        if self._store.backend.single_writer and first.lease.kind == COMMAND:
+            joins = isinstance(first.outcome, Done) and len(self._waiting) < len(self._active_runs)
+            return BATCH_WINDOW_S if joins else 0.0
         if len(self._active_runs) > FEW_RUNS:  # more would wake this thread too often
             clock.sleep(BATCH_WINDOW_S)
             return 0.0

@@ -1,4 +1,7 @@
-"""Shortages of the worker's process: file descriptors, processes, threads, memory. They are not failures of a job."""
+"""Shortages of the worker's process: file descriptors, processes, threads, memory, or a store that takes no starts.
+
+They are not failures of a job.
+"""
 
 from __future__ import annotations
 

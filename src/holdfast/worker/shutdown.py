@@ -54,6 +54,7 @@ class Shutdown:
 
     def abandon(self) -> None:
         """Kill child processes and release all jobs at once."""
+        self._pool.release()  # runs that wait must not begin in the slots of those that are killed
         self._lifecycle.settler.flush(clock.now() + ABANDON_FLUSH_S, locked=False)
         unfinished = self._lifecycle.unfinished  # a kill finishes some, which are released all the same
         for run in self._lifecycle.active_runs.all():

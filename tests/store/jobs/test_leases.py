@@ -122,12 +122,13 @@ def test_a_command_does_not_start_after_a_pause_or_a_stop(store):
     ids = [put(store, kind=COMMAND, priority=priority) for priority in (2147483647, 0)]
     callback, lease = take(store, 2, kinds=[COMMAND])
     store.queues.pause("default", note="maintenance")
-    assert store.leases.start_command(lease) is None
+    assert store.leases.start_command(lease) is None, "J13 is broken"
     assert store.leases.start_command(callback) is not None
     store.queues.resume("default")
     store.stop_switch.set(StopMode.DRAIN, actor="ada")
     assert store.leases.start_command(lease) is None
     assert [store.views.get(job_id).attempts for job_id in ids] == [1, 0]
+    assert store.leases.start_command(callback) is not None, "K42 is broken: a start that is sent again is refused"
     store.stop_switch.clear()
     assert store.leases.start_command(lease) is not None
 

@@ -12,7 +12,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.store import Store
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.store.sqlite.checkpoints import (
-    BEFORE_EXTENSION,
+    EXTEND_AFTER_TRANSACTIONS,
     LARGE_LOG_BYTES,
     MIN_CHANGES,
     SAFE_CHECKPOINTS,
@@ -48,7 +48,7 @@ def test_the_log_of_a_process_that_writes_much_is_extended(tmp_path):
             store.jobs.enqueue(NewJob(kind="mail"))
             sizes.append(log.stat().st_size)
         grown = [n for n in range(1, len(sizes)) if sizes[n] != sizes[n - 1]]
-        assert sum(n > BEFORE_EXTENSION for n in grown) < 40, "each commit extends the log"
+        assert sum(n > EXTEND_AFTER_TRANSACTIONS for n in grown) < 40, "each commit extends the log"
         assert max(sizes) < 2 * LARGE_LOG_BYTES
         for each in (backend.path, log):
             shutil.copy(each, tmp_path / each.name.replace("jobs", "copy"))

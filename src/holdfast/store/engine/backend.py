@@ -162,20 +162,20 @@ class Timeouts:
     migration = timedelta(hours=1)
 
 
-class _Patience(threading.local):
-    """How long writes of this thread wait for a transaction of another thread."""
+class _JoinWait(threading.local):
+    """How long the next write of this thread waits for a transaction of another thread."""
 
     seconds = 0.0
 
 
-patience = _Patience()
+join_wait = _JoinWait()
 
 
 @contextmanager
 def joining(seconds: float) -> Iterator[None]:
-    """Let writes of this thread wait this long for a transaction of another thread, and join it. SQLite only."""
-    patience.seconds = seconds
+    """Let the next write of this thread wait this long for a transaction of another one, and join it. SQLite only."""
+    join_wait.seconds = seconds
     try:
         yield
     finally:
-        patience.seconds = 0.0
+        join_wait.seconds = 0.0

@@ -47,7 +47,7 @@ class Claims(Promotion):
         - Only jobs of these queues and kinds are touched; a stopped store starts nothing, and a paused queue
           only jobs of the highest priority.
         - Ahead of slots, only jobs of *short* kinds are claimed, and none behind a better job that needs a slot:
-          one with ``no_prefetch`` that is no command, of another kind, of a limited queue, or a poison suspect.
+          one with ``no_prefetch`` other than a command, of another kind, of a limited queue, or a poison suspect.
         - *suspects*: the room for poison suspects of level 2 and of level 3; by default there is room for all.
           Suspects without room hold up no other job, nor do *unfinished* jobs, which are left out.
         - Limits of queues are exact over all workers. Without *limits*, limited queues are left out.

@@ -105,7 +105,7 @@ class Leases(Claims):
         """Record durably that a command starts, and extend its lease by *lease_duration* from now. Idempotent.
 
         None: it must not start. Its lease is lost, its row is locked, its queue is paused, the store is stopped, or
-        somebody requested that it ends.
+        a cancel or a pause is requested.
         """
         held = {"id": lease.job_id, "token": lease.token, "lease_duration": lease_duration}
         statement = query("start_command", StartedCommand, **held)

@@ -17,14 +17,15 @@ lane.slot_only OR (candidate.no_prefetch AND lane.kind <> 'command') OR candidat
 
 -- name: start_command
 -- Record the start of a command, and extend its lease, unless its queue was paused, the store stopped or the job cancelled
--- after the claim. A locked row is left out. The answer says whether commands are switched off, and has the label of the job.
+-- after the claim. Sent again, it returns the same. A locked row is left out. Returns whether commands are switched off,
+-- and the label of the job.
 UPDATE holdfast.live AS live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
     started_at = coalesce(started_at, (SELECT holdfast.now())),
     lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval
 WHERE id = (SELECT id FROM holdfast.live WHERE id = :id FOR UPDATE SKIP LOCKED) AND token = :token AND state = 'running'
-    AND requested IS NULL AND NOT EXISTS (SELECT 1 FROM holdfast.stop_switch)
-    AND NOT EXISTS (
-        SELECT 1 FROM holdfast.queue AS queue WHERE queue.name = live.queue AND live.priority < {least_priority})
+    AND (started_at IS NOT NULL OR (requested IS NULL AND NOT EXISTS (SELECT 1 FROM holdfast.stop_switch)
+        AND NOT EXISTS (
+            SELECT 1 FROM holdfast.queue AS queue WHERE queue.name = live.queue AND live.priority < {least_priority})))
 RETURNING EXISTS (SELECT 1 FROM holdfast.command_switch) AS is_off,
     (SELECT label FROM holdfast.job AS job WHERE job.id = :id) AS label
 

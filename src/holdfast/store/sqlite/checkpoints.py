@@ -19,13 +19,13 @@ CHANGES_IF_LARGE, MIN_CHANGES, MAX_CHANGES = 100, 5000, 50_000
 #: The pages of the log that a checkpoint should have to copy: SQLite's own default.
 PAGES_PER_CHECKPOINT = 1000
 LARGE_LOG_BYTES = 8 * 1024 * 1024
-#: After this many transactions of a connection, the log is extended by so many bytes at a time. A process that writes
+#: A connection that has made this many transactions extends the log, by the second value at a time. One that writes
 #: little would gain nothing.
-BEFORE_EXTENSION, EXTENSION_BYTES = 16, 1024 * 1024
+EXTEND_AFTER_TRANSACTIONS, EXTENSION_BYTES = 16, 1024 * 1024
 
 
 class Checkpoints:
-    """Replaces SQLite's own checkpoints where they are not safe; otherwise it does nothing."""
+    """Replaces SQLite's own checkpoints where they are not safe, and extends the log."""
 
     def __init__(self, database: Path) -> None:
         #: Texts: joining a path takes longer than asking for its size.
@@ -58,10 +58,11 @@ class Checkpoints:
         SQLite reads zeros as the end of the log. A commit that extends the file itself takes twice as long.
         """
         self._transactions += 1
-        if self._transactions < BEFORE_EXTENSION:
+        if self._transactions < EXTEND_AFTER_TRANSACTIONS:
             return
         size = size_of(self._log)
-        if size == self._extended_to or size + EXTENSION_BYTES > LARGE_LOG_BYTES:
+        is_extended = (size - self._extended_to) % EXTENSION_BYTES == 0  # by this process, or another one
+        if is_extended or size + EXTENSION_BYTES > LARGE_LOG_BYTES:
             return
         with suppress(OSError):
             log = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)

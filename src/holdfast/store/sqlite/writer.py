@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, cast
 
 from holdfast.errors import StoreLocked, StoreUnavailable
-from holdfast.store.engine.backend import patience
+from holdfast.store.engine.backend import join_wait
 from holdfast.store.engine.operation import Operation, Statement, T, run_operation
 from holdfast.store.sqlite.files import is_busy, translated
 from holdfast.store.sqlite.writer_queue import WriterQueue
@@ -64,18 +64,19 @@ class Writer:
         self.connection = connection
 
     def write(self, operation: Callable[[], Operation[T]], *, timeout: float | None = None) -> T:
-        """Run an operation in a transaction, together with those of other threads, which it may wait for (joining).
+        """Run an operation in a transaction, together with those of other threads. See ``joining`` for a wait for them.
 
         Raises:
             StoreLocked: Another program kept the file locked for *timeout* seconds; nothing was written.
         """
         request = _Request(operation, time.monotonic() + (self._timeout if timeout is None else timeout))
+        join, join_wait.seconds = join_wait.seconds, 0.0
         try:
-            if patience.seconds:
+            if join:
                 self._joining.append(request)
                 with suppress(Empty):
-                    request.wakes.get(timeout=patience.seconds)
-            if not patience.seconds or self._withdraw(request):
+                    request.wakes.get(timeout=join)
+            if not join or self._withdraw(request):
                 self._waiting.append(request)
             self._write_or_wait(request, limited=timeout is not None)
         except BaseException:
@@ -167,8 +168,9 @@ class Writer:
             self._begin(connection, own)
             self._begun()
             # Taken after the wait for the lock: requests that came meanwhile join.
-            while (waiting := self._waiting or self._joining) and len(group.requests) < GROUP_SIZE:
-                group.requests.append(waiting.popleft())
+            with suppress(IndexError):  # none is left, or its thread has just withdrawn it
+                while len(group.requests) < GROUP_SIZE:
+                    group.requests.append((self._waiting or self._joining).popleft())
             if not group.requests:  # a thread that took the request was interrupted
                 group.requests.append(own)
             performer = self._performer(connection)  # reads its clock after the wait for the lock
