@@ -34,7 +34,6 @@ def measure(options: argparse.Namespace) -> list[Finding]:
 
 def _measured(system: System, options: argparse.Namespace) -> Finding:
     clean, pinned = _windows(system, options)
-    print(f"  {system.name}: clean {_text(clean)}, pinned {_text(pinned)}", flush=True)
     last = statistics.mean(pinned[-max(1, round(COMPARED_S / options.window)) :][-len(clean) :])
     first, whole = statistics.mean(clean), statistics.mean(pinned)
     ratio = last / first
@@ -58,6 +57,7 @@ def _windows(system: System, options: argparse.Namespace) -> tuple[list[float], 
             reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             reader.execute("SELECT 1 FROM pg_class LIMIT 1").fetchall()
             pinned = _observe(tally, options.pinned, options.window)
+        print(f"  {system.name}: clean {_text(clean)}, pinned {_text(pinned)}", flush=True)
         for process in (producer, worker):
             process.answer()
             process.close()
