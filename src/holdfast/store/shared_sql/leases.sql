@@ -16,9 +16,8 @@ CASE WHEN queue.paused THEN 2147483647 ELSE -2147483648 END
 lane.slot_only OR (candidate.no_prefetch AND lane.kind <> 'command') OR candidate.losses > 0
 
 -- name: start_command
--- Record the start of a command, and extend its lease, unless its queue was paused, the store stopped or the job cancelled
--- after the claim. Sent again, it returns the same. A locked row is left out. Returns whether commands are switched off,
--- and the label of the job.
+-- Record the start of a command and extend its lease, unless its queue was paused, the store stopped or it was cancelled
+-- after the claim. A locked row is left out. Returns whether commands are switched off, and the label. Idempotent.
 UPDATE holdfast.live AS live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
     started_at = coalesce(started_at, (SELECT holdfast.now())),
     lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval
