@@ -123,6 +123,28 @@ def test_short_commands_are_claimed_ahead(app, tmp_path, monkeypatch):
     assert {(job.state, job.attempts) for job in map(app.views.get, jobs[2:])} == {(State.READY, 0)}, "K42 is broken"
 
 
+def test_a_second_signal_starts_no_command_that_waits(app, tmp_path, monkeypatch):
+    """K42: a command that is killed frees its slot, and the next one must not begin there."""
+    for module in (pool, stats):
+        monkeypatch.setattr(module, "SHORT_RUN_S", 60.0)
+    payload = Command(argv=("sleep", "5"), cwd=str(tmp_path), env={"PATH": os.environ["PATH"]}).dumps()
+    jobs = [app.store.jobs.enqueue(NewJob(kind=COMMAND, payload=payload)).id for _ in range(9)]
+    hands = Hands(app, slots=1)
+    hands.lifecycle.run_times.learn(COMMAND, 0.001)
+    assert [hands.claim().processed for _ in range(2)] == [1, 4]
+    wait_until(lambda: app.views.get(jobs[0]).attempts)
+    release, started = hands.lifecycle.release, []
+
+    def release_late(runs):
+        wait_until(lambda: not hands.pool.waiting or app.views.get(jobs[1]).attempts)
+        started.extend(job for job in jobs[1:] if app.views.get(job).attempts)
+        release(runs)
+
+    monkeypatch.setattr(hands.lifecycle, "release", release_late)
+    hands.worker._shutdown.abandon()
+    assert started == [], "K42 is broken"
+
+
 def test_the_start_of_careful_work_is_recorded_before_it_begins(app, gate):
     """K21: by the worker that begins it, not by the claim."""
     seen = []
