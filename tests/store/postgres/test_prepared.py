@@ -20,6 +20,14 @@ VALUES = {
 }
 TEXT = b"""INSERT INTO sink SELECT %(label)s, %(number)s, %(part)s, %(yes)s, %(nothing)s, %(delay)s, %(at)s,
     %(number)s::bigint %% 10"""
+#: A server that refuses a transaction at its end, when it has already answered its statements.
+AT_COMMIT = """CREATE FUNCTION pg_temp.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON sink DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION pg_temp.at_commit()"""
+REFUSALS = [
+    ("RAISE EXCEPTION 'no'", psycopg.errors.RaiseException),
+    ("PERFORM pg_terminate_backend(pg_backend_pid())", psycopg.errors.AdminShutdown),
+]
 TABLE = """CREATE TABLE sink (label text, number bigint, part double precision, yes boolean, nothing text, delay interval,
     at timestamptz, last bigint)"""
 
@@ -88,6 +96,14 @@ def test_a_connection_that_is_lost_is_reported(connection):
         statement.run(connection, VALUES)
 
 
+@pytest.mark.parametrize(("action", "error"), REFUSALS)
+def test_a_commit_that_fails_is_reported(connection, action, error):
+    """The statement was answered before: its rows are not an acknowledgement."""
+    connection.execute(AT_COMMIT.format(action))
+    with pytest.raises(error):
+        PreparedStatement("sink", TEXT).run(connection, VALUES)
+
+
 # -- with a lock ----------------------------------------------------------------------------
 
 LOCK = b"""SELECT pg_advisory_xact_lock(%(key)s::bigint)
@@ -144,3 +160,12 @@ def test_a_connection_that_is_lost_behind_a_lock_is_reported(connection, locked)
     with pytest.raises(psycopg.OperationalError):
         locked()
     assert connection.closed
+
+
+@pytest.mark.parametrize(("action", "error"), REFUSALS)
+def test_a_commit_that_fails_behind_a_lock_is_reported(connection, locked, action, error):
+    """The server says so after the answers of both statements."""
+    connection.execute(AT_COMMIT.format(action))
+    with pytest.raises(error):
+        locked()
+    assert connection.closed or rows(connection) == []

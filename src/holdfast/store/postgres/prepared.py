@@ -83,7 +83,8 @@ def _run(connection: Connection, steps: Sequence[tuple[PreparedStatement, Values
             statement.send(connection, values)
         pgconn.pipeline_sync()
         connection.wait(generators.send(pgconn))
-        *results, _ = [connection.wait(generators.fetch_many(pgconn)) for _ in (*steps, "end")]
+        *results, end = [connection.wait(generators.fetch_many(pgconn)) for _ in (*steps, "end")]
+        _checked(connection, end)
         pgconn.exit_pipeline_mode()
     except BaseException:
         connection.close()  # a part of the answer may still be on its way
@@ -96,10 +97,11 @@ def _wait(connection: Connection) -> PGresult:
 
 
 def _checked(connection: Connection, results: list[PGresult]) -> PGresult:
-    (result,) = results
-    if result.status == ExecStatus.FATAL_ERROR:
-        raise errors.error_from_result(result, connection.info.encoding)
-    return result
+    """The answer of a statement, which the error of a commit may follow."""
+    for result in results:
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise errors.error_from_result(result, connection.info.encoding)
+    return results[0]
 
 
 def _text(value: Any, encoding: str) -> bytes | None:
