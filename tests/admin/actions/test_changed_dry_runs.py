@@ -35,11 +35,11 @@ from tests.support.backends import open_database
 from tests.support.jobs import claim_jobs, put
 
 #: Random stores per backend, each of which meets every action; a store of PostgreSQL takes longer.
-STORES = {"sqlite": 200, "postgres": 40}
+STORES = {"sqlite": 50, "postgres": 12}
 #: The stores are divided among so many tests, which can run at the same time.
-PARTS = 4
+PARTS = 2
 #: Among as many stores, every action changes something.
-MANY = 50
+MANY = 25
 QUEUES, KINDS = ("default", "slow"), ("mail", COMMAND)
 
 

@@ -10,7 +10,7 @@ import termios
 import threading
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NoReturn
 
 import click
@@ -78,11 +78,10 @@ def _watch(session: CliSession, interval_s: float) -> None:
         painted = [line.painted() if session.output.color else line.text for line in lines]
         return Text.from_ansi("\n".join(painted[: max(1, console.height - 1)]), no_wrap=True, overflow="crop")
 
-    with (
-        suppress(KeyboardInterrupt),
-        _key_reader() as read_key,
-        Live(screen(), console=console, screen=True, auto_refresh=False) as live,
-    ):
+    with suppress(KeyboardInterrupt), _key_reader() as read_key, ExitStack() as stack:
+        live = Live(screen(), console=console, screen=True, auto_refresh=False)
+        stack.callback(live.stop)  # also if Ctrl-C comes while the first screen is drawn
+        live.start(refresh=True)
         while read_key(interval_s) not in LEAVING_KEYS:
             live.update(screen(), refresh=True)
 
