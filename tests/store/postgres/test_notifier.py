@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing
 
 import psycopg
@@ -12,8 +13,8 @@ from msgspec import structs
 import holdfast
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.store import open_store
-from holdfast.store.engine.changes import QUEUES, SCHEDULES
-from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
+from holdfast.store.engine.changes import QUEUES, REQUESTS, SCHEDULES
+from holdfast.store.postgres.notifier import COALESCE_WINDOW_S, PostgresListener, PostgresNotifier
 from tests.support.backends import available, open_database
 from tests.support.jobs import put
 from tests.support.listeners import Listener
@@ -173,7 +174,7 @@ def test_slow_commits_notify_seldom(monkeypatch):
     now += 0.105
     assert notifier.notification(QUEUES).text is None  # the first has not committed yet
     first.committed()
-    now += 4.9
+    now += 5.1
     assert notifier.notification(QUEUES).text is None
     now += 0.2
     assert notifier.notification(QUEUES).text == "queues"
@@ -181,6 +182,54 @@ def test_slow_commits_notify_seldom(monkeypatch):
     assert notifier.notification(QUEUES).text is None
     now += 0.2  # that commit has failed
     assert notifier.notification(QUEUES).text == "queues"
+
+
+def test_a_slow_disk_is_no_wait_for_others(monkeypatch):
+    """A commit that notified is compared with the last one that did not."""
+    now = 100.0
+    monkeypatch.setattr("holdfast.store.postgres.notifier.time.monotonic", lambda: now)
+    notifier = PostgresNotifier("holdfast.ready", lambda *_: None)
+    monkeypatch.setattr(notifier, "notify", lambda changes: None)
+    notifier.notification(QUEUES).committed()
+    usual = notifier.notification(QUEUES)
+    assert usual.text is None
+    now += 0.01
+    usual.committed()
+    notifying = notifier.notification(QUEUES)
+    assert notifying.text == "queues"
+    now += 0.02  # twice as long
+    notifying.committed()
+    assert notifier.notification(QUEUES).text == "queues"
+
+
+def test_a_busy_process_notifies_with_its_commits(store, listen, monkeypatch):
+    """The next commit after the pause takes along what waits for the thread, which sends nothing."""
+    monkeypatch.setattr("holdfast.store.postgres.notifier.PATIENCE_S", 3600)
+    monkeypatch.setattr("holdfast.store.postgres.notifier.QUICK_COMMIT_S", 3600)
+    listener, notifier = listen(), store.backend._notifier
+    put(store, queue="first")
+    put(store, queue="second")
+    wait_until(lambda: time.monotonic() > notifier._sent_at + COALESCE_WINDOW_S)
+    put(store, queue="third")
+    wait_until(
+        lambda: listener.hears() and {f"jobs:{name}" for name in ("first", "second", "third")} <= listener.changes
+    )
+    assert not notifier._pending
+
+
+def test_what_a_failed_commit_has_taken_along_is_sent_later(monkeypatch):
+    """By the thread."""
+    monkeypatch.setattr("holdfast.store.postgres.notifier.COALESCE_WINDOW_S", 0.0)
+    monkeypatch.setattr("holdfast.store.postgres.notifier.PATIENCE_S", 3600)
+    sent = []
+    notifier = PostgresNotifier("holdfast.ready", lambda _statement, parameters: sent.append(parameters[1]))
+    notifier.notification(REQUESTS).committed()
+    notifier.notify(QUEUES)
+    taken = notifier.notification(SCHEDULES)
+    assert taken.text == "queues\nschedules"
+    taken.failed()
+    notifier.close()
+    assert sent == ["queues"]
 
 
 def test_an_enqueue_that_changes_nothing_now_notifies_nobody(store, listen):

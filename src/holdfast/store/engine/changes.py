@@ -26,11 +26,16 @@ class Change(StrEnum):
 Changes = frozenset[str]
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class Notification(NamedTuple):
-    """The *text* that a statement sends with its commit, if any, and what is left to do after the commit."""
+    """The *text* that a statement sends with its commit, if any, and what is left to do when that succeeds or fails."""
 
     text: str | None
     committed: Callable[[], None]
+    failed: Callable[[], None] = nothing
 
 
 NO_CHANGES: Changes = frozenset()

@@ -141,7 +141,11 @@ class Jobs(Noun):
         nonce, note = None if job_id is None else _new_nonce(), self._backend.notification(changes)
         values = {"id": job_id, "payload": request.payload, "notification": note.text}
         insert = Query("insert_job", {**values, **common_values(request, nonce)}, direct=True)
-        rows = self._insert(insert, job_id, nonce)
+        try:
+            rows = self._insert(insert, job_id, nonce)
+        except BaseException:
+            note.failed()
+            raise
         note.committed()
         return Enqueued(rows[0][0] if job_id is None else job_id)  # without an id, the statement draws it
 

@@ -21,11 +21,13 @@ from holdfast.store.engine.changes import EVERYTHING, Changes, Notification, dec
 
 log = logging.getLogger("holdfast")
 
-#: Notifications closer together than this become one.
-COALESCE_WINDOW_S = 0.005
-#: A commit that notified and took longer than this may have waited for others: the next may notify after many times the
-#: excess, and after a pause if it failed. This keeps waits for the lock short with many processes and with slow disks.
-QUICK_COMMIT_S, EXCESS_FACTOR, FAILED_COMMIT_S = 0.005, 50, 1.0
+#: Notifications closer together than this become one. The thread waits a little longer: the next commit of a busy
+#: process takes the notification along.
+COALESCE_WINDOW_S, PATIENCE_S = 0.005, 0.003
+#: A commit that notified and took longer than this, and twice as long as one that did not, may have waited for others:
+#: the next may notify after many times the excess, and after a pause if it failed. This keeps waits for the lock short
+#: with many processes and with slow disks.
+QUICK_COMMIT_S, EXCESS_FACTOR, FAILED_COMMIT_S = 0.002, 50, 1.0
 #: The time limit of the test of a new listener.
 TEST_TIMEOUT_S = 2.0
 #: Waits before a new connection after failures.
@@ -42,10 +44,11 @@ Run = Callable[[str, tuple[str, ...]], None]
 
 
 class PostgresNotifier:
-    """Sends notifications: of the first change for a while with its own transaction, of others from a thread.
+    """Sends notifications: a few of them with the transactions of their changes, the others from a thread.
 
     Every NOTIFY takes a lock that all notifying transactions of a server share, until their commits are on the disk.
-    So a busy process notifies once for many jobs, in a transaction that does not wait for the disk.
+    So a busy process notifies once for many jobs. If its commits wait for those of others, the thread notifies instead,
+    in a transaction that does not wait for the disk.
     """
 
     def __init__(self, channel: str, run: Run) -> None:
@@ -58,22 +61,34 @@ class PostgresNotifier:
         self._thread: threading.Thread | None = None
         #: When a notification was sent last, and from when on a commit may send one again, by the monotonic clock.
         self._sent_at = self._free_at = float("-inf")
+        #: The seconds of the last commit that did not notify.
+        self._usual = 0.0
 
     def notification(self, changes: Changes) -> Notification:
-        """Let the transaction of *changes* notify itself, unless another did just now, or this cost too much."""
+        """Let the transaction of *changes* notify itself, unless another did just now, or this cost too much.
+
+        It also notifies of the changes that wait for the thread.
+        """
         with self._lock:
             now = time.monotonic()
             if not changes or now < max(self._sent_at + COALESCE_WINDOW_S, self._free_at):
-                return Notification(None, partial(self.notify, changes))
+                return Notification(None, partial(self._committed, changes, now))
             self._sent_at, self._free_at = now, now + FAILED_COMMIT_S
+            waiting, self._pending = self._pending, set()
 
         def committed() -> None:
-            excess = max(0.0, time.monotonic() - now - QUICK_COMMIT_S)
+            excess = max(0.0, time.monotonic() - now - max(QUICK_COMMIT_S, 2 * self._usual))
             self._free_at = time.monotonic() + EXCESS_FACTOR * excess
 
-        return Notification(encode(changes), committed)
+        return Notification(encode(changes | waiting), committed, partial(self.notify, frozenset(waiting)))
+
+    def _committed(self, changes: Changes, began: float) -> None:
+        self._usual = time.monotonic() - began
+        self.notify(changes)
 
     def notify(self, changes: Changes) -> None:
+        if not changes:
+            return
         with self._lock:
             self._pending |= changes
         if not self._requested.is_set():
@@ -102,7 +117,8 @@ class PostgresNotifier:
         while not closing:
             self._requested.wait()
             self._requested.clear()
-            self._closed.wait(max(0.0, self._sent_at + COALESCE_WINDOW_S - time.monotonic()))
+            while (wait := self._next_at() - time.monotonic()) > 0 and not self._closed.wait(wait):
+                pass  # a commit has notified meanwhile
             # Read before the changes are taken: those that came before the close are sent.
             closing = self._closed.is_set()
             with self._lock:
@@ -111,6 +127,11 @@ class PostgresNotifier:
             if changes:
                 with suppress(Exception):  # only a hint: workers poll as well; the thread continues
                     self.send(encode(frozenset(changes)))
+
+    def _next_at(self) -> float:
+        """When the thread sends what waits."""
+        patience = PATIENCE_S if self._free_at <= time.monotonic() else 0.0
+        return self._sent_at + COALESCE_WINDOW_S + patience
 
     def send(self, text: str) -> None:
         """Send a notification now. It may be lost with the server, so the commit does not wait for the disk."""

@@ -29,7 +29,7 @@ class PreparedStatement:
         places = {parameter: f"${place}" for place, parameter in enumerate(self._parameters, start=1)}
         self._text = _PARAMETER.sub(lambda match: places[match[1]], text.decode()).replace("%%", "%").encode()
         self._prepared: weakref.WeakSet[Connection] = weakref.WeakSet()
-        #: The columns of the last result.
+        #: The columns of its results, after the first.
         self.columns: tuple[str, ...] = ()
 
     def run(
@@ -58,11 +58,13 @@ class PreparedStatement:
 
     def send(self, connection: Connection, values: Values) -> None:
         """Send it without waiting for its result."""
-        parameters = [_text(values[name], connection.info.encoding) for name in self._parameters]
+        encoding = connection.info.encoding
+        parameters = [None if (value := values[name]) is None else _text(value, encoding) for name in self._parameters]
         connection.pgconn.send_query_prepared(self._name, parameters, result_format=Format.BINARY)
 
     def _rows(self, connection: Connection, result: PGresult) -> list[Any]:
-        self.columns = tuple((result.fname(place) or b"").decode() for place in range(result.nfields))
+        if not self.columns:
+            self.columns = tuple((result.fname(place) or b"").decode() for place in range(result.nfields))
         if not result.ntuples:
             return []
         rows = Transformer(connection)
@@ -104,16 +106,17 @@ def _checked(connection: Connection, results: list[PGresult]) -> PGresult:
     return results[0]
 
 
-def _text(value: Any, encoding: str) -> bytes | None:
+def _text(value: Any, encoding: str) -> bytes:
     """A value as PostgreSQL reads it, whatever the settings of the session are."""
-    if value is None:
-        return None
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         return value.encode(encoding)
-    if isinstance(value, bool):
+    if kind is int:
+        return b"%d" % value
+    if kind is bool:
         return b"t" if value else b"f"
-    if isinstance(value, list) and not value:
+    if kind is list and not value:
         return b"{}"
-    if isinstance(value, timedelta):
+    if kind is timedelta:
         return f"{value.days:+d} days {value.seconds:+d} seconds {value.microseconds:+d} microseconds".encode()
-    return (value.isoformat() if isinstance(value, datetime) else str(value)).encode()
+    return (value.isoformat() if isinstance(value, datetime) else str(value)).encode(encoding)

@@ -37,7 +37,7 @@ class Statements:
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
-        self._composed: dict[tuple[str, tuple[str, ...]], tuple[bytes, set[str]]] = {}
+        self._composed: dict[tuple[str, tuple[str, ...]], tuple[bytes, list[str], list[tuple[str, str, str]]]] = {}
         self._prepared: dict[str, PreparedStatement] = {}
 
     def in_schema(self, text: str) -> str:
@@ -126,13 +126,24 @@ class Statements:
 
     def arguments(self, query: Query) -> dict[str, Any]:
         """Convert the parameters that the statement names: tables become JSON, or arrays of their columns."""
-        return {name: _argument(query.parameters, name) for name in self._compose(query)[1]}
+        (_, names, columns), parameters = self._compose(query), query.parameters
+        arguments = {
+            name: value if type(value := parameters[name]) in _SCALARS else _converted(value) for name in names
+        }
+        for name, table, column in columns:
+            rows = parameters[table]
+            arguments[name] = _column(rows, column) if isinstance(rows, ById) else _literal(rows.columns[column])
+        return arguments
 
-    def _compose(self, query: Query) -> tuple[bytes, set[str]]:
+    def _compose(self, query: Query) -> tuple[bytes, list[str], list[tuple[str, str, str]]]:
+        """The text, the names of plain parameters, and the columns of tables: full name, table and column."""
         composed = self._composed.get((query.name, query.where))
         if composed is None:
             text = sql.compose("postgres", query.name, query.where)
-            composed = sql.for_psycopg(self.in_schema(text)).encode(), sql.placeholders(text)
+            names = sorted(sql.placeholders(text))
+            columns = [(name, *name.split(".", 1)) for name in names if "." in name]
+            plain = [name for name in names if "." not in name]
+            composed = sql.for_psycopg(self.in_schema(text)).encode(), plain, columns
             self._composed[query.name, query.where] = composed
         return composed
 
@@ -157,14 +168,6 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _argument(parameters: dict[str, Any], name: str) -> Any:
-    table, _, column = name.partition(".")
-    if not column:
-        return _plain(parameters[name])
-    rows = parameters[table]
-    return _column(rows, column) if isinstance(rows, ById) else _literal(rows.columns[column])
-
-
 def _column(table: ById, name: str) -> str | None:
     """A column in the order of ids: texts as a JSON array, numbers as an array, durations in microseconds.
 
@@ -183,9 +186,7 @@ def _column(table: ById, name: str) -> str | None:
     return f"{{{','.join(map(str, cells)).replace('None', 'NULL')}}}"
 
 
-def _plain(value: Any) -> Any:
-    if type(value) in _SCALARS:
-        return value
+def _converted(value: Any) -> Any:
     if isinstance(value, ById):
         return _encoder.encode(_by_id(value)).decode()
     if isinstance(value, Rows):
