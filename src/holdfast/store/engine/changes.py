@@ -26,16 +26,12 @@ class Change(StrEnum):
 Changes = frozenset[str]
 
 
-def nothing() -> None:
-    """Do nothing."""
-
-
 class Notification(NamedTuple):
     """The *text* that a statement sends with its commit, if any, and what is left to do when that succeeds or fails."""
 
     text: str | None
     committed: Callable[[], None]
-    failed: Callable[[], None] = nothing
+    failed: Callable[[], None] = lambda: None
 
 
 NO_CHANGES: Changes = frozenset()

@@ -108,15 +108,14 @@ def _checked(connection: Connection, results: list[PGresult]) -> PGresult:
 
 def _text(value: Any, encoding: str) -> bytes:
     """A value as PostgreSQL reads it, whatever the settings of the session are."""
-    kind = type(value)
-    if kind is str:
+    if isinstance(value, str):
         return value.encode(encoding)
-    if kind is int:
-        return b"%d" % value
-    if kind is bool:
+    if isinstance(value, bool):
         return b"t" if value else b"f"
-    if kind is list and not value:
+    if isinstance(value, int):
+        return b"%d" % value
+    if isinstance(value, list) and not value:
         return b"{}"
-    if kind is timedelta:
+    if isinstance(value, timedelta):
         return f"{value.days:+d} days {value.seconds:+d} seconds {value.microseconds:+d} microseconds".encode()
     return (value.isoformat() if isinstance(value, datetime) else str(value)).encode(encoding)

@@ -37,7 +37,7 @@ class Statements:
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
-        self._composed: dict[tuple[str, tuple[str, ...]], tuple[bytes, list[str], list[tuple[str, str, str]]]] = {}
+        self._composed: dict[tuple[str, tuple[str, ...]], tuple[bytes, list[str], list[list[str]]]] = {}
         self._prepared: dict[str, PreparedStatement] = {}
 
     def in_schema(self, text: str) -> str:
@@ -135,15 +135,15 @@ class Statements:
             arguments[name] = _column(rows, column) if isinstance(rows, ById) else _literal(rows.columns[column])
         return arguments
 
-    def _compose(self, query: Query) -> tuple[bytes, list[str], list[tuple[str, str, str]]]:
+    def _compose(self, query: Query) -> tuple[bytes, list[str], list[list[str]]]:
         """The text, the names of plain parameters, and the columns of tables: full name, table and column."""
         composed = self._composed.get((query.name, query.where))
         if composed is None:
             text = sql.compose("postgres", query.name, query.where)
             names = sorted(sql.placeholders(text))
-            columns = [(name, *name.split(".", 1)) for name in names if "." in name]
-            plain = [name for name in names if "." not in name]
-            composed = sql.for_psycopg(self.in_schema(text)).encode(), plain, columns
+            columns = [[name, *name.split(".", 1)] for name in names if "." in name]
+            names = [name for name in names if "." not in name]
+            composed = sql.for_psycopg(self.in_schema(text)).encode(), names, columns
             self._composed[query.name, query.where] = composed
         return composed
 
