@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import closing
+from functools import partial
 
 import psycopg
 import pytest
@@ -12,9 +12,10 @@ from msgspec import structs
 
 import holdfast
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.errors import StoreUnavailable
 from holdfast.store import open_store
 from holdfast.store.engine.changes import QUEUES, REQUESTS, SCHEDULES
-from holdfast.store.postgres.notifier import COALESCE_WINDOW_S, PostgresListener, PostgresNotifier
+from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from tests.support.backends import available, open_database
 from tests.support.jobs import put
 from tests.support.listeners import Listener
@@ -202,34 +203,69 @@ def test_a_slow_disk_is_no_wait_for_others(monkeypatch):
     assert notifier.notification(QUEUES).text == "queues"
 
 
-def test_a_busy_process_notifies_with_its_commits(store, listen, monkeypatch):
+@pytest.fixture
+def patient(monkeypatch):
+    """The thread waits for ever, and no commit is slow. Returns a function that sets the pause between notifications."""
+    for name in ("PATIENCE_S", "QUICK_COMMIT_S"):
+        monkeypatch.setattr(f"holdfast.store.postgres.notifier.{name}", 3600)
+    pause = partial(monkeypatch.setattr, "holdfast.store.postgres.notifier.COALESCE_WINDOW_S")
+    pause(3600)
+    return pause
+
+
+def test_a_busy_process_notifies_with_its_commits(store, listen, patient):
     """The next commit after the pause takes along what waits for the thread, which sends nothing."""
-    monkeypatch.setattr("holdfast.store.postgres.notifier.PATIENCE_S", 3600)
-    monkeypatch.setattr("holdfast.store.postgres.notifier.QUICK_COMMIT_S", 3600)
-    listener, notifier = listen(), store.backend._notifier
+    listener = listen()
     put(store, queue="first")
     put(store, queue="second")
-    wait_until(lambda: time.monotonic() > notifier._sent_at + COALESCE_WINDOW_S)
+    patient(0)
     put(store, queue="third")
-    wait_until(
-        lambda: listener.hears() and {f"jobs:{name}" for name in ("first", "second", "third")} <= listener.changes
-    )
-    assert not notifier._pending
+    wait_until(lambda: listener.changes == {"jobs:first", "jobs:second", "jobs:third"})
+    notifier = store.backend._notifier
+    assert not notifier._pending | notifier._taken
 
 
-def test_what_a_failed_commit_has_taken_along_is_sent_later(monkeypatch):
+def test_what_a_failed_enqueue_has_taken_along_is_sent_later(store, listen, patient, monkeypatch):
     """By the thread."""
-    monkeypatch.setattr("holdfast.store.postgres.notifier.COALESCE_WINDOW_S", 0.0)
-    monkeypatch.setattr("holdfast.store.postgres.notifier.PATIENCE_S", 3600)
-    sent = []
-    notifier = PostgresNotifier("holdfast.ready", lambda _statement, parameters: sent.append(parameters[1]))
+    listener = listen()
+    put(store, queue="first")
+    put(store, queue="second")
+    wait_until(lambda: listener.changes == {"jobs:first"})
+    patient(0)
+    monkeypatch.setattr(store.backend, "run", refuse)
+    with pytest.raises(StoreUnavailable):
+        put(store, queue="third")
+    store.backend._notifier.close()
+    wait_until(lambda: listener.changes == {"jobs:first", "jobs:second"})
+
+
+def refuse(*_arguments, **_options):
+    raise StoreUnavailable("no")
+
+
+def test_a_commit_that_takes_long_delays_no_notification_of_others(patient, monkeypatch):
+    """The thread sends what it has taken along."""
+    patient(0)
+    monkeypatch.setattr("holdfast.store.postgres.notifier.PATIENCE_S", 0)
+    sent, told = [], threading.Event()
+
+    def run(_statement, parameters):
+        sent.append(parameters[1])
+        told.set()
+
+    notifier = PostgresNotifier("holdfast.ready", run)
     notifier.notification(REQUESTS).committed()
-    notifier.notify(QUEUES)
-    taken = notifier.notification(SCHEDULES)
-    assert taken.text == "queues\nschedules"
-    taken.failed()
+    with monkeypatch.context() as busy:
+        busy.setattr(notifier, "_start", lambda: None)
+        notifier.notify(QUEUES)
+    slow = notifier.notification(SCHEDULES)
+    assert slow.text == "queues\nschedules"
+    notifier.notify(frozenset({"jobs"}))
+    assert told.wait(120)
+    assert sent == ["jobs\nqueues"]
+    slow.committed()
     notifier.close()
-    assert sent == ["queues"]
+    assert sent == ["jobs\nqueues"]
 
 
 def test_an_enqueue_that_changes_nothing_now_notifies_nobody(store, listen):

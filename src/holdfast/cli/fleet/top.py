@@ -80,10 +80,24 @@ def _watch(session: CliSession, interval_s: float) -> None:
 
     with suppress(KeyboardInterrupt), _key_reader() as read_key, ExitStack() as stack:
         live = Live(screen(), console=console, screen=True, auto_refresh=False)
-        stack.callback(live.stop)  # also if Ctrl-C comes while the first screen is drawn
-        live.start(refresh=True)
+        stack.callback(_undisturbed(live.stop))
+        _undisturbed(live.start)()
+        live.refresh()
         while read_key(interval_s) not in LEAVING_KEYS:
             live.update(screen(), refresh=True)
+
+
+def _undisturbed(change: Callable[[], None]) -> Callable[[], None]:
+    """The same change of the terminal, as a whole: signals wait for its end."""
+
+    def whole() -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        try:
+            change()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    return whole
 
 
 @contextmanager

@@ -138,10 +138,11 @@ class Jobs(Noun):
 
     def _enqueue_one(self, request: NewJob, job_id: JobId | None, changes: Changes) -> Enqueued:
         """The common case, in one statement."""
-        nonce, note = None if job_id is None else _new_nonce(), self._backend.notification(changes)
-        values = {"id": job_id, "payload": request.payload, "notification": note.text}
-        insert = Query("insert_job", {**values, **common_values(request, nonce)}, direct=True)
+        nonce = None if job_id is None else _new_nonce()
+        values = {"id": job_id, "payload": request.payload, **common_values(request, nonce)}
+        note = self._backend.notification(changes)
         try:
+            insert = Query("insert_job", {**values, "notification": note.text}, direct=True)
             rows = self._insert(insert, job_id, nonce)
         except BaseException:
             note.failed()

@@ -26,8 +26,8 @@ log = logging.getLogger("holdfast")
 COALESCE_WINDOW_S, PATIENCE_S = 0.005, 0.003
 #: A commit that notified and took longer than this, and twice as long as one that did not, may have waited for others:
 #: the next may notify after many times the excess, and after a pause if it failed. This keeps waits for the lock short
-#: with many processes and with slow disks.
-QUICK_COMMIT_S, EXCESS_FACTOR, FAILED_COMMIT_S = 0.002, 50, 1.0
+#: with many processes and with slow disks. A commit that does not notify counts as this long at most.
+QUICK_COMMIT_S, EXCESS_FACTOR, FAILED_COMMIT_S, USUAL_COMMIT_S = 0.002, 50, 1.0, 0.05
 #: The time limit of the test of a new listener.
 TEST_TIMEOUT_S = 2.0
 #: Waits before a new connection after failures.
@@ -61,29 +61,35 @@ class PostgresNotifier:
         self._thread: threading.Thread | None = None
         #: When a notification was sent last, and from when on a commit may send one again, by the monotonic clock.
         self._sent_at = self._free_at = float("-inf")
+        #: Changes of others that a commit under way has taken along.
+        self._taken: Changes = frozenset()
         #: The seconds of the last commit that did not notify.
         self._usual = 0.0
 
     def notification(self, changes: Changes) -> Notification:
         """Let the transaction of *changes* notify itself, unless another did just now, or this cost too much.
 
-        It also notifies of the changes that wait for the thread.
+        It also notifies of the changes that wait for the thread, which does so if the commit takes long.
         """
         with self._lock:
             now = time.monotonic()
             if not changes or now < max(self._sent_at + COALESCE_WINDOW_S, self._free_at):
                 return Notification(None, partial(self._committed, changes, now))
             self._sent_at, self._free_at = now, now + FAILED_COMMIT_S
-            waiting, self._pending = self._pending, set()
+            waiting = self._taken = self._taken | self._pending
+            self._pending = set()
 
         def committed() -> None:
+            with self._lock:
+                if self._taken is waiting:
+                    self._taken = frozenset()
             excess = max(0.0, time.monotonic() - now - max(QUICK_COMMIT_S, 2 * self._usual))
             self._free_at = time.monotonic() + EXCESS_FACTOR * excess
 
-        return Notification(encode(changes | waiting), committed, partial(self.notify, frozenset(waiting)))
+        return Notification(encode(changes | waiting), committed, partial(self.notify, waiting))
 
     def _committed(self, changes: Changes, began: float) -> None:
-        self._usual = time.monotonic() - began
+        self._usual = min(time.monotonic() - began, USUAL_COMMIT_S)
         self.notify(changes)
 
     def notify(self, changes: Changes) -> None:
@@ -122,8 +128,9 @@ class PostgresNotifier:
             # Read before the changes are taken: those that came before the close are sent.
             closing = self._closed.is_set()
             with self._lock:
-                changes, self._pending = self._pending, set()
-                self._sent_at = time.monotonic()
+                changes, self._pending, self._taken = self._pending | self._taken, set(), frozenset()
+                if changes:
+                    self._sent_at = time.monotonic()
             if changes:
                 with suppress(Exception):  # only a hint: workers poll as well; the thread continues
                     self.send(encode(frozenset(changes)))
