@@ -23,7 +23,7 @@ from bench.fill import fill_postgres
 from bench.meter import IDLE_STATISTICS_S
 from bench.page import machine, write_section
 from bench.peers import Process, python
-from bench.race import DRAIN, DRAIN_TWO, ONE, P50, P99, TEN_THOUSANDS, THOUSANDS, Race, add_latency
+from bench.race import DRAIN, DRAIN_TWO, ONE, ONE_TURNS, P50, P99, TEN_THOUSANDS, THOUSANDS, Race, add_latency
 from bench.raw import RawPostgres
 from bench.runs import record
 from bench.samples import Samples
@@ -52,7 +52,7 @@ def race_on_postgres(systems: list[System], options: argparse.Namespace) -> Samp
             for race in races:
                 race.set_part(1.0 if turn else WARM_UP)
             for step in races[0].steps():
-                for race in races[shift:] + races[:shift]:
+                for race in (races[shift:] + races[:shift]) * (ONE_TURNS if step == ONE else 1):
                     race.steps()[step]()
             samples.add(RAW, TEN_THOUSANDS, options.jobs / raw.enqueue_bulk(options.jobs))
             samples.add(RAW, DRAIN, options.jobs / raw.drain(options.jobs, 1000))

@@ -21,6 +21,8 @@ P50, P99 = "enqueue to start, p50, ms", "enqueue to start, p99, ms"
 WORKER_CPU, SERVER_CPU = "CPU of the worker, µs", "CPU of the server, µs"
 WAL, TRANSACTIONS = "write-ahead log, bytes", "transactions"
 ENQUEUE_STATEMENTS, STATEMENTS = "statements, enqueue one by one", "statements, drain"
+#: Enqueues one by one are in so many turns of a round: the speed of the disk changes from one second to the next.
+ONE_TURNS = 8
 COSTS = (WORKER_CPU, SERVER_CPU, WAL, TRANSACTIONS, STATEMENTS, ENQUEUE_STATEMENTS)
 
 
@@ -39,12 +41,16 @@ class Race:
     def set_part(self, part: float) -> None:
         """Do this part of all jobs from now on."""
         share = self._system.share * part
-        self._jobs, self._ones = int(self._options.jobs * share), int(self._options.ones * share)
+        self._jobs, self._one_turn = (
+            int(self._options.jobs * share),
+            max(1, int(self._options.ones * share / ONE_TURNS)),
+        )
+        self._ones = ONE_TURNS * self._one_turn
         self._latencies = int(self._options.latencies * part)
 
     def steps(self) -> dict[str, Callable[[], None]]:
         return {
-            ONE: lambda: self._enqueue(ONE, "one", self._ones),
+            ONE: lambda: self._enqueue(ONE, "one", self._one_turn),
             THOUSANDS: lambda: self._enqueue(THOUSANDS, "bulk", self._jobs, 1000),
             DRAIN: self._drain,
             TEN_THOUSANDS: lambda: self._enqueue(TEN_THOUSANDS, "bulk", self._jobs, 10_000),
