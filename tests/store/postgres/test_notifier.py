@@ -175,7 +175,7 @@ def test_slow_commits_notify_seldom(monkeypatch):
     now += 0.105
     assert notifier.notification(QUEUES).text is None  # the first has not committed yet
     first.committed()
-    now += 5.1
+    now += 4.9
     assert notifier.notification(QUEUES).text is None
     now += 0.2
     assert notifier.notification(QUEUES).text == "queues"

@@ -27,7 +27,7 @@ COALESCE_WINDOW_S, PATIENCE_S = 0.005, 0.003
 #: A commit that notified and took longer than this, and twice as long as one that did not, may have waited for others:
 #: the next may notify after many times the excess, and after a pause if it failed. This keeps waits for the lock short
 #: with many processes and with slow disks. A commit that does not notify counts as this long at most.
-QUICK_COMMIT_S, EXCESS_FACTOR, FAILED_COMMIT_S, USUAL_COMMIT_S = 0.002, 50, 1.0, 0.05
+QUICK_COMMIT_S, EXCESS_FACTOR, FAILED_COMMIT_S, USUAL_COMMIT_S = 0.005, 50, 1.0, 0.05
 #: The time limit of the test of a new listener.
 TEST_TIMEOUT_S = 2.0
 #: Waits before a new connection after failures.
