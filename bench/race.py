@@ -21,7 +21,7 @@ P50, P99 = "enqueue to start, p50, ms", "enqueue to start, p99, ms"
 WORKER_CPU, SERVER_CPU = "CPU of the worker, µs", "CPU of the server, µs"
 WAL, TRANSACTIONS = "write-ahead log, bytes", "transactions"
 ENQUEUE_STATEMENTS, STATEMENTS = "statements, enqueue one by one", "statements, drain"
-#: Enqueues one by one are in so many turns of a round: the speed of the disk changes from one second to the next.
+#: The turns of each system within a round that enqueue one by one: the disk changes its speed from second to second.
 ONE_TURNS = 8
 COSTS = (WORKER_CPU, SERVER_CPU, WAL, TRANSACTIONS, STATEMENTS, ENQUEUE_STATEMENTS)
 

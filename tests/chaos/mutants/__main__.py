@@ -30,7 +30,7 @@ ROOT = HERE.parents[2]
 COPIED = ("src", "tests", "docs", "pyproject.toml")
 #: A harness that has not found the bug by then, in seconds, does not find it.
 PATIENCE = 240
-#: A test of the harness waits so many seconds for what the bug keeps from coming. Every fault strikes at every point.
+#: Seconds that a test of the harness waits for an event that the bug prevents; and every fault strikes at every point.
 SETTINGS = {"HOLDFAST_PATIENCE": "30", "HOLDFAST_POINTS": "each"}
 NAMED = re.compile(r"\b([A-Z]\d+) is broken")
 IMPORTS = """

@@ -20,7 +20,7 @@ from tests.support.processes import connect
 #: They are asked once a run at most, or by a person, and are for all units of one batch.
 WHOLE = {"recount_units", "skip_missing_units", "cancel_units", "reopen_units", "list_units", "delete_batch"}
 UNITS = 20_000
-#: Batches that are finished, with an event each: so many that no plan with a scan is as cheap as one without.
+#: Finished batches, with an event each. Among fewer, a plan with a scan is nearly as cheap as one with an index.
 FINISHED = 5000
 FINISHED_BATCHES = """INSERT INTO {prefix}batch
     (identity, generation, kind, arguments, source, state, run_number, options, actor, created_at, finished_at)

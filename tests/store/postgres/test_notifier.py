@@ -205,7 +205,7 @@ def test_a_slow_disk_is_no_wait_for_others(monkeypatch):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """The thread waits for ever, and no commit is slow. Returns a function that sets the pause between notifications."""
+    """The thread never sends, and no commit is slow. Returns a function that sets the pause between notifications."""
     for name in ("PATIENCE_S", "QUICK_COMMIT_S"):
         monkeypatch.setattr(f"holdfast.store.postgres.notifier.{name}", 3600)
     pause = partial(monkeypatch.setattr, "holdfast.store.postgres.notifier.COALESCE_WINDOW_S")
