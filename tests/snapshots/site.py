@@ -47,7 +47,7 @@ class Site:
         return {"authorization": f"Bearer {self._tokens[role]}"}
 
     def _form_token(self, headers: dict[str, str]) -> str:
-        found = re.search(r'name="form_token" value="([^"]+)"', self.client.get("/jobs", headers=headers).text)
+        found = re.search(r'name="form_token" value="([^"]+)"', self.client.get("/inboxes", headers=headers).text)
         return found[1] if found else ""
 
     def _filled(self, body: Any) -> Any:

@@ -33,15 +33,27 @@ SERVERS = [name for name in available() if name.startswith("postgres")]
 def database(request):
     """A database of its own: its ranges are not those of other tests."""
     url, name = postgres_url(request.param), f"ranges_{secrets.token_hex(4)}"
-    with psycopg.connect(url, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}".encode())
+    if not run(url, "SELECT FROM pg_database WHERE datname = 'ranges'"):
+        run(url, "CREATE DATABASE ranges")
+        first = PostgresDatabase(psycopg.conninfo.make_conninfo(url, dbname="ranges"))
+        split(first, WIDTH)
+        close(first)
+    run(url, f"CREATE DATABASE {name} TEMPLATE ranges")
     created = PostgresDatabase(psycopg.conninfo.make_conninfo(url, dbname=name))
-    split(created, WIDTH)
     yield created
-    created.close()
-    created._connection.close()
+    close(created)
+    run(url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def run(url: str, statement: str) -> list[tuple]:
     with psycopg.connect(url, autocommit=True) as server:
-        server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+        cursor = server.execute(statement.encode())
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+def close(database) -> None:
+    database.close()
+    database._connection.close()
 
 
 @pytest.fixture
