@@ -302,6 +302,7 @@ SMALL = {
         "read_now",
         "read_installation",
         "allocate_job_ids",
+        "draw_job_ids",
         "lock_limited_queues",
         "find_limited_queue",
         "set_bitmap_scans",

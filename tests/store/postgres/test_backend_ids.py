@@ -15,10 +15,14 @@ from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap, Plan
+from holdfast.store import Store
 from holdfast.store.access.audit import AuditedAction
 from holdfast.store.batches.runs import RunRequest
+from holdfast.store.engine.operation import query
+from holdfast.store.postgres.backend import PostgresBackend
 from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.support.backends import START
+from tests.support.postgres import QUICK, bundled_programs, running
 from tests.support.processes import connect
 
 JOB = NewJob(kind="cleanup")
@@ -31,6 +35,38 @@ def store(postgres_database):
     store.jobs.enqueue_many([JOB] * 50)
     postgres_database.execute("SELECT setval('holdfast.job_id', 1)")
     return postgres_database.open()
+
+
+@pytest.mark.slow
+def test_ids_that_a_crash_of_the_server_gives_out_again():
+    """A draw does not wait for the disk. Ids that were drawn before the crash and after it are not given to two jobs."""
+    unflushed = {"wal_writer_delay": "10s", "autovacuum": "off"}
+    with running(bundled_programs(), settings={**QUICK, **unflushed}) as server:
+        before, after = Store(PostgresBackend(server.url())), Store(PostgresBackend(server.url()))
+        ids = [before.jobs.enqueue(JOB).id for _ in range(40)]
+        drawn = before.backend.draw_ids(100)
+        server.stop("immediate")
+        server.start()
+        assert drawn[-1] >= after.backend.draw_ids(1)[0], "the crash has lost no draw"
+        for store in (before, after) * 40:
+            ids.append(store.jobs.enqueue(JOB).id)
+        assert len({*ids}) == len(ids)
+        assert after.views.existing(ids) == {*ids}
+        before.close()
+        after.close()
+
+
+def test_a_draw_leaves_commits_durable(postgres_database):
+    """Neither the transaction of a caller nor the next one of a connection loses its wait for the disk."""
+    store = postgres_database.open()
+    waits = "SELECT current_setting('synchronous_commit')"
+    with connect(postgres_database.url) as connection:
+        store.jobs.enqueue_on(connection, [JOB])
+        assert connection.execute(waits).fetchone() == ("on",)
+        connection.execute(store.backend.statements.text(query("draw_job_ids", count=3)), {"count": 3})
+        assert connection.execute(waits).fetchone() == ("off",), "a draw waits for the disk"
+        connection.commit()
+        assert connection.execute(waits).fetchone() == ("on",)
 
 
 def test_an_enqueue_in_the_callers_transaction(store, postgres_database):

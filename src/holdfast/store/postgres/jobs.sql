@@ -2,6 +2,12 @@
 -- Draw :count new job ids.
 SELECT nextval('holdfast.job_id') FROM generate_series(1, :count)
 
+-- name: draw_job_ids
+-- Draw :count new job ids in a transaction of its own, which does not wait for the disk. The commit of their jobs does: it
+-- brings all before it to the disk. After a crash, ids that no job has are drawn once more.
+SELECT nextval('holdfast.job_id')
+FROM generate_series(1, CASE set_config('synchronous_commit', 'off', true) WHEN 'off' THEN :count::integer END)
+
 -- name: skip_job_ids
 -- Draw past the ids that exist already, at most 100,000: after a restore or a failover the sequence may be behind.
 SELECT max(nextval('holdfast.job_id')) FROM generate_series(1, least(100000,
