@@ -187,8 +187,6 @@ def test_work_that_fails(drill):
     _, port = drill.worker("--slots", "2")
     web, store = drill.web(), drill.store
     drill.app.schedules.create("hourly", "double", "@hourly", payload={"n": 1})
-    drill.app.enqueue("obedient", {"path": str(drill.folder / "begun")})
-    wait_until((drill.folder / "begun").exists)
     before, web_before = drill.scrape(port), drill.scrape_with(web, "holdfast_store_batches")
     assert firing(drill.folder, before, web_before) == set()
     for _ in range(3):
@@ -199,9 +197,11 @@ def test_work_that_fails(drill):
     put(store, kind="post")
     claim_jobs(store, "lost", queues=["default"], kinds=["post"], started=True)
     take(store, begin(store), 1, in_doubt_if_lost=True)
-    drill.put_back(1, "live", "lease_expires_at", where="worker <> 'none' AND kind <> 'obedient'")
+    drill.put_back(1, "live", "lease_expires_at", where="worker <> 'none'")
     drill.times_until_shown("HoldfastSteadyMaintenance", port=port, before=before)
     drill.times_until_shown("HoldfastUnitsInDoubt", port=web, before=web_before)
+    drill.app.enqueue("obedient", {"path": str(drill.folder / "begun")})
+    wait_until((drill.folder / "begun").exists)
     drill.database.execute("UPDATE holdfast.live SET token = token + 1 WHERE kind = 'obedient'")
     drill.times_until_shown("HoldfastLeasesLost", port=port, before=before)
 

@@ -166,8 +166,9 @@ def test_a_transaction_that_keeps_vacuum_from_its_work(server, monkeypatch):
     with psycopg.connect(server.backend.url) as idle:
         idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         idle.execute("SELECT 1")
-        warnings = messages(server.database.tools.health())
-        assert warnings["vacuum"].startswith(f"a transaction of backend {idle.info.backend_pid} is open")
+        warnings = [check.message for check in server.database.tools.health() if check.name == "vacuum"]
+        # The server's own vacuum may have a transaction too.
+        assert any(text.startswith(f"a transaction of backend {idle.info.backend_pid} is open") for text in warnings)
 
 
 @pytest.mark.parametrize("role", ["reader", "producer"])
