@@ -41,10 +41,8 @@ class Race:
     def set_part(self, part: float) -> None:
         """Do this part of all jobs from now on."""
         share = self._system.share * part
-        self._jobs, self._one_turn = (
-            int(self._options.jobs * share),
-            max(1, int(self._options.ones * share / ONE_TURNS)),
-        )
+        self._jobs = int(self._options.jobs * share)
+        self._one_turn = max(1, int(self._options.ones * share / ONE_TURNS))
         self._ones = ONE_TURNS * self._one_turn
         self._latencies = int(self._options.latencies * part)
 
