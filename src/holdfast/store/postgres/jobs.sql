@@ -1,10 +1,10 @@
 -- name: allocate_job_ids
--- Draw :count new job ids.
+-- Draw :count new job ids in the transaction of their jobs, or of the caller.
 SELECT nextval('holdfast.job_id') FROM generate_series(1, :count)
 
 -- name: draw_job_ids
--- Draw :count new job ids in a transaction of its own, which does not wait for the disk. The commit of their jobs does: it
--- brings all before it to the disk. After a crash, ids that no job has are drawn once more.
+-- Draw :count new job ids in a transaction of its own. Its commit does not wait for the disk: the commit of the jobs brings
+-- both there. After a crash of the server, ids that no job has may be drawn again.
 SELECT nextval('holdfast.job_id')
 FROM generate_series(1, CASE set_config('synchronous_commit', 'off', true) WHEN 'off' THEN :count::integer END)
 
