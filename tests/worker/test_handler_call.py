@@ -75,7 +75,7 @@ def test_work_that_must_not_run_twice_is_held_after_an_outage(real_database, mon
 
     A worker that drains waits for the second run, not for a third.
     """
-    monkeypatch.setattr("holdfast.worker.handler_call.OUTAGE_DELAY", timedelta(milliseconds=300))
+    monkeypatch.setattr("holdfast.worker.handler_call.OUTAGE_DELAY", timedelta(seconds=1))
     ran = []
     with holdfast.Holdfast(real_database.url) as app:
 

@@ -147,6 +147,7 @@ def test_a_statement_in_two_places_is_refused(tmp_path, monkeypatch):
         ("FROM unnest(:queues::text[]) AS queues (value)", "FROM json_each(:queues) AS queues"),
         ("SELECT id FROM holdfast.key ORDER BY id FOR UPDATE SKIP LOCKED", "SELECT id FROM holdfast_key ORDER BY id"),
         ("state IS DISTINCT FROM 'cancel'", "state IS NOT 'cancel'"),
+        ("holdfast.same(live.queue, :queue)", "live.queue = :queue"),
         ("kind LIKE :function", "kind GLOB :function"),
         ("EXISTS (SELECT FROM holdfast.job)", "EXISTS (SELECT 1 FROM holdfast_job)"),
         (

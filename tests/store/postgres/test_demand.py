@@ -83,7 +83,7 @@ def large(database):
 
 
 def test_it_reads_two_indexes_up_to_the_cap(large):
-    """No table scan, whatever the planner knows; after a vacuum it reads the indexes alone."""
+    """No table scan, whatever the planner knows; after a vacuum it reads the index of running jobs alone."""
     assert demand(large, "'large'") == 10_000
     assert demand(large, "'large', 70") == 70
     assert demand(large, f"'large', {3 * MANY}") == 2 * MANY
@@ -91,10 +91,10 @@ def test_it_reads_two_indexes_up_to_the_cap(large):
         large.execute(upkeep)
         plan = plan_of_demand(large)
         scans = [node for node in nodes(plan) if node["Node Type"].endswith("Scan")]
-        assert {node["Node Type"] for node in scans} == {"Index Only Scan"}, upkeep
-        assert {node["Index Name"] for node in scans} == {"live_ready", "live_running"}, upkeep
+        types = {node["Index Name"]: node["Node Type"] for node in scans}
+        assert types == {"live_ready": "Index Scan", "live_running": "Index Only Scan"}, upkeep
         assert sum(node["Actual Rows"] for node in scans) <= 10_000, upkeep
-        assert sum(node["Heap Fetches"] for node in scans) == 0 or not upkeep.startswith("VACUUM")
+        assert sum(node.get("Heap Fetches", 0) for node in scans) == 0 or not upkeep.startswith("VACUUM")
         assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 1_000, upkeep
 
 

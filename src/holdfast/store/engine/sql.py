@@ -27,6 +27,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+(?:\.[a-z_]+)?)")
 #: The rules that make SQLite's spelling, in this order (docs/adr/0012-shared-sql.md); compiled if their text occurs.
 _TO_SQLITE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("holdfast.now", r"\(SELECT holdfast\.now\(\)\)", ":now"),
+    ("holdfast.same", r"\bholdfast\.same\(([^,()]+), ([^,()]+)\)", r"\1 = \2"),
     ("holdfast.", r"\bholdfast\.", "holdfast_"),
     ("::", r"::\w+(\[\])?", ""),
     ("= ANY(:", r"= ANY\(:(\w+)\)", r"IN (SELECT value FROM json_each(:\1))"),

@@ -4,7 +4,8 @@
 SELECT candidate.id AS job_id, job.label, job.payload::text AS payload, job.on_lost, candidate.priority
 FROM {readers} AS readers (name) CROSS JOIN LATERAL (
     SELECT id, priority, due_at FROM holdfast.live
-    WHERE state = 'ready' AND queue = :queue AND kind = :kind AND reader = readers.name
+    WHERE state = 'ready' AND holdfast.same(queue, :queue) AND holdfast.same(kind, :kind)
+        AND holdfast.same(reader, readers.name)
     ORDER BY priority DESC, due_at, id LIMIT :limit::bigint) AS candidate
 CROSS JOIN LATERAL (SELECT label, payload, on_lost FROM holdfast.job WHERE job.id = candidate.id LIMIT 1) AS job
 ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :limit::bigint

@@ -11,30 +11,34 @@ run.started_at + make_interval(secs => nullif(coalesce((SELECT timeout FROM hold
 -- name: list_ready_lanes
 -- Count ready jobs per lane: one index step per lane and per priority.
 WITH RECURSIVE lane (queue, kind, step) AS (
-    (SELECT queue, kind, 1 FROM holdfast.live WHERE state = 'ready' ORDER BY queue, kind LIMIT 1)
+    (SELECT queue, kind, 1 FROM holdfast.live WHERE state = 'ready'
+        ORDER BY hashtextextended(queue, 0), hashtextextended(kind, 0) LIMIT 1)
     UNION ALL
     SELECT next_lane.queue, next_lane.kind, lane.step + 1 FROM lane CROSS JOIN LATERAL (
         SELECT queue, kind FROM holdfast.live
-        WHERE state = 'ready' AND (queue, kind) > (lane.queue, lane.kind) ORDER BY queue, kind LIMIT 1) AS next_lane
+        WHERE state = 'ready' AND (hashtextextended(queue, 0), hashtextextended(kind, 0))
+            > (hashtextextended(lane.queue, 0), hashtextextended(lane.kind, 0))
+        ORDER BY hashtextextended(queue, 0), hashtextextended(kind, 0) LIMIT 1) AS next_lane
     WHERE lane.step < :lanes::bigint
 ), level (queue, kind, priority, step) AS (
     SELECT queue, kind, (
         SELECT max(priority) FROM holdfast.live
-        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.reader = ''), 1
+        WHERE state = 'ready' AND holdfast.same(live.queue, lane.queue) AND holdfast.same(live.kind, lane.kind)
+            AND holdfast.same(live.reader, '')), 1
     FROM lane
     UNION ALL
     SELECT queue, kind, (
-        SELECT max(live.priority) FROM holdfast.live WHERE state = 'ready' AND live.queue = level.queue
-            AND live.kind = level.kind AND live.reader = '' AND live.priority < level.priority), step + 1
+        SELECT max(live.priority) FROM holdfast.live WHERE state = 'ready' AND holdfast.same(live.queue, level.queue)
+            AND holdfast.same(live.kind, level.kind) AND holdfast.same(live.reader, '') AND live.priority < level.priority), step + 1
     FROM level WHERE priority IS NOT NULL AND step < 100
 )
 SELECT queue, kind, (SELECT count(*) FROM (
         SELECT FROM holdfast.live
-        WHERE state = 'ready' AND live.queue = level.queue AND live.kind = level.kind
+        WHERE state = 'ready' AND holdfast.same(live.queue, level.queue) AND holdfast.same(live.kind, level.kind)
         LIMIT :cap::bigint) AS capped) AS ready,
     (SELECT holdfast.now()) - min((
-        SELECT min(due_at) FROM holdfast.live WHERE state = 'ready' AND live.queue = level.queue
-            AND live.kind = level.kind AND live.reader = '' AND live.priority = level.priority)) AS waited
+        SELECT min(due_at) FROM holdfast.live WHERE state = 'ready' AND holdfast.same(live.queue, level.queue)
+            AND holdfast.same(live.kind, level.kind) AND holdfast.same(live.reader, '') AND live.priority = level.priority)) AS waited
 FROM level WHERE priority IS NOT NULL GROUP BY queue, kind
 
 -- name: list_active_queues

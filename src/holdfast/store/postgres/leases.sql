@@ -42,7 +42,8 @@ NOT (kinds.name = 'command' AND queues.name = ANY(:autoscaled::text[]))
 -- poison suspect of level 2 or 3 waits while its level has no room, and a job whose lost run goes on in this worker waits
 -- for its end. They hold up no other job.
 SELECT id, priority, due_at, losses, no_prefetch FROM holdfast.live
-WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = lane.reader
+WHERE state = 'ready' AND holdfast.same(queue, lane.queue) AND holdfast.same(kind, lane.kind)
+    AND holdfast.same(reader, lane.reader)
     AND priority >= lane.least
     AND (losses < 2 OR (losses = 2 AND :few::integer > 0) OR (losses = 3 AND :alone::integer > 0))
     AND NOT id = ANY(:unfinished::bigint[])
@@ -130,8 +131,8 @@ WITH best AS (              -- read without locks: no other rows are locked then
     WHERE live.id = ANY(ARRAY(
             SELECT live.id FROM best CROSS JOIN LATERAL (   -- it may have changed since it was read
                 SELECT id FROM holdfast.live
-                WHERE state = 'ready' AND queue = best.queue AND kind = best.kind AND reader = best.reader
-                    AND priority = best.priority AND due_at = best.due_at AND id = best.id AND losses = best.losses
+                WHERE state = 'ready' AND holdfast.same(queue, best.queue) AND holdfast.same(kind, best.kind)
+                    AND holdfast.same(reader, best.reader) AND priority = best.priority AND due_at = best.due_at AND id = best.id AND losses = best.losses
                 FOR UPDATE SKIP LOCKED) AS live
             WHERE NOT EXISTS (SELECT FROM best WHERE losses > 1)))
         AND request.id = live.id
@@ -208,8 +209,8 @@ lane.queue = ANY(ARRAY(
 SELECT FROM unnest(:gap_queue::text[], :gap_kind::text[], :gap_low::integer[], :gap_high::integer[])
     AS lane (queue, kind, low, high)
 CROSS JOIN LATERAL (
-    SELECT FROM holdfast.live WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = ''
-        AND priority BETWEEN lane.low AND lane.high LIMIT 1) AS job
+    SELECT FROM holdfast.live WHERE state = 'ready' AND holdfast.same(queue, lane.queue) AND holdfast.same(kind, lane.kind)
+        AND holdfast.same(reader, '') AND priority BETWEEN lane.low AND lane.high LIMIT 1) AS job
 WHERE NOT {is_restricted}
 
 -- name: find_job_elsewhere
@@ -223,7 +224,8 @@ SELECT queues.name AS queue, kinds.name AS kind, head.priority, head.due_at, hea
 FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
 CROSS JOIN LATERAL (
     SELECT priority, due_at, id FROM holdfast.live
-    WHERE state = 'ready' AND queue = queues.name AND kind = kinds.name AND reader = ''
+    WHERE state = 'ready' AND holdfast.same(queue, queues.name) AND holdfast.same(kind, kinds.name)
+        AND holdfast.same(reader, '')
     ORDER BY priority DESC, due_at, id LIMIT 1) AS head
 
 -- name: claim_onward
@@ -240,8 +242,8 @@ WITH lane AS (              -- the best first
     FROM lane CROSS JOIN LATERAL (
         -- planner: LATERAL with LIMIT reads live_ready from the position on; priority and position bound the scan.
         SELECT id, priority, due_at, losses, no_prefetch FROM holdfast.live
-        WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND reader = '' AND priority = lane.priority
-            AND (due_at, id) > (lane.due_at, lane.id) AND losses = 0
+        WHERE state = 'ready' AND holdfast.same(queue, lane.queue) AND holdfast.same(kind, lane.kind)
+            AND holdfast.same(reader, '') AND priority = lane.priority AND (due_at, id) > (lane.due_at, lane.id) AND losses = 0
         ORDER BY due_at, id LIMIT lane.most FOR UPDATE SKIP LOCKED) AS candidate
     WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT EXISTS ({job_in_gap})
         AND NOT {is_restricted}

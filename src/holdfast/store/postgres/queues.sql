@@ -1,10 +1,11 @@
 -- fragment: ready_queues
 -- The queues that have ready jobs, one index step per queue.
 WITH RECURSIVE ready_queue (name) AS (
-    (SELECT queue FROM holdfast.live WHERE state = 'ready' ORDER BY queue, kind LIMIT 1)
+    (SELECT queue FROM holdfast.live WHERE state = 'ready' ORDER BY hashtextextended(queue, 0) LIMIT 1)
     UNION ALL
-    SELECT (SELECT queue FROM holdfast.live WHERE state = 'ready' AND queue > ready_queue.name
-        ORDER BY queue, kind LIMIT 1)
+    SELECT (SELECT queue FROM holdfast.live
+        WHERE state = 'ready' AND hashtextextended(queue, 0) > hashtextextended(ready_queue.name, 0)
+        ORDER BY hashtextextended(queue, 0) LIMIT 1)
     FROM ready_queue WHERE ready_queue.name IS NOT NULL
 )
 SELECT name FROM ready_queue WHERE name IS NOT NULL

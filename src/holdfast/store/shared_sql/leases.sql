@@ -52,7 +52,8 @@ SELECT coalesce(sum(jobs), 0) FROM (
     -- planner: a count with LIMIT in each lane keeps live_ready; one scan for all reads every ready job.
     SELECT (SELECT count(*) FROM (
         SELECT FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = served.queue AND live.kind = kinds.value LIMIT :limit::bigint) AS ready) AS jobs
+        WHERE state = 'ready' AND holdfast.same(live.queue, served.queue) AND holdfast.same(live.kind, kinds.value)
+        LIMIT :limit::bigint) AS ready) AS jobs
     FROM served CROSS JOIN unnest(:kinds::text[]) AS kinds (value)
     UNION ALL
     SELECT (SELECT count(*) FROM (

@@ -13,12 +13,13 @@ SELECT * FROM (SELECT listed.* FROM holdfast.live_view AS listed WHERE {where}
 -- planner: two ranges of live_ready, each in its order; one condition with OR reads the whole lane.
 SELECT count(*) FROM (
         SELECT * FROM (SELECT 1 FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = :queue AND kind = :kind AND reader = :reader AND priority > :priority
+        WHERE state = 'ready' AND holdfast.same(live.queue, :queue) AND holdfast.same(kind, :kind)
+            AND holdfast.same(reader, :reader) AND priority > :priority
         ORDER BY priority DESC, due_at, id LIMIT 1001) AS higher
         UNION ALL
         SELECT * FROM (SELECT 1 FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = :queue AND kind = :kind AND reader = :reader AND priority = :priority
-            AND (due_at, id) < (:due_at::timestamptz, :id::bigint)
+        WHERE state = 'ready' AND holdfast.same(live.queue, :queue) AND holdfast.same(kind, :kind)
+            AND holdfast.same(reader, :reader) AND priority = :priority AND (due_at, id) < (:due_at::timestamptz, :id::bigint)
         ORDER BY due_at, id LIMIT 1001) AS earlier
         LIMIT 1001) AS capped
 

@@ -37,7 +37,7 @@ UPDATE holdfast.queue SET paused = false, note = NULL WHERE name = :name AND pau
 -- name: delete_queue
 -- Delete the settings of a queue without live jobs.
 DELETE FROM holdfast.queue WHERE name = :name
-    AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live WHERE live.queue = :name AND state = 'ready')
+    AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live WHERE holdfast.same(live.queue, :name) AND state = 'ready')
     AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live WHERE live.queue = :name AND lease_expires_at IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM holdfast.live AS live
         WHERE live.queue = :name AND substr(state, 1, 1) <> 'r') RETURNING name
@@ -58,7 +58,7 @@ SELECT {queue_columns} FROM holdfast.queue ORDER BY name
 -- Count ready and running jobs and expired leases per queue, each up to :limit.
 SELECT queues.value AS queue,
     (SELECT count(*) FROM (
-        SELECT FROM holdfast.live AS live WHERE state = 'ready' AND live.queue = queues.value
+        SELECT FROM holdfast.live AS live WHERE state = 'ready' AND holdfast.same(live.queue, queues.value)
         LIMIT :limit::bigint) AS capped) AS ready,
     (SELECT count(*) FROM (
         SELECT FROM holdfast.live AS live WHERE live.queue = queues.value AND live.lease_expires_at IS NOT NULL
@@ -75,30 +75,32 @@ FROM unnest(:queues::text[]) AS queues (value)
 WITH RECURSIVE highest (queue, kind, priority, step) AS (
     SELECT queues.value, kinds.value, (
         SELECT max(priority) FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = queues.value AND live.kind = kinds.value AND live.reader = ''), 1
+        WHERE state = 'ready' AND holdfast.same(live.queue, queues.value) AND holdfast.same(live.kind, kinds.value)
+            AND holdfast.same(live.reader, '')), 1
     FROM unnest(:queues::text[]) AS queues (value) CROSS JOIN unnest(:kinds::text[]) AS kinds (value)
     UNION ALL
     SELECT queue, kind, (
         SELECT max(live.priority) FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = highest.queue AND live.kind = highest.kind AND live.reader = ''
-            AND live.priority < highest.priority), step + 1
+        WHERE state = 'ready' AND holdfast.same(live.queue, highest.queue) AND holdfast.same(live.kind, highest.kind)
+            AND holdfast.same(live.reader, '') AND live.priority < highest.priority), step + 1
     FROM highest WHERE priority IS NOT NULL AND step < 100
 ), lowest (queue, kind, priority, step) AS (        -- only where there are more than 100
     SELECT queue, kind, (
         SELECT min(live.priority) FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = highest.queue AND live.kind = highest.kind AND live.reader = ''), 1
+        WHERE state = 'ready' AND holdfast.same(live.queue, highest.queue) AND holdfast.same(live.kind, highest.kind)
+            AND holdfast.same(live.reader, '')), 1
     FROM highest WHERE step = 100 AND priority IS NOT NULL
     UNION ALL
     SELECT queue, kind, (
         SELECT min(live.priority) FROM holdfast.live AS live
-        WHERE state = 'ready' AND live.queue = lowest.queue AND live.kind = lowest.kind AND live.reader = ''
-            AND live.priority > lowest.priority), step + 1
+        WHERE state = 'ready' AND holdfast.same(live.queue, lowest.queue) AND holdfast.same(live.kind, lowest.kind)
+            AND holdfast.same(live.reader, '') AND live.priority > lowest.priority), step + 1
     FROM lowest WHERE priority IS NOT NULL AND step < 100
 )
 SELECT queue, (SELECT holdfast.now()) - min((
     SELECT min(due_at) FROM holdfast.live AS live
-    WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.reader = ''
-        AND live.priority = lane.priority)) AS age
+    WHERE state = 'ready' AND holdfast.same(live.queue, lane.queue) AND holdfast.same(live.kind, lane.kind)
+        AND holdfast.same(live.reader, '') AND live.priority = lane.priority)) AS age
 FROM (SELECT queue, kind, priority FROM highest UNION ALL SELECT queue, kind, priority FROM lowest) AS lane
 WHERE priority IS NOT NULL GROUP BY queue
 
