@@ -1,11 +1,14 @@
-"""Run-time estimates: how many jobs a worker claims ahead of its slots."""
+"""Histograms, and run-time estimates: how many jobs a worker claims ahead of its slots."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
 
 from holdfast.domain.jobs.job import JobId, Lease, Token
-from holdfast.worker.stats import AHEAD_OF_NEW, ENOUGH_KINDS, MAX_AHEAD, RunTimes
+from holdfast.worker.stats import AHEAD_OF_NEW, ENOUGH_KINDS, MAX_AHEAD, RUN_BUCKETS, Histogram, RunTimes
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -75,3 +78,17 @@ def test_few_jobs_of_new_kinds_are_claimed_ahead():
     run_times.learn("new", 1e-5)
     run_times.learn_claim(leases(k1=5, new=1))
     assert run_times.ahead(["k1", "new"], 4) == MAX_AHEAD
+
+
+@pytest.mark.parametrize("groups", [1, 3, 100])
+def test_a_histogram_counts_the_same_in_groups_of_any_size(groups):
+    """A value on the limit of a bucket belongs to it. Groups of few values are counted one by one."""
+    values = [0.0, *RUN_BUCKETS, 0.0011, 0.5, 4000.0, 4000.0] * 10
+    histogram = Histogram(RUN_BUCKETS)
+    for start in range(groups):
+        histogram.add(("mail",), values[start::groups])
+    limits = [0.0, *RUN_BUCKETS, float("inf")]
+    expected = [sum(low < value <= high for value in values) for low, high in pairwise(limits)]
+    expected[0] += values.count(0.0)
+    assert histogram.counts == {("mail",): expected}
+    assert histogram.sums["mail",] == pytest.approx(sum(values))

@@ -138,18 +138,17 @@ class RunLifecycle:
                 del self._interruptions[job_id]  # it belongs to others now
             settlements = [each for each in settlements if lease_key(each.lease) not in result.lost]
         now, verbose = datetime.now(UTC), self.log.is_verbose
-        lanes: dict[tuple[str, str], list[Settlement]] = {}
+        groups: dict[tuple[str, str, type[Outcome]], list[Settlement]] = {}
         for settlement in settlements:
             lease = settlement.lease
-            lanes.setdefault((lease.queue, lease.kind), []).append(settlement)
-        for lane, settled in lanes.items():
-            for outcome_type, count in Counter([type(each.outcome) for each in settled]).items():
-                self.counts.completed[*lane, RESULTS[outcome_type]] += count
+            groups.setdefault((lease.queue, lease.kind, type(settlement.outcome)), []).append(settlement)
+        for (queue, kind, outcome_type), settled in groups.items():
+            self.counts.completed[queue, kind, RESULTS[outcome_type]] += len(settled)
             begun = [each for each in settled if each.ran is not None]
             runs = [each.ran.total_seconds() for each in begun if each.ran is not None]
             waits = [(now - each.lease.due_at).total_seconds() for each in begun]
-            self.counts.runs.add(lane, runs)
-            self.counts.waits.add(lane, [max(0.0, wait - ran) for wait, ran in zip(waits, runs, strict=True)])
+            self.counts.runs.add((queue, kind), runs)
+            self.counts.waits.add((queue, kind), [max(0.0, wait - ran) for wait, ran in zip(waits, runs, strict=True)])
         for settlement in settlements:
             if verbose or not isinstance(settlement.outcome, Done):
                 self._report(settlement, result)

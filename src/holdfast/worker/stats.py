@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
@@ -45,14 +45,17 @@ class Histogram:
     def add(self, labels: tuple[str, ...], values: Sequence[float]) -> None:
         if not values:
             return
-        counts = self.counts.setdefault(labels, [0] * (len(self.buckets) + 1))
-        # Groups are large: a search for each bucket takes less time than one for each value.
-        ordered, below = sorted(values), 0
-        for place, bucket in enumerate(self.buckets):
-            end = bisect_right(ordered, bucket, below)
-            counts[place] += end - below
-            below = end
-        counts[-1] += len(ordered) - below
+        counts = self.counts.get(labels) or self.counts.setdefault(labels, [0] * (len(self.buckets) + 1))
+        if len(values) < len(self.buckets):
+            for value in values:
+                counts[bisect_left(self.buckets, value)] += 1
+        else:  # a search for each bucket takes less time than one for each value
+            ordered, below = sorted(values), 0
+            for place, bucket in enumerate(self.buckets):
+                end = bisect_right(ordered, bucket, below)
+                counts[place] += end - below
+                below = end
+            counts[-1] += len(ordered) - below
         self.sums[labels] += sum(values)  # type: ignore[assignment]
 
 
