@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import select
 from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
+from psycopg.pq import ExecStatus
+from psycopg.waiting import Ready
 
-from holdfast.store.postgres.prepared import PreparedStatement
+from holdfast.store.postgres.prepared import PreparedStatement, _answers
 
 VALUES = {
     "label": 'a\n"\\ ö',
@@ -115,6 +118,29 @@ def locked(connection):
     """Run the statement, after one that takes an advisory lock."""
     lock, statement = PreparedStatement("lock", LOCK), PreparedStatement("sink", TEXT)
     return lambda: statement.run(connection, VALUES, lock=(lock, {"key": 7}))
+
+
+def test_an_answer_that_is_there_is_read_in_one_step(connection):
+    """Before each further step the threads of handlers would run for some time."""
+    lock, statement = PreparedStatement("lock", LOCK), PreparedStatement("sink", TEXT)
+    steps = [(lock, {"key": 7}), (statement, VALUES)]
+    for each, _ in steps:
+        each.prepare(connection)
+    connection.pgconn.enter_pipeline_mode()
+    for each, values in steps:
+        each.send(connection, values)
+    connection.pgconn.pipeline_sync()
+    waiting, waits = _answers(connection.pgconn, 3), 0
+    next(waiting)
+    with pytest.raises(StopIteration) as finished:
+        while True:
+            select.select([connection], [], [])
+            waits += 1
+            waiting.send(Ready.R)
+    connection.pgconn.exit_pipeline_mode()
+    statuses = [[result.status for result in answer] for answer in finished.value.value]
+    assert statuses == [[ExecStatus.TUPLES_OK], [ExecStatus.COMMAND_OK], [ExecStatus.PIPELINE_SYNC]]
+    assert waits == 1
 
 
 def test_a_statement_and_its_lock_are_sent_at_once(connection, locked, tmp_path):

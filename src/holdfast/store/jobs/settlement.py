@@ -142,7 +142,8 @@ def settle_done(done: list[Settlement], where: tuple[str, ...]) -> Query:
         columns["error"] = [reason and f"{RESULT_DROPPED}: {_clean(reason)}" for _, reason in results]
     # A statement gets only the values that some lease has: most results are empty, and most outcomes new.
     known = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
-    return Query("settle_done", {"leases": held_by([s.lease for s in done], **known)}, FinishedJob, where)
+    leases = held_by([s.lease for s in done], **known)
+    return Query("settle_done", {"leases": leases}, FinishedJob, where, direct=True)
 
 
 def release(leases: list[Lease], where: tuple[str, ...]) -> Operation[ReleaseResult]:

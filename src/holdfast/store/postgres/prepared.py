@@ -9,14 +9,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
-from psycopg import errors, generators
+from psycopg import errors
+from psycopg.abc import PQGen
 from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus, Format
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import Ready, Wait
 
 Connection = psycopg.Connection[Any]
 Values = Mapping[str, Any]
-_PARAMETER = re.compile(r"%\((\w+)\)s")
+_PARAMETER = re.compile(r"%\(([\w.]+)\)s")
 
 
 class PreparedStatement:
@@ -84,18 +86,51 @@ def _run(connection: Connection, steps: Sequence[tuple[PreparedStatement, Values
         for statement, values in steps:
             statement.send(connection, values)
         pgconn.pipeline_sync()
-        connection.wait(generators.send(pgconn))
-        *results, end = [connection.wait(generators.fetch_many(pgconn)) for _ in (*steps, "end")]
+        *answers, end = connection.wait(_answers(pgconn, len(steps) + 1))
         _checked(connection, end)
         pgconn.exit_pipeline_mode()
     except BaseException:
         connection.close()  # a part of the answer may still be on its way
         raise
-    return [_checked(connection, each) for each in results][-1]
+    return [_checked(connection, each) for each in answers][-1]
 
 
 def _wait(connection: Connection) -> PGresult:
-    return _checked(connection, connection.wait(generators.execute(connection.pgconn)))
+    (answer,) = connection.wait(_answers(connection.pgconn, 1))
+    return _checked(connection, answer)
+
+
+def _answers(pgconn: PGconn, count: int) -> PQGen[list[list[PGresult]]]:
+    """Send what is left to send, and receive *count* answers.
+
+    The generators of the driver let other threads run at each step. While handlers compute, each step then takes 5 ms or
+    more. This one lets them run only while it waits for the server.
+    """
+    while pgconn.flush():
+        if (yield Wait.RW) & Ready.R:
+            pgconn.consume_input()
+    answers = []
+    for _ in range(count):
+        answers.append((yield from _answer(pgconn)))
+    return answers
+
+
+def _answer(pgconn: PGconn) -> PQGen[list[PGresult]]:
+    """The results of a statement, or that of the end of a pipeline."""
+    results: list[PGresult] = []
+    while not results or results[-1].status != ExecStatus.PIPELINE_SYNC:
+        try:
+            while pgconn.is_busy():
+                if (yield Wait.R):
+                    pgconn.consume_input()
+        except psycopg.OperationalError:
+            if not results:
+                raise
+            break  # the last result says why the server has ended the session
+        if (result := pgconn.get_result()) is None:
+            break
+        results.append(result)
+    return results
 
 
 def _checked(connection: Connection, results: list[PGresult]) -> PGresult:

@@ -38,7 +38,7 @@ class Statements:
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self._composed: dict[tuple[str, tuple[str, ...]], tuple[bytes, list[str], list[list[str]]]] = {}
-        self._prepared: dict[str, PreparedStatement] = {}
+        self._prepared: dict[tuple[str, tuple[str, ...]], PreparedStatement] = {}
 
     def in_schema(self, text: str) -> str:
         """Return the text with ``holdfast.`` replaced by the schema in use."""
@@ -66,9 +66,10 @@ class Statements:
             raise unstorable(error) from None
 
     def _statement(self, query: Query) -> PreparedStatement:
-        prepared = self._prepared.get(query.name)
+        prepared = self._prepared.get((query.name, query.where))
         if prepared is None:
-            prepared = self._prepared[query.name] = PreparedStatement(query.name, self.text(query))
+            prepared = PreparedStatement("_".join((query.name, *query.where)), self.text(query))
+            self._prepared[query.name, query.where] = prepared
         return prepared
 
     def _perform(self, connection: psycopg.Connection[Any], step: Statement) -> list[Any]:
