@@ -97,7 +97,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     audit_checks: Annotated[list[Words], _doc("Commands that holdfast audit runs; it exits with 1 if one fails.")] = []
 
 
-class SettingField(NamedTuple):
+class SettingField(Struct, frozen=True):
     """One field of the settings. A table has keys of its own, so no variable can hold it."""
 
     name: str
@@ -174,11 +174,6 @@ def read_settings(
             typed[name] = _converted(setting_fields()[name], value, origin)
             values[name] = SettingValue(name, value, origin)
     return LoadedSettings(Settings(**typed), values, key_origins)
-
-
-def default_url() -> str:
-    """The store of an app without a URL: ``HOLDFAST_URL``, a configuration file, or a SQLite file of the user."""
-    return load_settings().url
 
 
 def user_data(environ: Mapping[str, str]) -> Path:

@@ -24,8 +24,8 @@ from holdfast.errors import ConfigurationError
 )
 def test_every_spelling_names_its_file(url, path):
     """K82."""
-    assert SqliteUrl.parse(url) == (path, {})
-    assert SqliteUrl.parse(f"{url}?durability=fast") == (path, {"durability": "fast"})
+    assert SqliteUrl.parse(url) == SqliteUrl(path, {})
+    assert SqliteUrl.parse(f"{url}?durability=fast") == SqliteUrl(path, {"durability": "fast"})
     assert SqliteUrl.parse(sqlite_url(path)).path == path
 
 

@@ -14,7 +14,7 @@ MAX_KEY = 512
 MAX_KIND_AND_KEY_BYTES = 2600
 MAX_PATH_PART = 200
 _SHORTER_KEY = "Use a digest of the long value as the key."
-_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_+.\-]+")
+_NOT_PLAIN = r"[^A-Za-z0-9_+.\-]+"
 #: Control characters, which a terminal would execute: those below the space, DEL and C1. Tab and newline are allowed.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 
@@ -44,7 +44,7 @@ def clean_text(text: str, *, limit: int | None = None) -> str:
 
 def escape_controls(text: str) -> str:
     """Escape control characters and lone surrogates, so that a terminal prints them."""
-    return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if text.isprintable() else text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode()
 
 
 def quote_argument(name: str) -> str:
@@ -88,7 +88,7 @@ def checked_actor(name: str, *, system: Container[str] = ()) -> str:
 
 def path_part(value: str) -> str:
     """Make a value one component of a path: special characters are escaped, long values end in their digest."""
-    escaped = _NOT_PLAIN.sub(lambda match: "".join(f"%{byte:02X}" for byte in _bytes(match[0])), value)
+    escaped = re.sub(_NOT_PLAIN, lambda match: "".join(f"%{byte:02X}" for byte in _bytes(match[0])), value)
     if escaped in (".", ".."):
         escaped = escaped.replace(".", "%2E")
     if len(escaped) <= MAX_PATH_PART:

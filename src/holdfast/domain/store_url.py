@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
-from typing import NamedTuple
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
 
 from holdfast.errors import ConfigurationError
 
@@ -13,7 +14,7 @@ SCHEME = "sqlite:"
 HINT = "Use sqlite:///relative.db or sqlite:////absolute/path.db; write ? # and % in a path as %3F %23 and %25."
 
 
-class SqliteUrl(NamedTuple):
+class SqliteUrl(Struct, frozen=True):
     """The path as it was written, relative or not, and the options after it."""
 
     path: str
@@ -59,7 +60,7 @@ def anchored(url: str, folder: PurePath) -> str:
 
 def without_driver(url: str) -> str:
     """The same URL without the name of a driver, which SQLAlchemy writes: ``postgresql+psycopg://``."""
-    return re.sub(r"\A(postgres(?:ql)?)\+\w+(?=:)", r"\1", url)
+    return re.sub(r"\A(postgres(?:ql)?)\+\w+(?=:)", r"\1", url) if url.startswith("postgres") else url
 
 
 def without_password(url: str) -> str:

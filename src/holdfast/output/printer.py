@@ -183,9 +183,10 @@ class Output:
 
     def lines(self, lines: Iterable[str | Line]) -> None:
         """Print lines for people, with control characters escaped."""
+        is_colored = self.color
         for line in lines:
             if isinstance(line, Line):
-                self._write(line.painted() if self.color else line.text)
+                self._write(line.painted() if is_colored else line.text)
             else:
                 self._write(escape_controls(line))
 

@@ -95,7 +95,7 @@ def _take_turn(pipe, _index, url, *, writes=False):
     """Keep the turn, with or without a transaction, until the process is told to go on."""
     store = open_store(url)
     store.backend._writer.queue.enter(60)
-    connection = store.backend._writer.connection
+    connection = store.backend._writer._connected()
     connection.execute("BEGIN IMMEDIATE" if writes else "SELECT 1")
     pipe.send("has the turn")
     pipe.recv()

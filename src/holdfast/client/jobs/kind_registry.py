@@ -17,7 +17,7 @@ from holdfast.domain.jobs.retry_curve import Curve, retry_curve
 from holdfast.domain.jobs.upgrade import Upgrade
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidKind, UnknownKind
-from holdfast.settings import default_url
+from holdfast.settings import load_settings
 from holdfast.store import Store, open_store
 
 
@@ -52,7 +52,7 @@ class KindRegistry:
     @property
     def url(self) -> str:
         if self.configured_url is None:
-            self.configured_url = default_url()
+            self.configured_url = load_settings().url
         return self.configured_url
 
     def use(self, url: str | None, store: Store | None) -> None:

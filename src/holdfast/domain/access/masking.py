@@ -38,7 +38,7 @@ _HARMLESS_ENDINGS = frozenset(
 #: Options whose value is a name and a password: curl -u name:password.
 _USER_OPTIONS = ("-u", "--user", "--proxy-user")
 #: Commands that take a password as -pPASSWORD.
-_PASSWORD_COMMANDS = re.compile(r"(mysql|mariadb)[\w-]*|sshpass")
+_PASSWORD_COMMANDS = r"(mysql|mariadb)[\w-]*|sshpass"  # noqa: S105 - names of commands
 #: Options of commands whose next word is a password.
 _PASSWORD_OPTIONS = {"sshpass": "-p", "redis-cli": "-a"}
 #: A payload's longer texts are not searched for patterns; a shorter match may be a common word.
@@ -96,7 +96,7 @@ def _hidden_part(words: list[Any] | tuple[Any, ...], place: int) -> str:
         return ""
     executable = str(words[0]).rpartition("/")[2]
     if word.startswith("-"):
-        return word[2:] if place and word.startswith("-p") and _PASSWORD_COMMANDS.fullmatch(executable) else ""
+        return word[2:] if place and word.startswith("-p") and re.fullmatch(_PASSWORD_COMMANDS, executable) else ""
     if not isinstance(before, str) or not before.startswith("-") or "=" in before:
         return ""
     if before == _PASSWORD_OPTIONS.get(executable) and words.index(before) == place - 1:
@@ -224,7 +224,7 @@ def _secret_patterns() -> tuple[re.Pattern[str], ...]:
         ),
         # mysql -pPASSWORD, but not -print, -p8080:80 and -p/tmp; curl -u name:password, but not -u 1000:1000.
         re.compile(r"(?P<kept>(?<!\S)-p)(?![\d:.]{1,30}(?!\S)|[a-z-]{1,30}(?!\S)|[./=])(?!\*\*\*)\S{6,}"),
-        re.compile(rf"(?P<kept>\b(?:{_PASSWORD_COMMANDS.pattern})\s(?:[^\n;|&]{{0,200}}\s)?-p)(?!\*\*\*)[^\s\"']+"),
+        re.compile(rf"(?P<kept>\b(?:{_PASSWORD_COMMANDS})\s(?:[^\n;|&]{{0,200}}\s)?-p)(?!\*\*\*)[^\s\"']+"),
         # sshpass -p PASSWORD, redis-cli -a PASSWORD, openssl -passin pass:PASSWORD.
         re.compile(
             r"(?P<kept>\b(?:sshpass\s(?:[^\n;|&]{0,200}?\s)??-p|redis-cli\s(?:[^\n;|&]{0,200}?\s)??-a)\s{1,3}[\"']?)"

@@ -28,7 +28,7 @@ LISTS = {
 }
 SINGLE = ("error", "since", "until")
 #: A character, or an escaped one.
-_CHARACTER = re.compile(r"\\[\\,]|.", re.DOTALL)
+_CHARACTER = r"(?s)\\[\\,]|."
 
 
 class Selector(Struct, frozen=True, kw_only=True):
@@ -198,7 +198,7 @@ def format_values(*values: object) -> str:
 def _split(text: str) -> list[str]:
     """The inverse of :func:`format_values`."""
     values = [""]
-    for character in _CHARACTER.findall(text):
+    for character in re.findall(_CHARACTER, text):
         if character == ",":
             values.append("")
         else:

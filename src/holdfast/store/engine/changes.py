@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from holdfast.domain.fleet.queue import ALL_QUEUES
 
@@ -26,7 +27,7 @@ class Change(StrEnum):
 Changes = frozenset[str]
 
 
-class Notification(NamedTuple):
+class Notification(Struct, frozen=True):
     """The *text* that a statement sends with its commit, if any, and what is left to do when that succeeds or fails."""
 
     text: str | None

@@ -14,7 +14,8 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 #: The folder of the statements that both backends share.
 SHARED = "shared_sql"
@@ -43,7 +44,7 @@ _TO_SQLITE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = 
 )
 
 
-class _Piece(NamedTuple):
+class _Piece(Struct, frozen=True):
     """A statement or a fragment as its file has it."""
 
     sort: str

@@ -79,7 +79,7 @@ class SqliteBackend(ForkSafe):
             except BaseException:
                 connection.close()
                 raise
-            self._writer.use(connection)
+            self._readers.add(connection)  # many processes only read, and a connection reads the whole schema
 
     def _make_connections(self) -> None:
         self._gate = ForkGate()

@@ -141,6 +141,7 @@ class Readers:
         self._connect = connect
         self._idle: deque[sqlite3.Connection] = deque()
         self._free = threading.Semaphore(MAX_READERS)
+        self.add = self._idle.append  # takes over an open connection
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
