@@ -33,7 +33,6 @@ from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun, UnitInFlight
 from holdfast.store.jobs.leases import DEFAULT_LEASE
-from holdfast.worker.batches.child_attempts import ChildAttempts
 from holdfast.worker.batches.driver import Driver, DriverHeartbeat
 from holdfast.worker.batches.outages import outlast
 from holdfast.worker.batches.source import InputKeys
@@ -205,6 +204,8 @@ def unit_runner(
     options = bound.function.options
     if not options.in_process:
         return _thread_runner(store, bound, opened, retries=options.retries, timeout_s=options.timeout_s)
+    from holdfast.worker.batches.child_attempts import ChildAttempts
+
     timeouts = UnitTimeouts(math.inf if options.timeout_s is None else options.timeout_s)
     kind, curve = unit_kind(bound.function), options.kind.retry
     attempts = ChildAttempts(opened, kind, bound.arguments, timeouts, lease_duration=lease_duration)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -27,7 +27,7 @@ from holdfast.worker.batches.conflicts import command_line
 
 #: Groups of failures that a message names.
 MAX_FAILURE_LINES = 3
-_STATE, NO_NOTES, _DONE = attrgetter("state"), (None,) * 4, '"status":"done","duration_ms":'
+_STATE, NO_NOTES, _SHORT = attrgetter("state"), (None,) * 4, ',"status":"done","duration_ms":0,"attempts":1}'
 
 
 class BatchResult(Struct, frozen=True):
@@ -184,8 +184,8 @@ class RunReport:
         """Print units as NDJSON. The run goes on when the reader has closed the pipe."""
         self._printed += len(outcomes)
         if self._output.format is Format.NDJSON:
-            plain = outcomes.durations() if isinstance(outcomes, DoneUnits) else ()
-            lines = [f'{{"key":{key},{_DONE}{took},"attempts":1}}' for key, took in plain]
+            is_short = isinstance(outcomes, DoneUnits) and outcomes.durations_ms.count(0) == len(outcomes)
+            lines = [f'{{"key":{key}{_SHORT}' for key in cast("DoneUnits", outcomes).keys] if is_short else []
             with suppress(PipeClosed):
                 self._output.checkpointed_lines(lines or [*map(encode_unit, outcomes)], checkpoint=self._printed)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from typing import Any, Self, cast
 
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitState
@@ -63,9 +62,10 @@ def outcomes_of(units: Sequence[UnitOutcome | DoneUnit]) -> Sequence[UnitOutcome
     """The outcomes of units, by column if all of them have the short form."""
     if set(map(type, units)) != {tuple}:
         return [*map(outcome_of, units)]
-    columns: list[tuple[Any, ...]] = [*zip_longest(*cast("Sequence[DoneUnit]", units), fillvalue=0.0)]
-    keys, positions, *seconds = columns
-    return DoneUnits(keys, positions, [round(s * 1000) for s in seconds[0]] if seconds else [0] * len(keys))
+    done = cast("Sequence[DoneUnit]", units)
+    # zip() would create an iterator for each unit, and their number would make Python collect garbage.
+    durations_ms = [0 if len(unit) == 2 else round(unit[2] * 1000) for unit in done]
+    return DoneUnits([unit[0] for unit in done], [unit[1] for unit in done], durations_ms)
 
 
 def _done(key: UnitKey, position: int, duration_ms: int | None) -> UnitOutcome:

@@ -153,8 +153,8 @@ class Driver:
                 self._throttle.wait(self._runner.stopping)
             began = clock.now()
             perform_all(self._waiting.popleft, count, add_result)
-            self._count_finished(count)
             size = min(size * 2, self._max_per_thread) if clock.now() - began < QUICK_S else 1
+            self._count_finished(count)  # may write a group, which takes longer than its units
         close()
 
     def _next(self, size: int) -> int:

@@ -117,21 +117,20 @@ class _ThreadAttempt:
                 return verified
         if self._key_function is None:
             return self._called(Unit(self._runner, row, key), began)
+        returned, raised = None, None
         try:
             returned = self._key_function(key)
-            if returned is not None:
-                refuse_unrun(returned)
         except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
-            return Unit(self._runner, row, key).result(time.monotonic() - began, error=error)
+            raised = error
         took_s = time.monotonic() - began
-        if returned is None and not row.last_run and not row.attempts:  # the common case creates no Unit
-            return row.key, row.position, took_s
-        return Unit(self._runner, row, key).result(took_s, returned=returned)
+        if returned is None and raised is None and not row.last_run and not row.attempts:
+            return row.key, row.position, took_s  # the common case creates no Unit
+        return self.result_of(row, took_s, returned, error=raised)
 
     def result_of(
         self, unit: TakenUnit, took_s: float, returned: Any = None, *, error: BaseException | None = None
     ) -> UnitResult:
-        """The result of a first attempt that was a call with the key alone."""
+        """The result of an attempt that was a call with the key alone."""
         row = row_of(unit)
         try:
             key = self._decode(row.key)
