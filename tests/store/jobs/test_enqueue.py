@@ -16,6 +16,7 @@ from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import DuplicateJob, InvalidInput, InvalidText, LeaseLost
 from holdfast.store.jobs import job_rows
 from holdfast.store.jobs.enqueue import ChildCall
+from holdfast.store.postgres import statements
 from tests.support.backends import START
 from tests.support.jobs import BOOM, only, put, state, states, take, take_one
 
@@ -31,6 +32,39 @@ def test_a_job_is_kept_as_it_was_asked_for(store):
     assert (job.kind, job.payload, job.queue, job.priority, job.label) == ("mail", '{"to":1}', "q", -7, "l")
     assert (job.tags, job.max_attempts, job.actor, job.state) == ('["a"]', 9, "ada", State.READY)
     assert job.created_at == job.due_at == START
+
+
+def test_many_jobs_that_differ_in_every_value_are_kept_as_they_were_asked_for(store):
+    """They are sent by column: texts that mean something in an array, missing values, and numbers of two types."""
+    labels = ["NULL", "None", 'a","b', "{}", "a\\", "'", "%s", None, "1\t2", "\\N", "ä€"]
+    timeouts = [None, 1, 2.5, 1e-7]
+    requests = [
+        NewJob(
+            kind=f"kind {i % 3}",
+            payload='{\n"text": "\\u0022\\n, NULL"\n}' if i % 2 else f"[{i}]",
+            label=label,
+            tags='["a","b"]' if i % 4 else None,
+            priority=-i,
+            timeout=timeouts[i % 4],
+            run_at=START + i * HOUR if i % 2 else None,
+            hold=i == 5,
+        )
+        for i, label in enumerate(labels)
+    ]
+    for request, answer in zip(requests, store.jobs.enqueue_many(requests), strict=True):
+        job = store.views.get(answer.id)
+        kept = (job.kind, job.payload, job.label, job.tags, job.priority, job.timeout)
+        assert kept == (request.kind, request.payload, request.label, request.tags, request.priority, request.timeout)
+        assert job.due_at == (request.run_at or START)
+        assert (job.state is State.HELD) == request.hold
+
+
+def test_long_payloads_of_many_jobs_take_several_statements(store, monkeypatch):
+    """A statement has a limit of its size."""
+    monkeypatch.setattr(statements, "MAX_CHARACTERS", 100)
+    requests = [NewJob(kind="mail", payload=f'"{str(i) * 40}"') for i in range(7)]
+    answers = store.jobs.enqueue_many(requests)
+    assert [store.views.get(answer.id).payload for answer in answers] == [request.payload for request in requests]
 
 
 def test_the_answer_says_created_with_the_id(store):

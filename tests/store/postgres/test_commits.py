@@ -13,7 +13,6 @@ from holdfast.store import Store
 from holdfast.store.engine.backend import Timeouts
 from holdfast.store.postgres.backend import PostgresBackend
 from holdfast.store.postgres.commits import Commits, Written
-from holdfast.store.postgres.statements import reported_as_lost
 from tests.support.postgres import QUICK, bundled_programs, running
 
 #: Nothing is written to disk by the way: what was not committed is lost with the server.
@@ -82,16 +81,6 @@ def test_who_writes_first_after_a_crash_begins_a_new_life(server):
         connection.rollback()
     with pytest.raises(psycopg.OperationalError):
         asked.commit(_deaf(server), aborted)
-
-
-@pytest.mark.parametrize(("broken", "expected"), [(True, psycopg.OperationalError), (False, psycopg.ProgrammingError)])
-def test_a_copy_over_a_broken_connection_is_a_lost_connection(server, broken, expected):
-    """The driver may take the goodbye of a server for a mistake of ours; then it is sent again like everything else."""
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-        if broken:
-            connection.close()
-        with pytest.raises(expected), reported_as_lost(connection):
-            raise psycopg.ProgrammingError("COPY cannot be mixed with other operations")
 
 
 def test_a_host_that_swallows_packets_is_given_up_in_time(server, monkeypatch):

@@ -137,7 +137,7 @@ _USAGE = (
 _CONTENTS = {"audit_entry": "the audit log", "event": "the history of jobs", "credential": "tokens", "batch": "batches"}
 _CONTENTS |= {table: f"{table}s" for table in ("job", "queue", "worker", "schedule", "session", "unit")}
 _CONTENTS |= dict.fromkeys(("live", "finished", "job_id"), "jobs")
-_CHANGES = {"INSERT": "(INSERT INTO|COPY)", "UPDATE": "UPDATE", "DELETE": "DELETE FROM"}
+_CHANGES = {"INSERT": "INSERT INTO", "UPDATE": "UPDATE", "DELETE": "DELETE FROM"}
 
 
 def denial(text: str, statement: str, *, user: str, schema: str) -> PrivilegeMissing:

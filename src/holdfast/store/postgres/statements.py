@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from itertools import islice
 from operator import gt
@@ -26,7 +26,13 @@ _MICROSECOND = timedelta(microseconds=1)
 _SCALARS = frozenset({str, int, bool, float, type(None), timedelta, datetime})
 
 AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
-_UNSAFE = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+#: Columns of bulk inserts that hold JSON, and the types of the others.
+_JSON = frozenset({"payload", "tags", "retry", "plan", "data"})
+_TYPES = {bool: "boolean", float: "double precision", int: "bigint", datetime: "timestamptz"}
+#: JSON has no raw control characters and is never empty, so it needs no escapes as an array has them.
+_LINES, _ARRAY = "string_to_array(%({0})s, chr(1), '')::{1}[]", "%({0})s::{1}[]"
+#: The most rows of one statement, and about the most characters of a column.
+MAX_ROWS, MAX_CHARACTERS = 2000, 8_000_000
 
 
 class Statements:
@@ -78,22 +84,23 @@ class Statements:
         The texts of times depend on DateStyle and IntervalStyle.
         """
         if isinstance(step, BulkInsert):
-            with reported_as_lost(connection), connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
-                for block in _blocks(step):
-                    copy.write(block)
+            for text, arguments in self._inserts(step):
+                self._execute(connection, text, arguments)
             return []
         # Without a transaction, the statements of a pipeline are one: the server commits when it has run the last.
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         with connection.pipeline() if step.lock and idle else nullcontext():
             if step.lock:
-                self._execute(connection, step.lock)
-            cursor = self._execute(connection, step)
+                self._execute(connection, self.text(step.lock), self.arguments(step.lock))
+            cursor = self._execute(connection, self.text(step), self.arguments(step))
         return _rows(step, cursor, cursor.fetchall() if cursor.description else [])
 
-    def _execute(self, connection: psycopg.Connection[Any], step: Query) -> psycopg.Cursor[Any]:
+    def _execute(
+        self, connection: psycopg.Connection[Any], text: bytes, arguments: dict[str, Any]
+    ) -> psycopg.Cursor[Any]:
         cursor = self.cursor_class(connection, row_factory=tuple_row)
         try:
-            return cursor.execute(self.text(step), self.arguments(step), binary=True)
+            return cursor.execute(text, arguments, binary=True)
         except UnicodeEncodeError as error:
             raise unstorable(error) from None
 
@@ -105,20 +112,18 @@ class Statements:
             raise self._denial(error, connection, step) from error
 
     async def _aperform(self, connection: psycopg.AsyncConnection[Any], step: Statement) -> list[Any]:
-        if isinstance(step, BulkInsert):
-            with reported_as_lost(connection):
-                async with connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
-                    for block in _blocks(step):
-                        await copy.write(block)
-            return []
         cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+        if isinstance(step, BulkInsert):
+            for text, arguments in self._inserts(step):
+                await cursor.execute(text, arguments)
+            return []
         await cursor.execute(self.text(step), self.arguments(step), binary=True)
         return _rows(step, cursor, await cursor.fetchall() if cursor.description else [])
 
     def _denial(self, error: errors.InsufficientPrivilege, connection: AnyConnection, step: Statement) -> Exception:
         from holdfast.store.postgres.roles import denial
 
-        text = self._copy(step) if isinstance(step, BulkInsert) else self.text(step)
+        text = next(self._inserts(step))[0] if isinstance(step, BulkInsert) else self.text(step)
         return denial(str(error), text.decode(), user=connection.info.user, schema=self.schema)
 
     def text(self, query: Query) -> bytes:
@@ -148,20 +153,26 @@ class Statements:
             self._composed[query.name, query.where] = composed
         return composed
 
-    def _copy(self, insert: BulkInsert) -> bytes:
-        names = ", ".join([*insert.columns, *insert.constants])
-        return f"COPY {quoted(self.schema)}.{insert.table} ({names}) FROM STDIN".encode()
-
-
-@contextmanager
-def reported_as_lost(connection: AnyConnection) -> Iterator[None]:
-    """Report a connection that broke just before a COPY as lost; the driver reports a programming error."""
-    try:
-        yield
-    except psycopg.ProgrammingError as error:
-        if not connection.closed:
-            raise
-        raise psycopg.OperationalError("the connection is lost") from error
+    def _inserts(self, insert: BulkInsert) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """Yield statements that insert rows from arrays, and their parameters. A value of all rows is sent once."""
+        count = len(next(iter(insert.columns.values())))
+        varied = {name: cells for name, cells in insert.columns.items() if count == 1 or not _repeats(cells)}
+        once = {**{name: cells[0] for name, cells in insert.columns.items() if name not in varied}, **insert.constants}
+        types = {name: _type_of(name, cells) for name, cells in varied.items()}
+        arrays = ", ".join([(_LINES if types[name] == "json" else _ARRAY).format(name, types[name]) for name in varied])
+        values = [f"new.{name}" for name in varied]
+        values += ["NULL" if once[name] is None else f"%({name})s::{_type_of(name, [once[name]])}" for name in once]
+        text = (
+            f"INSERT INTO {quoted(self.schema)}.{insert.table} ({', '.join([*varied, *once])}) "  # noqa: S608 - our own names
+            f"SELECT {', '.join(values)} FROM unnest({arrays}) AS new ({', '.join(varied)})"
+        ).encode()
+        arguments = {name: str(value) if isinstance(value, str) else value for name, value in once.items()}
+        longest = max([1, *(len(cell) for cells in varied.values() for cell in cells if isinstance(cell, str))])
+        size = max(1, min(MAX_ROWS, MAX_CHARACTERS // longest))
+        for start in range(0, count, size):
+            rows = slice(start, start + size)
+            parts = {name: (_lines if name in _JSON else _literal)(cells[rows]) for name, cells in varied.items()}
+            yield text, {**arguments, **parts}
 
 
 def quoted(name: str) -> str:
@@ -209,11 +220,13 @@ def _literal(cells: Sequence[Any]) -> str | list[Any]:
     if isinstance(first, Glob):
         return _array([cell.as_like() for cell in cells])
     if isinstance(first, str):
-        return _array(cells)
+        return _array(cells) if None not in cells else [cell and str(cell) for cell in cells]
     if isinstance(first, datetime):
         texts = [str(first)] * len(cells) if _repeats(cells) else list(map(str, cells))
         return _array(texts).replace('"None"', "NULL")
-    return f"{{{','.join(map(str, cells)).replace('None', 'NULL')}}}" if isinstance(first, int | None) else list(cells)
+    if isinstance(first, int | float | None):
+        return f"{{{','.join(map(str, cells)).replace('None', 'NULL')}}}"
+    return list(cells)
 
 
 def _array(texts: Sequence[str]) -> str:
@@ -221,6 +234,10 @@ def _array(texts: Sequence[str]) -> str:
     if "\\" in inner or inner.count('"') != 2 * len(texts) - 2:
         inner = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in texts])
     return f'{{"{inner}"}}'
+
+
+def _lines(texts: Sequence[str | None]) -> str:
+    return "\1".join([text or "" for text in texts])
 
 
 def _by_id(table: ById) -> dict[int, dict[str, Any]]:
@@ -236,29 +253,10 @@ def _rows(query: Query, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], 
     return reader(query.rows, columns, micros=False)(rows)
 
 
-def _blocks(insert: BulkInsert, size: int = 2000) -> Iterator[str]:
-    """Yield the rows in COPY's text format; the server works on one block while the next is written."""
-    count = len(next(iter(insert.columns.values())))
-    end = "".join(f"\t{_text(value)}" for value in insert.constants.values()) + "\n"
-    for start in range(0, count, size):
-        texts = [_texts(column[start : start + size]) for column in insert.columns.values()]
-        yield end.join(map("\t".join, zip(*texts, strict=True))) + end
-
-
-def _texts(cells: list[Any]) -> list[str]:
-    """Format a column; one that repeats a single value is formatted once."""
-    return [_text(cells[0])] * len(cells) if _repeats(cells) else list(map(_text, cells))
-
-
 def _repeats(cells: Sequence[Any]) -> bool:
     return cells.count(cells[0]) == len(cells)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value.translate(_UNSAFE) if ("\\" in value or not value.isprintable()) else str(value)
-    if value is None:
-        return "\\N"
-    if isinstance(value, bool):
-        return "t" if value else "f"
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+def _type_of(name: str, cells: Sequence[Any]) -> str:
+    kinds = set(map(type, cells))
+    return "json" if name in _JSON else next((name for kind, name in _TYPES.items() if kind in kinds), "text")
