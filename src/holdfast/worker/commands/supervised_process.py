@@ -7,8 +7,9 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 
 from holdfast.worker.commands import kernel
 from holdfast.worker.commands.identity import CHILD_VARIABLE, ChildId
@@ -147,30 +148,27 @@ def _spawn(argv: list[str], env: Mapping[str, str], cwd: str | None, files: Sequ
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), *files]
     folders = [""] if os.sep in argv[0] else env.get("PATH", os.defpath).split(os.pathsep)
     error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-    with _directory(cwd):
+    own = _own_directory()
+    if cwd is not None:  # a new process begins where its parent is, and this process has one thread
+        os.chdir(cwd)
+    try:
         for folder in folders:
-            path = os.path.join(folder, argv[0])  # noqa: PTH118 - as texts, for each command
+            path = f"{folder}/{argv[0]}" if folder else argv[0]
             if not folder or os.access(path, os.X_OK):
                 try:
                     return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True, setsigdef=_IGNORED_HERE)
                 except OSError as failed:
                     error = failed
+    finally:
+        if cwd is not None:
+            os.fchdir(own)
     raise error
 
 
-@contextmanager
-def _directory(cwd: str | None) -> Iterator[None]:
-    """Be in the directory *cwd*: a new process begins where its parent is, and this process has one thread."""
-    if cwd is None:
-        yield
-        return
-    own = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)  # it may not be readable
-    try:
-        os.chdir(cwd)
-        yield
-    finally:
-        os.fchdir(own)
-        os.close(own)
+@cache
+def _own_directory() -> int:
+    """A descriptor of the directory that this process works in; it may not be readable."""
+    return os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)
 
 
 def _make_cap(message: StartProcess, method: CapMethod | None) -> Cap | None:
