@@ -115,6 +115,21 @@ reap_orphans(())
     reap_orphans({os.getpid()})
 
 
+@pytest.mark.parametrize("kernel_lists_them", [True, False])
+def test_all_children_are_listed(kernel_lists_them):
+    """I16: also zombies, and more than fit into one read, by a kernel that lists them and by one that does not."""
+    code = f"""
+import os
+from holdfast.worker.commands import kernel
+if not {kernel_lists_them}:
+    kernel.Path = lambda path: kernel.PROC / "missing"
+pids = {{os.fork() or os._exit(0) for _ in range(1500)}}
+assert set(kernel.own_children()) == pids
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 0, run.stderr
+
+
 NAMESPACE = """
 from holdfast.worker.commands.kernel import parents, proc_problem
 print(len(parents()), proc_problem())

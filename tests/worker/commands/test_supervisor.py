@@ -1,4 +1,4 @@
-"""The supervisor, spoken to as a worker does: over two sockets, which the test may leave unread."""
+"""The supervisor, spoken to as a worker does: over a socket, which the test may leave unread."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ BUFFER_BYTES = 4608
 
 
 class Worker:
-    """This end of the sockets. Without :meth:`read` it is a worker that is stopped."""
+    """This end of the socket. Without :meth:`read` it is a worker that is stopped."""
 
-    def __init__(self, process, connection, descriptors):
+    def __init__(self, process, connection):
         self.pid = process.pid
         self.connection = connection
         connection.settimeout(PATIENCE)
         self.channel = Channel(connection, FromSupervisor)
-        self._descriptors = descriptors
 
     def send(self, message):
         self.channel.send(message)
@@ -42,8 +41,7 @@ class Worker:
         options = {"command": True, "cwd": "/", "env": {"PATH": os.environ["PATH"]}, **options}
         message = StartProcess(list(argv), **options)
         with Path(os.devnull).open("wb") as output:
-            socket.send_fds(self._descriptors, [b"!"], [output.fileno()])
-        self.send(message)
+            self.channel.send(message, [output.fileno()])
         return message.child
 
     def read(self, name="I16"):
@@ -72,21 +70,17 @@ def _name_of(process):
 def supervised(prepare=lambda: None):
     connection, theirs = socket.socketpair()
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
-    descriptors, their_descriptors = socket.socketpair()
-    numbers = [theirs.fileno(), their_descriptors.fileno()]
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, numbers)],
-        pass_fds=numbers,
+        [sys.executable, "-m", "holdfast.worker.commands.supervisor", str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
         start_new_session=True,
         preexec_fn=prepare,  # noqa: PLW1509 - it only makes system calls
     )
     theirs.close()
-    their_descriptors.close()
     try:
-        yield Worker(process, connection, descriptors)
+        yield Worker(process, connection)
     finally:
         connection.close()
-        descriptors.close()
         assert process.wait(60) == 0
 
 

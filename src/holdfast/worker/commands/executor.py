@@ -217,16 +217,14 @@ class CommandExecutor(SlotExecutor):
         poll.register(reading, select.POLLIN)
         exited: ProcessExited | None = None
         while exited is None:
-            if not poll.poll(POLL_INTERVAL_MS):
-                exited = self._supervisor.exit_of(name, timeout=0.0)
-            elif data := os.read(reading, READ_BYTES):
+            ready = poll.poll(POLL_INTERVAL_MS)
+            if ready and ready[0][1] & select.POLLIN and (data := os.read(reading, READ_BYTES)):
                 output.write(data)
                 continue
-            else:
-                exited = self._supervisor.exit_of(name)
-            if exited is None and self._supervisor.gone:
+            exited = self._supervisor.exit_of(name) if ready else self._supervisor.exit_of(name, timeout=0.0)
+            if exited is None and self._supervisor.has_lost(name):
                 return None
-        while poll.poll(0) and (data := os.read(reading, READ_BYTES)):
+        while (ready := poll.poll(0)) and ready[0][1] & select.POLLIN and (data := os.read(reading, READ_BYTES)):
             output.write(data)
         return exited
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 #: Every child of a supervisor has it, and every descendant inherits it.
 CHILD_VARIABLE = "HOLDFAST_CHILD"
-_ASSIGNMENT = f"{CHILD_VARIABLE}=".encode()
+_ASSIGNMENT = f"\0{CHILD_VARIABLE}=".encode()
 #: States of a process that has ended.
 _EXITED = (b"Z", b"X")
 
@@ -98,9 +98,8 @@ class ChildId(Struct, frozen=True):
     def of(cls, pid: int) -> Self | None:
         """The child that a process descends from; None if its environment names none."""
         with suppress(OSError, ValueError):
-            for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                if word.startswith(_ASSIGNMENT):
-                    return cls._parse(word.decode("ascii").partition("=")[2])
+            _, separator, rest = (b"\0" + Path(f"/proc/{pid}/environ").read_bytes()).partition(_ASSIGNMENT)
+            return cls._parse(rest.partition(b"\0")[0].decode("ascii")) if separator else None
         return None
 
     @classmethod

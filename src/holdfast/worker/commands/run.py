@@ -67,7 +67,7 @@ def run_command(
 def _await_exit(supervisor: SupervisorClient, name: str, is_late: Callable[[], bool]) -> int:
     kill_at: float | None = None
     while (exited := supervisor.exit_of(name, timeout=POLL_INTERVAL_S)) is None:
-        if supervisor.gone:
+        if supervisor.has_lost(name):
             raise CommandFailed("the command was lost with its supervisor")
         if kill_at is None and is_late():
             supervisor.kill(name, gently=True)

@@ -6,10 +6,10 @@ import errno
 import fcntl
 import os
 import signal
-import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 
 from holdfast.worker.commands import kernel
 from holdfast.worker.commands.identity import CHILD_VARIABLE, ChildId
@@ -106,40 +106,37 @@ class SupervisedProcess:
             self.freeze(frozen=False)  # a frozen process receives no signal but SIGKILL
 
 
-def start(message: StartProcess, descriptors: socket.socket, method: CapMethod | None) -> SupervisedProcess:
-    """Start a process. Its descriptors were sent before the message, and *descriptors* does not block."""
-    with _received(descriptors, 1 + message.stdin) as numbers:
+def start(message: StartProcess, descriptors: list[int], method: CapMethod | None) -> SupervisedProcess:
+    """Start a process. Its *descriptors* came with the message, and are closed here."""
+    try:
+        if len(descriptors) < 1 + message.stdin:
+            raise OSError(errno.EMFILE, "the supervisor has no file descriptor left")
+        _lift(descriptors)
         env = {**(os.environ if message.env is None else message.env), CHILD_VARIABLE: str(ChildId.here(message.child))}
         if not message.command:
-            os.set_inheritable(numbers[0], True)
-            return SupervisedProcess(_spawn([*message.argv, str(numbers[0])], env, None, []), None, message)
-        outputs = [(os.POSIX_SPAWN_DUP2, numbers[0], 1), (os.POSIX_SPAWN_DUP2, numbers[0], 2)]
+            os.set_inheritable(descriptors[0], True)
+            return SupervisedProcess(_spawn([*message.argv, str(descriptors[0])], env, None, []), None, message)
+        files = [(os.POSIX_SPAWN_DUP2, descriptors[0], 1), (os.POSIX_SPAWN_DUP2, descriptors[0], 2)]
         if message.stdin:
-            outputs.append((os.POSIX_SPAWN_DUP2, numbers[1], 0))
+            files.append((os.POSIX_SPAWN_DUP2, descriptors[1], 0))
         cap = None if message.memory is None and message.cpus is None else _make_cap(message, method)
         try:
             argv = message.argv if cap is None else cap.wrap(message.argv)
-            return SupervisedProcess(_spawn(argv, env, message.cwd, outputs), cap, message)
+            return SupervisedProcess(_spawn(argv, env, message.cwd, files), cap, message)
         except BaseException:
             if cap is not None:
                 cap.delete()
             raise
-
-
-@contextmanager
-def _received(descriptors: socket.socket, count: int) -> Iterator[list[int]]:
-    """The descriptors of a start, none of which takes the place of a standard stream; closed at the end."""
-    _, numbers, _, _ = socket.recv_fds(descriptors, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-    try:
-        if len(numbers) < count:  # the kernel drops a descriptor that finds no room
-            raise OSError(errno.EMFILE, "the supervisor has no file descriptor left")
-        for place, number in enumerate(numbers):
-            if number <= 2:
-                numbers[place] = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
-                os.close(number)
-        yield numbers
     finally:
-        for number in numbers:
+        for number in descriptors:
+            os.close(number)
+
+
+def _lift(descriptors: list[int]) -> None:
+    """Move descriptors out of the places of the standard streams."""
+    for place, number in enumerate(descriptors):
+        if number <= 2:
+            descriptors[place] = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
             os.close(number)
 
 
@@ -151,30 +148,27 @@ def _spawn(argv: list[str], env: Mapping[str, str], cwd: str | None, files: Sequ
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), *files]
     folders = [""] if os.sep in argv[0] else env.get("PATH", os.defpath).split(os.pathsep)
     error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-    with _directory(cwd):
+    own = _own_directory()
+    if cwd is not None:  # a new process begins where its parent is, and this process has one thread
+        os.chdir(cwd)
+    try:
         for folder in folders:
-            path = os.path.join(folder, argv[0])  # noqa: PTH118 - as texts, for each command
+            path = f"{folder}/{argv[0]}" if folder else argv[0]
             if not folder or os.access(path, os.X_OK):
                 try:
                     return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True, setsigdef=_IGNORED_HERE)
                 except OSError as failed:
                     error = failed
+    finally:
+        if cwd is not None:
+            os.fchdir(own)
     raise error
 
 
-@contextmanager
-def _directory(cwd: str | None) -> Iterator[None]:
-    """Be in the directory *cwd*: a new process begins where its parent is, and this process has one thread."""
-    if cwd is None:
-        yield
-        return
-    own = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)  # it may not be readable
-    try:
-        os.chdir(cwd)
-        yield
-    finally:
-        os.fchdir(own)
-        os.close(own)
+@cache
+def _own_directory() -> int:
+    """A descriptor of the directory that this process works in; it may not be readable."""
+    return os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)
 
 
 def _make_cap(message: StartProcess, method: CapMethod | None) -> Cap | None:

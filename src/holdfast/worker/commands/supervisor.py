@@ -37,10 +37,8 @@ _SUBREAPER = 36
 class Supervisor:
     """Starts and kills children for one worker. *wakeup* is readable after a signal, so after the end of a child."""
 
-    def __init__(self, connection: socket.socket, descriptors: socket.socket, wakeup: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, wakeup: socket.socket) -> None:
         self._worker = WorkerChannel(connection)
-        self._descriptors = descriptors
-        descriptors.setblocking(False)
         self._wakeup = wakeup
         self._children: dict[str, SupervisedProcess] = {}
         #: When to kill orphans of ended children next; None: there are none.
@@ -112,8 +110,9 @@ class Supervisor:
 
     def _begin(self, message: StartProcess) -> None:
         """Start a child. One that cannot start concerns no other."""
+        descriptors = self._worker.take_descriptors()
         try:
-            self._children[message.child] = supervised_process.start(message, self._descriptors, self._cap_method)
+            self._children[message.child] = supervised_process.start(message, descriptors, self._cap_method)
         except Exception as error:  # noqa: BLE001 - its owner learns the reason
             number = getattr(error, "errno", None)
             text = str(error) or repr(error)
@@ -191,11 +190,10 @@ def main() -> None:
     if sys.platform == "linux":
         # Inherit the orphans of our children; without this system call they go to init and are not found.
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    connection, descriptors = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
-    for each in (connection, descriptors):
-        each.set_inheritable(False)
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    connection.set_inheritable(False)
     with suppress(KeyboardInterrupt):
-        Supervisor(connection, descriptors, wakeup).run()
+        Supervisor(connection, wakeup).run()
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import select
 import socket
+from collections import deque
 
 import msgspec
 
 from holdfast.worker.executors.channel import LENGTH, MemoryMeasured, ProcessExited, ToSupervisor, frame
 
 READ_BYTES = 64 * 1024
+_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class WorkerChannel:
@@ -22,6 +24,8 @@ class WorkerChannel:
         self._received = bytearray()
         self._unsent = bytearray()
         self._measured: MemoryMeasured | None = None
+        #: The descriptors of each start, which come with its first byte.
+        self._descriptors: deque[list[int]] = deque()
         #: Whether the worker is gone.
         self.closed = False
 
@@ -41,13 +45,15 @@ class WorkerChannel:
     def read(self) -> None:
         """Read the messages that have arrived."""
         try:
-            data = self._connection.recv(READ_BYTES)
+            data, numbers, flags, _ = socket.recv_fds(self._connection, READ_BYTES, 2, _CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            data, numbers, flags = b"", [], 0
         self.closed = self.closed or not data
         self._received += data
+        if numbers or flags & socket.MSG_CTRUNC:  # the kernel drops a descriptor that finds no room
+            self._descriptors.append(numbers)
 
     def next_message(self) -> ToSupervisor | None:
         """The next message; None if none has arrived as a whole."""
@@ -57,6 +63,10 @@ class WorkerChannel:
         del self._received[:size]
         message: ToSupervisor = self._decoder.decode(body)
         return message
+
+    def take_descriptors(self) -> list[int]:
+        """The descriptors of the next start; they are the caller's now."""
+        return self._descriptors.popleft() if self._descriptors else []
 
     def send(self, report: ProcessExited) -> None:
         self._unsent += frame(report)

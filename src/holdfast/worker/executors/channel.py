@@ -6,6 +6,7 @@ import secrets
 import socket
 import struct
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -32,11 +33,13 @@ class Channel(Generic[T]):
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(receives)
         self._sending = threading.Lock()
 
-    def send(self, value: Any) -> None:
-        """Raises OSError when the other side is gone."""
+    def send(self, value: Any, descriptors: Sequence[int] = ()) -> None:
+        """Send a value, with descriptors at its beginning. Raises OSError when the other side is gone."""
         data = frame(value)
         with self._sending:
-            self._connection.sendall(data)
+            sent = socket.send_fds(self._connection, [data], descriptors) if descriptors else 0
+            if sent < len(data):
+                self._connection.sendall(data[sent:])
 
     def receive(self) -> T | None:
         """Wait for the next value; None when the other side is gone."""
@@ -71,7 +74,7 @@ CANNOT_START = 127
 
 
 class StartProcess(Struct, frozen=True, tag=True):
-    """Start a child. A descriptor was sent before on the second socket: its connection, or the output of a *command*.
+    """Start a child. A descriptor comes with the message: its connection, or the output of a *command*.
 
     A command gets exactly the environment *env*; caps put it into a control group. *measured*: report its memory.
     *until*: its first deadline, since the worker may be stopped before it can send another message.

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from msgspec import Struct
@@ -115,20 +116,16 @@ class SupervisorClient(ForkSafe):
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._reported = threading.Condition()
-        self._exits: dict[str, ProcessExited] = {}
-        #: The children whose end a caller waits for.
-        self._awaited: set[str] = set()
+        #: The report of each child whose end a caller waits for; None: it was lost with the supervisor.
+        self._reports: dict[str, SimpleQueue[ProcessExited | None]] = {}
         self._resident: dict[str, int] = {}
         self._living: set[str] = set()
         self._channel: Channel[FromSupervisor] | None = None
-        self._descriptors: socket.socket | None = None
 
     def after_fork_in_child(self) -> None:
-        """Close the copies of the connections: while one is open, the supervisor takes the worker for alive."""
-        for connection in (self._channel, self._descriptors):
-            if connection is not None:
-                connection.close()
+        """Close the copy of the connection: while one is open, the supervisor takes the worker for alive."""
+        if self._channel is not None:
+            self._channel.close()
         self._reset()
 
     def start(self, *, until: float) -> tuple[str, socket.socket]:
@@ -148,16 +145,14 @@ class SupervisorClient(ForkSafe):
         Returns its name.
         """
         with self._lock:
-            channel, descriptors = self._connected()
-            with self._reported:
-                self._living.add(message.child)
-                self._awaited.add(message.child)
+            channel = self._connected()
+            self._living.add(message.child)
+            self._reports[message.child] = SimpleQueue()
             try:
-                # The descriptors go first: the supervisor never waits for the second half of an order.
-                socket.send_fds(descriptors, [b"!"], [descriptor] if stdin is None else [descriptor, stdin])
-                channel.send(message)
+                channel.send(message, [descriptor] if stdin is None else [descriptor, stdin])
             except OSError as error:
                 channel.shut()
+                self._reports.pop(message.child, None)
                 raise WorkerShortage(error.errno, f"the supervisor of child processes is gone: {error}") from None
         return message.child
 
@@ -176,23 +171,23 @@ class SupervisorClient(ForkSafe):
 
     def exit_of(self, child: str, *, timeout: float = EXIT_TIMEOUT_S) -> ProcessExited | None:
         """The end of a child; None if the supervisor is gone too, or the child still runs after *timeout* seconds."""
-        with self._reported:
-            self._reported.wait_for(lambda: child in self._exits or self._channel is None, timeout)
-            if (exited := self._exits.pop(child, None)) is not None:
-                self._awaited.discard(child)
-            return exited
+        if (reports := self._reports.get(child)) is None:
+            return None
+        try:
+            exited = reports.get(timeout=timeout)
+        except Empty:
+            return None
+        self._reports.pop(child, None)
+        return exited
+
+    def has_lost(self, child: str) -> bool:
+        """Whether a child ended with its supervisor, and :meth:`exit_of` can report no more of it."""
+        return child not in self._reports
 
     def dismiss(self, child: str, *, until: float) -> None:
         """Do not keep the report of a child that ends by itself; it is killed if it has not by *until*."""
-        with self._reported:
-            self._awaited.discard(child)
-            self._exits.pop(child, None)
+        self._reports.pop(child, None)
         self.limit(child, until=until)
-
-    @property
-    def gone(self) -> bool:
-        """Whether the supervisor has ended, and its children with it."""
-        return self._channel is None
 
     def close(self) -> None:
         with self._lock:
@@ -210,40 +205,33 @@ class SupervisorClient(ForkSafe):
         except OSError:
             pass  # the supervisor is gone, and its children with it
 
-    def _connected(self) -> tuple[Channel[FromSupervisor], socket.socket]:
-        with self._reported:
-            channel, descriptors = self._channel, self._descriptors
-        if channel is None or descriptors is None:
+    def _connected(self) -> Channel[FromSupervisor]:
+        if (channel := self._channel) is None:
             kill_abandoned()
             if (problem := proc_problem()) is not None:
                 log.warning("child processes: %s", problem)
-            arguments = channel, descriptors, _ = _start_supervisor()
-            self._channel, self._descriptors = channel, descriptors
+            arguments = channel, _ = _start_supervisor()
+            self._channel = channel
             threading.Thread(target=self._receive, args=arguments, name="holdfast-children", daemon=True).start()
-        return channel, descriptors  # a receiver may have seen the end of the supervisor, and reset the fields
+        return channel  # a receiver may have seen the end of the supervisor, and reset the field
 
-    def _receive(
-        self, channel: Channel[FromSupervisor], descriptors: socket.socket, process: subprocess.Popen[bytes]
-    ) -> None:
+    def _receive(self, channel: Channel[FromSupervisor], process: subprocess.Popen[bytes]) -> None:
         while (message := channel.receive()) is not None:
             if isinstance(message, MemoryMeasured):
                 self._resident = message.resident
                 continue
-            with self._reported:
-                self._living.discard(message.child)
-                if message.child in self._awaited:
-                    self._exits[message.child] = message
-                self._reported.notify_all()
+            self._living.discard(message.child)
+            if (reports := self._reports.get(message.child)) is not None:
+                reports.put(message)
         # It may have been killed. Its children are killed before any caller learns that it is gone.
         kill_children(self._living)
-        with self._reported:
-            self._living.clear()
-            self._awaited.clear()
-            if self._channel is channel:
-                self._channel = self._descriptors = None
-            self._reported.notify_all()
+        self._living.clear()
+        lost = list(self._reports.values())  # before the next supervisor can start
+        if self._channel is channel:
+            self._channel = None
+        for reports in lost:
+            reports.put(None)
         channel.close()
-        descriptors.close()
         try:
             process.wait(HUNG_S)
         except subprocess.TimeoutExpired:
@@ -251,23 +239,19 @@ class SupervisorClient(ForkSafe):
             process.wait()
 
 
-def _start_supervisor() -> tuple[Channel[FromSupervisor], socket.socket, subprocess.Popen[bytes]]:
-    """Start a supervisor; returns the channel for messages, the connection for descriptors, and its process."""
-    connection, their_connection = socket.socketpair()
-    descriptors, their_descriptors = socket.socketpair()
-    with their_connection, their_descriptors:
-        numbers = [their_connection.fileno(), their_descriptors.fileno()]
+def _start_supervisor() -> tuple[Channel[FromSupervisor], subprocess.Popen[bytes]]:
+    """Start a supervisor; returns the channel to it, and its process."""
+    connection, theirs = socket.socketpair()
+    with theirs:
         try:
             process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, numbers)],
-                pass_fds=numbers,
+                [sys.executable, "-m", "holdfast.worker.commands.supervisor", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
         except OSError as error:
             connection.close()
-            descriptors.close()
             raise WorkerShortage(error.errno, f"the supervisor of child processes cannot be started: {error}") from None
-    for each in (connection, descriptors):
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", HUNG_S, 0))
-    return Channel(connection, FromSupervisor), descriptors, process
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", HUNG_S, 0))
+    return Channel(connection, FromSupervisor), process
