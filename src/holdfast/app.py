@@ -251,7 +251,7 @@ class Holdfast:
         if COMMAND in chosen:
             store.kinds.publish([built_in[COMMAND].published()])
         store.kinds.publish([kind.unit for kind in chosen.values() if kind.unit is not None])
-        worker = self._worker(chosen, checked)
+        worker = self._worker(store, chosen, checked)
         if not names:
             self._registry.followers.add(worker)
         return worker
@@ -262,12 +262,12 @@ class Holdfast:
         """Create a worker that runs no jobs: it plans the schedules of the store and does maintenance."""
         from holdfast.client.fleet.workers import scheduler_options
 
-        return self._worker({}, scheduler_options(heartbeat, retention, version=version or self._version))
+        options = scheduler_options(heartbeat, retention, version=version or self._version)
+        return self._worker(self._registry.migrated_store(), {}, options)
 
-    def _worker(self, kinds: Mapping[str, Kind], options: WorkerOptions) -> Worker:
+    def _worker(self, store: Store, kinds: Mapping[str, Kind], options: WorkerOptions) -> Worker:
         from holdfast.worker.worker import Worker
 
-        store = self._registry.migrated_store()
         self.declare_schedules()
         return Worker(store, kinds, options=options, request=self.request, providers=self.providers)
 

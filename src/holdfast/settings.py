@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
@@ -238,13 +238,19 @@ def _file_layer(file: Path) -> Layer:
 
 
 def _load(file: Path) -> dict[str, Any]:
-    import tomllib  # most machines have no such file
-
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return _parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: invalid TOML, or text that is not UTF-8
         hint = "Fix the file, or name another with --config."
         raise ConfigurationError(f"{file} cannot be read: {error}", hint=hint) from None
+
+
+@lru_cache(maxsize=8)
+def _parse(text: str) -> dict[str, Any]:
+    """Parse a file once: a worker reads the settings four times."""
+    import tomllib  # most machines have no such file
+
+    return tomllib.loads(text)
 
 
 def _environment_layers(environ: Mapping[str, str]) -> Iterator[Layer]:

@@ -184,7 +184,7 @@ class Pool:
 
 
 def _is_silent(connection: Connection) -> bool:
-    """Whether the server has not ended an idle session. A poll would let other threads run, for 5 ms while they compute."""
+    """Whether the server has not ended an idle session. A poll would let busy threads run for 5 ms."""
     try:
         for _ in range(2):  # the first may read the message that announces the end, the second reads the end
             connection.pgconn.consume_input()

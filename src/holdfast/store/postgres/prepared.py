@@ -103,14 +103,14 @@ def _wait(connection: Connection) -> PGresult:
 def _answers(pgconn: PGconn, count: int) -> PQGen[list[list[PGresult]]]:
     """Send what is left to send, and receive *count* answers.
 
-    The generators of the driver let other threads run at each step. While handlers compute, each step then takes 5 ms or
-    more. This one lets them run only while it waits for the server.
+    The generators of the driver let other threads run at each step. While handlers compute, each step then takes 5 ms
+    or more. This one lets them run only while it waits for the server.
     """
     while pgconn.flush():
         if (yield Wait.RW) & Ready.R:
             pgconn.consume_input()
-    answers = []
-    for _ in range(count):
+    answers: list[list[PGresult]] = []
+    while len(answers) < count:
         answers.append((yield from _answer(pgconn)))
     return answers
 
