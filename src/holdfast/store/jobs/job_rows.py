@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import KEPT_COLUMNS, NewJob, due_at
-from holdfast.store.engine.operation import Operation, Query, columns_of, query
+from holdfast.store.engine.operation import Operation, Query, columns_of
 
 #: The values of a request that :meth:`Jobs.enqueue_alike` sends once for all its jobs.
 _COMMON = (
@@ -29,7 +29,8 @@ def common_values(request: NewJob, nonce: int | None) -> dict[str, Any]:
 
 def insert_alike(request: NewJob, ids: Sequence[JobId], payloads: str, nonce: int | None) -> Query:
     """Insert jobs that differ in their payloads alone, which are lines."""
-    return query("insert_jobs", ids=ids, payloads=payloads, **common_values(request, nonce))
+    values = {"ids": ids, "payloads": payloads, **common_values(request, nonce)}
+    return Query("insert_jobs", values, direct=True)
 
 
 def insert_blocks(request: NewJob, ids: list[JobId], blocks: list[str]) -> Operation[None]:

@@ -291,7 +291,8 @@ class PostgresBackend(ForkSafe):
         self._once(lambda connection: connection.execute(statement.encode(), parameters), Timeouts.brief)
 
     def _draw(self, count: int) -> list[JobId]:
-        return [JobId(row[0]) for row in self.run(Query("draw_job_ids", {"count": count}), repeatable=True)]
+        draw = Query("draw_job_ids", {"count": count}, direct=True)
+        return [JobId(row[0]) for row in self.run(draw, repeatable=True)]
 
     def _check_installation(self, row: tuple[Any, ...] | None) -> None:
         if row is None or row[0] != self.installation:
