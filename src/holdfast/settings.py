@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
@@ -245,9 +245,8 @@ def _load(file: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{file} cannot be read: {error}", hint=hint) from None
 
 
-@lru_cache(maxsize=8)
+@cache  # a worker reads the settings four times
 def _parse(text: str) -> dict[str, Any]:
-    """Parse a file once: a worker reads the settings four times."""
     import tomllib  # most machines have no such file
 
     return tomllib.loads(text)
