@@ -272,7 +272,7 @@ BEGIN
     RAISE EXCEPTION 'E_READ_ONLY: role "%" may not enqueue or change jobs of kind "%"', current_user, NEW.kind
         USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: holdfast db roles lists them.';
 END $$;
--- AFTER INSERT: a BEFORE trigger would make COPY insert row by row.
+-- AFTER INSERT: the trigger checks the row as it was inserted.
 -- Conditions are short: PostgreSQL reads them from their texts at every statement. The backslash keeps the name of the
 -- schema from replacing the word before it.
 CREATE TRIGGER job_inserted_command AFTER INSERT ON holdfast.job FOR EACH ROW
