@@ -86,7 +86,7 @@ def claim_onward(store: Store, layout: Layout) -> None:
     route = positions.route(MINE["queues"], MINE["kinds"], 100)
     if store.backend.name != "sqlite":
         durations = dict.fromkeys(MINE["kinds"], timedelta(minutes=1))
-        assert len(store.leases.claim_onward(WORKER, route, leases=durations, free=100, ahead=0, short=())) == 100
+        assert len(store.leases.claim_onward(WORKER, route, leases=durations, free=100, ahead=0, short=())()) == 100
         few = {"queues": MINE["queues"], "leases": durations, "free": 100, "suspects": (1, 1)}
         assert len(store.leases.claim_few(WORKER, **few)[0]) == 100
         store.leases.any_elsewhere(route)

@@ -171,3 +171,23 @@ def _reachable(programs: Path, home: Path) -> Path:
     home.chmod(0o755)
     shutil.copytree(programs.parent, home / "install", symlinks=True)
     return home / "install" / "bin"
+
+
+@contextmanager
+def failing_writes(database, state, *, times, event="INSERT"):
+    """The next *times* writes to live fail with this SQLSTATE. A sequence counts, since it is never rolled back."""
+    database.execute("CREATE SEQUENCE holdfast.failures")
+    database.execute(
+        "CREATE FUNCTION holdfast.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF nextval('holdfast.failures') <= {times} THEN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END IF;"
+        " RETURN new; END $$"
+    )
+    database.execute(
+        f"CREATE TRIGGER fail BEFORE {event} ON holdfast.live FOR EACH ROW EXECUTE FUNCTION holdfast.fail()"
+    )
+    try:
+        yield
+    finally:
+        database.execute("DROP TRIGGER fail ON holdfast.live")
+        database.execute("DROP FUNCTION holdfast.fail")
+        database.execute("DROP SEQUENCE holdfast.failures")

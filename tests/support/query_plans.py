@@ -149,6 +149,10 @@ class Observed:
     def run(self, query: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         return self._do(query)
 
+    def send(self, query: Query, *, timeout: timedelta) -> Callable[[], list[Any]]:
+        rows = self._do(query)
+        return lambda: rows
+
     def fetch(self, query: Query) -> list[Any]:
         return self._do(query)
 

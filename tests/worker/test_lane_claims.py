@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 
 import holdfast
-from holdfast.errors import StatementTimeout
+from holdfast.errors import StatementTimeout, StoreUnavailable
 from holdfast.store.engine.operation import Query
 from holdfast.worker import claim_turns, clock, lane_claims
 from holdfast.worker.backoff import QUICK_S
 from holdfast.worker.claim_turns import LEASE_SHARE, MAX_WAIT, PAUSE_S
+from holdfast.worker.claim_window import QUICK_ANSWER_S, ClaimRequest
 from holdfast.worker.lane_claims import (
     FULL_FACTOR,
     FULL_INTERVAL_S,
@@ -19,10 +21,13 @@ from holdfast.worker.lane_claims import (
     PAUSE_FACTOR,
     SLOW_READ_S,
     STEP_BACK,
-    ClaimRequest,
 )
 from tests.support.backends import available, open_database
+from tests.support.processes import wait_until
 
+#: The session that waits for its turn, and its end.
+WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+END = "SELECT pg_terminate_backend(%s)"
 POSTGRES = next(name for name in available() if name != "sqlite")
 
 
@@ -33,6 +38,8 @@ class Lanes:
         self.now = 1000.0
         #: Seconds that a full claim takes.
         self.cost = 0.0
+        #: And the answer to a claim that continues.
+        self.answer_cost = 0.0
         monkeypatch.setattr(clock, "now", lambda: self.now)
         self.store = app.store
         self.claims = app.worker().services.claimer.service._lanes
@@ -66,7 +73,14 @@ class Lanes:
         def continued(*args, **options):
             self.calls.append("onward")
             self.turns.append(options.get("turn"))
-            return onward(*args, **options)
+            receive = onward(*args, **options)
+
+            def leases():
+                self.calls.append("answer")
+                self.now += self.answer_cost
+                return receive()
+
+            return leases
 
         monkeypatch.setattr(self.store.leases, "claim", full)
         monkeypatch.setattr(self.store.leases, "claim_few", for_free_slots)
@@ -74,13 +88,22 @@ class Lanes:
 
     def claim(self, jobs=2, **options):
         """Claim and return how; the runs are recorded in ``begun``."""
+        self.stream(jobs, stream=False, **options)
+        return [each for each in self.calls if each != "answer"]
+
+    def stream(self, jobs=2, *, stream=True, **options):
+        """Claim, perhaps before the last answer is there; return what was sent and received."""
         self.calls.clear()
         values = {"leases": dict.fromkeys(["step", "other"], timedelta(minutes=1)), "short": ["step"]}
         values |= {"suspects": (1, 1), "limits": False, "autoscaled": (), "unfinished": (), "free": jobs, "ahead": 0}
         request = ClaimRequest(**{**values, **options})
-        claimed = self.claims.claim(request, lambda leases, sent_at: self.begun.extend(leases))
+        answer = self.claims.claim(request, self.begin, stream=stream)
+        claimed = [] if answer is None else answer.leases
         assert claimed == self.begun[len(self.begun) - len(claimed) :]
         return [*self.calls]
+
+    def begin(self, leases, sent_at):
+        self.begun.extend(leases)
 
 
 @pytest.fixture(params=[POSTGRES])
@@ -102,9 +125,21 @@ def app(database):
         yield app
 
 
+@contextmanager
+def taken_turn(app):
+    """Another connection has the turn."""
+    with app.store.backend.transaction() as other:
+        turn = Query("take_turn", {"queues": ["default"], "milliseconds": 50})
+        statements = app.store.backend.statements
+        other.execute(statements.text(turn), statements.arguments(turn))
+        yield other
+
+
 @pytest.fixture
 def lanes(app, monkeypatch):
-    return Lanes(app, monkeypatch)
+    lanes = Lanes(app, monkeypatch)
+    yield lanes
+    lanes.claims.finish(lanes.begin)
 
 
 def put(app, count):
@@ -319,10 +354,7 @@ def test_without_its_turn_a_worker_makes_small_claims(app, lanes, monkeypatch):
     put(app, 20)
     lanes.claim(3)
     lanes.turns.clear()
-    with app.store.backend.transaction() as other:
-        turn = Query("take_turn", {"queues": ["default"], "milliseconds": 50})
-        statements = app.store.backend.statements
-        other.execute(statements.text(turn), statements.arguments(turn))
+    with taken_turn(app):
         monkeypatch.setattr(claim_turns, "MAX_WAIT", timedelta(milliseconds=10))
         begun = len(lanes.begun)
         lanes.claim(1, ahead=4)
@@ -334,6 +366,115 @@ def test_without_its_turn_a_worker_makes_small_claims(app, lanes, monkeypatch):
     lanes.claim(1, ahead=4)
     assert lanes.turns[-1] == timedelta(milliseconds=10)
     assert len(lanes.begun) == begun + 9
+
+
+@pytest.fixture
+def busy(app, lanes, monkeypatch):
+    """A worker that has claimed three of thirty jobs, and found more."""
+    monkeypatch.setattr(lane_claims, "LARGE_CLAIM", 2)
+    jobs = put(app, 30)
+    lanes.stream(3)
+    assert lanes.stream(3) == ["onward"], "its answer is not awaited"
+    assert [lease.job_id for lease in lanes.begun] == jobs[:3]
+    return jobs
+
+
+def test_a_busy_worker_sends_a_claim_before_the_last_answer(busy, lanes):
+    """No job comes twice. One claim may overtake the other on the server."""
+    assert [lanes.stream(3) for _ in range(3)] == [["onward", "answer"]] * 3
+    assert (len(lanes.begun), lanes.claims.in_flight) == (12, 3)
+    lanes.claims.finish(lanes.begin)
+    assert sorted(lease.job_id for lease in lanes.begun) == busy[:15]
+    assert lanes.claims.in_flight == 0
+
+
+def test_a_claim_is_sent_ahead_only_while_that_is_wanted(busy, lanes):
+    assert lanes.stream(3, stream=False) == ["answer"]
+    assert lanes.stream(3, stream=False) == ["onward", "answer"]
+    assert [lease.job_id for lease in lanes.begun] == busy[:9]
+
+
+def test_small_claims_are_not_sent_ahead(busy, lanes):
+    assert [lanes.stream(2), lanes.stream(2)] == [["answer"], ["onward", "answer"]]
+
+
+def test_after_a_slow_answer_no_claim_is_sent_ahead(busy, lanes):
+    """Other workers wait for their turns."""
+    lanes.answer_cost = 2 * QUICK_ANSWER_S
+    assert lanes.stream(3) == ["onward", "answer"]
+    lanes.answer_cost = 0.0
+    assert [lanes.stream(3), lanes.stream(3)] == [["answer"], ["onward", "answer"]]
+
+
+def test_a_full_claim_that_is_due_comes_after_the_last_answer(busy, lanes):
+    lanes.now += FULL_INTERVAL_S
+    lanes.stream(3)
+    assert [lanes.stream(3), lanes.stream(3)] == [["full"], ["onward"]]
+    assert [lease.job_id for lease in lanes.begun] == busy[:9]
+
+
+def test_after_a_claim_that_found_few_jobs_none_is_sent_ahead(busy, lanes):
+    """Other jobs may be ready before the positions."""
+    while len(lanes.begun) < len(busy):
+        lanes.stream(9)
+    lanes.claims.finish(lanes.begin)
+    assert sorted(lease.job_id for lease in lanes.begun) == busy
+    assert not lanes.claims.exhausted
+    assert lanes.stream(9)[0] == "few"
+    assert lanes.claims.exhausted
+
+
+def test_after_a_claim_that_cannot_be_sent_none_is_in_flight(busy, lanes, monkeypatch):
+    """The leases of a lost claim are searched for: those of another one must be known by then."""
+
+    def fail(*args, **options):
+        raise StoreUnavailable("no connection")
+
+    monkeypatch.setattr(lanes.store.leases, "claim_onward", fail)
+    with pytest.raises(StoreUnavailable):
+        lanes.stream(3)
+    assert [lease.job_id for lease in lanes.begun] == busy[:6], "S16 is broken"
+    assert (lanes.claims.in_flight, lanes.claims.streams) == (0, False), "S16 is broken"
+
+
+def test_after_a_lost_answer_no_claim_is_in_flight(busy, app, lanes):
+    with taken_turn(app) as other:
+        lanes.stream(3)
+        wait_until(lambda: (pid := other.execute(WAITING).fetchone()) and other.execute(END, pid))
+    with pytest.raises(StoreUnavailable):
+        lanes.stream(3)
+    assert [lease.job_id for lease in lanes.begun] == busy[:9]
+    assert (lanes.claims.in_flight, lanes.claims.streams) == (0, False)
+
+
+def test_a_claim_in_flight_waits_for_its_turn(busy, app, lanes, monkeypatch):
+    """Without it, it finds nothing, and small claims follow."""
+    monkeypatch.setattr(claim_turns, "MAX_WAIT", timedelta(milliseconds=10))
+    with taken_turn(app):
+        assert [lanes.stream(3) for _ in range(3)] == [["onward", "answer"], ["onward", "answer"], ["answer"]]
+        assert [lease.job_id for lease in lanes.begun] == busy[:6]
+        assert lanes.stream(3) == ["few"]
+    assert [lease.job_id for lease in lanes.begun] == busy[:8]
+
+
+def test_no_claim_is_sent_ahead_while_many_outcomes_wait(app, monkeypatch):
+    """Otherwise the settler falls behind: a drain of 150,000 jobs ended with 11,000 unwritten outcomes."""
+    monkeypatch.setattr(lane_claims, "LARGE_CLAIM", 2)
+    monkeypatch.setattr("holdfast.worker.claimer.MAX_UNSETTLED", 20)
+    put(app, 200)
+    worker = app.worker(slots=4)
+    claimer, settler = (worker.services.claimer.service, worker.services.settler.service)
+    claimer._run_times.learn("step", 0.02)
+    seen = []
+    while len(settler) < 60:
+        unsettled = len(settler)
+        claimer.tick()
+        seen.append((unsettled > 20, claimer._lanes.in_flight > 0))
+        assert worker._pool.wait_idle(float("inf"))
+    assert seen.count((False, True)) > 0, "none was sent ahead at all"
+    assert seen.count((True, True)) == 0
+    while worker.tick().processed:
+        pass
 
 
 def test_on_sqlite_every_claim_is_full(tmp_path, monkeypatch):

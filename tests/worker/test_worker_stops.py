@@ -8,8 +8,11 @@ import pytest
 
 import holdfast
 from holdfast import State
+from holdfast.admin.views.jobs import list_jobs
 from holdfast.worker import shutdown as module
 from tests.support.processes import wait_until
+
+READY = holdfast.Selector(states=(State.READY,))
 
 
 @pytest.fixture
@@ -83,3 +86,23 @@ def test_released_jobs_of_handlers_that_go_on_are_counted(app):
     free.set()
     assert [ref.state for ref in refs] == [State.READY] * 3
     assert counted == {"released": 3}, "A3 is broken"
+
+
+def test_claims_that_were_sent_ahead_are_not_left_behind(app, monkeypatch):
+    """A busy worker stops: no job keeps its lease, and none loses an attempt."""
+    jobs = 6000
+    monkeypatch.setattr("holdfast.worker.lane_claims.LARGE_CLAIM", 2)
+
+    @app.job()
+    def step(n: int) -> None: ...
+
+    step.enqueue_many([{"n": n} for n in range(jobs)])
+    worker = app.worker(slots=4)
+    lanes = worker.services.claimer.service._lanes
+    with worker:
+        wait_until(lambda: lanes.in_flight or app.store.backend.single_writer or not app.store.views.count(READY).count)
+    assert lanes.in_flight == 0, "S16 is broken"
+    counts = {state: app.store.views.count(holdfast.Selector(states=(state,))).count for state in State}
+    assert {state for state, count in counts.items() if count} <= {State.DONE, State.READY}
+    assert sum(counts.values()) == jobs
+    assert {job.attempts for job in list_jobs(app.store, READY)} <= {0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from holdfast.domain.jobs.job import Lease
@@ -31,10 +31,14 @@ class ClaimTurns:
     def paused(self) -> bool:
         return clock.now() < self._paused_until
 
-    def run(self, claim: Callable[[timedelta], list[Lease]], shortest_lease: timedelta) -> list[Lease] | None:
-        """Make a large claim. *claim* gets the longest wait for its turn. None: the turn did not come."""
+    def longest(self, leases: Iterable[timedelta]) -> timedelta:
+        """The longest wait for the turn of a claim of these leases."""
+        return min(MAX_WAIT, min(leases) * LEASE_SHARE)
+
+    def run(self, claim: Callable[[], list[Lease]]) -> list[Lease]:
+        """Make a large claim, or receive its answer. Without its turn it claims nothing, and turns are paused."""
         try:
-            return claim(min(MAX_WAIT, shortest_lease * LEASE_SHARE))
+            return claim()
         except JobLocked:
             self._paused_until = clock.now() + PAUSE_S
-            return None
+            return []

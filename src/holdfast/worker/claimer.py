@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable
@@ -12,12 +13,16 @@ from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.backoff import EXCESS_FACTOR, Backoff
+from holdfast.worker.claim_window import ClaimAnswer, ClaimRequest
 from holdfast.worker.executors.pool import ExecutorPool
-from holdfast.worker.lane_claims import ClaimRequest, LaneClaims
+from holdfast.worker.lane_claims import LaneClaims
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
+from holdfast.worker.settler import MAX_GROUP
 from holdfast.worker.stats import MAX_AHEAD
 from holdfast.worker.tracing import start_span
+
+log = logging.getLogger("holdfast")
 
 #: Jobs that were claimed ahead and have waited this long are released: other workers may be idle.
 STALE_AFTER_S = 0.5
@@ -32,6 +37,9 @@ LIMITS_INTERVAL_S, LIMITS_MAX_AGE_S = 1.0, 30.0
 MAX_CLAIM = 1 << 20
 #: The most jobs that a claim takes ahead of slots after one that found few.
 MIN_AHEAD = 32
+#: While more outcomes than this wait to be written, no claim is sent before the answer to the last one: otherwise the
+#: settler falls behind.
+MAX_UNSETTLED = 2 * MAX_GROUP
 #: A claim may be committed this long after its answer was lost; until then the claimer searches for unknown leases.
 IN_DOUBT_S, IN_DOUBT_INTERVAL_S = 60.0, 5.0
 
@@ -80,6 +88,7 @@ class Claimer:
         if self._pool.waiting:
             self._pool.release(claimed_before=clock.now() - STALE_AFTER_S)
         if self._paused():
+            self._lanes.finish(self._begin)
             if clock.now() < self._in_doubt_until:  # the search for leases of a lost claim starts after the pause
                 self._in_doubt_until = clock.now() + IN_DOUBT_S
             return TickResult(0.5)
@@ -93,6 +102,8 @@ class Claimer:
             self._most = max(1, min(self._most, self._slots + MAX_AHEAD) // 2)
             raise
         self._most = min(MAX_CLAIM, self._most * 2)
+        if self._lanes.in_flight:
+            return TickResult(0.0, considered=claimed, processed=claimed)
         if claimed and self._full and not (self._slot_needed and self._free <= 0):
             return TickResult(0.0, considered=claimed, processed=claimed)
         return TickResult(self._next_in(claimed), considered=claimed, processed=claimed)
@@ -133,17 +144,38 @@ class Claimer:
         """
         now = clock.now()
         if self._reconcile_at <= now < self._in_doubt_until:
+            self._lanes.finish(self._begin)  # their leases are not unknown
             queues = sorted(self._in_doubt)
             self._store.leases.release_unknown(self._worker, queues=queues, known=self._pool.job_ids)
             cost = clock.now() - now
             self._reconcile_at = now + max(IN_DOUBT_INTERVAL_S, EXCESS_FACTOR * cost)
 
+    def finish(self) -> None:
+        """Receive the claims that were sent ahead, and begin their runs."""
+        try:
+            self._lanes.finish(self._begin)
+        except Exception as error:  # noqa: BLE001 - their leases expire; the rest of a shutdown must come all the same
+            log.warning("the last claim failed: %s", error)
+
     def _claim(self) -> int:
         """Claim once, for free slots and ahead of them; returns the number of jobs."""
+        request = self._request()
+        if request is None:
+            answer = self._lanes.receive(self._begin)
+        else:
+            settled = len(self._pool.lifecycle.settler) <= MAX_UNSETTLED
+            answer = self._lanes.claim(request, self._begin, stream=settled)
+        if answer is None:
+            return 0
+        self._learn(answer)
+        return len(answer.leases)
+
+    def _request(self) -> ClaimRequest | None:
+        """What to claim now, if anything."""
         free, kinds = max(0, self._free), self._served.kinds
         if self._slot_needed and not free:
             self._full = True
-            return 0
+            return None
         leases = {name: self._served.leases[name] for name, kind in kinds.items() if not self._pool.is_blocked(kind)}
         if COMMAND in leases:  # its start extends the lease
             leases[COMMAND] = min(leases[COMMAND], DEFAULT_LEASE)
@@ -152,26 +184,31 @@ class Claimer:
         free, ahead = min(free, self._most), max(0, min(ahead, self._most - free, self._most_ahead))
         self._full = free + ahead == 0 or len(leases) < len(kinds)
         if free + ahead == 0 or not leases or not self._queues():
-            return 0
-        suspects = self._pool.suspect_room()
-        request = ClaimRequest(
+            return None
+        return ClaimRequest(
             leases=leases,
             short=short,
             free=free,
             ahead=ahead,
-            suspects=suspects,
+            suspects=self._pool.suspect_room(),
             limits=self._has_limits(),
             autoscaled=() if self._autoscaler is None else list(self._autoscaler.queues),
             unfinished=self._pool.lifecycle.active_runs.without_lease,
         )
-        claimed = self._lanes.claim(request, self._begin)
-        # Jobs that need a slot end what is claimed ahead: the next claim need not rank many more.
-        self._most_ahead = MAX_AHEAD if len(claimed) == free + ahead else max(2 * len(claimed), MIN_AHEAD)
-        last = claimed[-1] if claimed else None
-        self._slot_needed = not free if last is None else last.slot_only or not self._run_times.is_short(last.kind)
+
+    def _learn(self, answer: ClaimAnswer) -> None:
+        """Decide by an answer how much the next claim should take."""
+        request, claimed = answer.request, answer.leases
+        if answer.complete or answer.is_full:
+            # Jobs that need a slot end what is claimed ahead: the next claim need not rank many more.
+            self._most_ahead = MAX_AHEAD if answer.is_full else max(2 * len(claimed), MIN_AHEAD)
+        if claimed:
+            last = claimed[-1]
+            self._slot_needed = last.slot_only or not self._run_times.is_short(last.kind)
+        elif answer.complete:
+            self._slot_needed = not request.free
         # Poison suspects beyond the room of their level may have taken the places of other jobs.
-        self._full |= not self._lanes.exhausted or 0 in suspects or any(lease.losses > 1 for lease in claimed)
-        return len(claimed)
+        self._full |= not self._lanes.exhausted or 0 in request.suspects or any(lease.losses > 1 for lease in claimed)
 
     def _queues(self) -> list[str]:
         """The queues to claim from. Those of a worker that serves every queue are read again, at most once a poll.
@@ -194,14 +231,15 @@ class Claimer:
     def _ahead(self, short: list[str]) -> int:
         """Number of jobs to claim ahead of slots: half of those that should wait, when no more than half are left.
 
-        So the store works on the next claim while the slots run the jobs of the last one. Long runs keep their slots,
-        and nothing is claimed for these.
+        So the store works on the next claim while the slots run the jobs of the last one. A claim that is sent before
+        the answer to the last one comes on top. Long runs keep their slots, and nothing is claimed for these.
         """
-        waiting = max(0, -self._free)  # those that begin at once do not wait
-        if waiting * 2 > self._run_times.ahead(short, self._slots):
+        parts = 3 if self._lanes.streams else 2
+        waiting = max(0, -self._free)  # those that begin at once do not wait; those of claims in flight do
+        if waiting > self._run_times.ahead(short, self._slots) * (parts - 1) // 2:
             return 0
         ahead = self._run_times.ahead(short, self._slots - self._pool.long_runs)
-        return max(0, min(ahead - waiting, (ahead + 1) // 2))
+        return max(0, min(ahead * parts // 2 - waiting, (ahead + 1) // 2))
 
     def _has_limits(self) -> bool:
         """Whether a queue may have a limit. An outdated answer breaks no limit: claims check it too."""
@@ -214,7 +252,7 @@ class Claimer:
 
     @property
     def _free(self) -> int:
-        return self._slots - self._pool.waiting - self._pool.running
+        return self._slots - self._pool.waiting - self._pool.running - self._lanes.in_flight
 
     def _begin(self, leases: list[Lease], sent_at: float) -> None:
         kinds, durations = self._served.kinds, self._served.leases

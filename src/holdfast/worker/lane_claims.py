@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from holdfast.domain.jobs.job import JobId, Lease
+from holdfast.domain.jobs.job import Lease
 from holdfast.domain.jobs.lane_position import LanePositions, LaneRoute
 from holdfast.worker import clock
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.claim_turns import LARGE_CLAIM, ClaimTurns
+from holdfast.worker.claim_window import ClaimAnswer, ClaimRequest, ClaimWindow
 from holdfast.worker.options import WorkerSetup
 
 #: A busy worker reads its lanes from their start this often: jobs may have come before the known positions. Its
@@ -33,43 +35,8 @@ QUICK_CLAIM_S = 0.01
 
 #: Begins the runs of leases; the second value is the time from before their claim was sent.
 Begin = Callable[[list[Lease], float], None]
-
-
-class ClaimRequest(Struct, frozen=True, kw_only=True):
-    """What to claim, as :meth:`Claims.claim` explains it."""
-
-    leases: dict[str, timedelta]
-    short: list[str]
-    free: int
-    ahead: int
-    suspects: tuple[int, int]
-    limits: bool
-    autoscaled: Sequence[str]
-    unfinished: Sequence[JobId]
-
-    @property
-    def jobs(self) -> int:
-        return self.free + self.ahead
-
-    @property
-    def least(self) -> int:
-        """How many jobs a busy lane has at least: a job that needs a slot may end what is claimed ahead of slots."""
-        return self.free or self.ahead
-
-    @property
-    def is_simple(self) -> bool:
-        """Whether every job of the lanes may be claimed: no limit, no autoscaler and no single job forbids it."""
-        return not (self.limits or self.autoscaled or self.unfinished or 0 in self.suspects)
-
-    def at_most(self, count: int) -> ClaimRequest:
-        """The same request for this many jobs, those for free slots first."""
-        free = min(self.free, count)
-        return structs.replace(self, free=free, ahead=min(self.ahead, count - free))
-
-    def without(self, count: int) -> ClaimRequest:
-        """What is left to claim after *count* jobs."""
-        free = max(0, self.free - count)
-        return structs.replace(self, free=free, ahead=self.jobs - count - free)
+#: Makes a claim; the second value is the longest wait for its turn.
+Claim = Callable[[ClaimRequest, timedelta | None], list[Lease]]
 
 
 class LaneClaims:
@@ -94,13 +61,62 @@ class LaneClaims:
         #: How long the last full claim took, in seconds.
         self._full_cost = 0.0
         self._turns = ClaimTurns()
+        #: Whether claims are sent before the answer to the last one: it got all its jobs, and soon.
+        self.streams = False
+        self._window = ClaimWindow()
 
-    def claim(self, request: ClaimRequest, begin: Begin) -> list[Lease]:
-        """Claim jobs and begin their runs."""
+    @property
+    def in_flight(self) -> int:
+        """The number of jobs that may come with answers that were not received yet."""
+        return self._window.jobs
+
+    def claim(self, request: ClaimRequest, begin: Begin, *, stream: bool) -> ClaimAnswer | None:
+        """Claim jobs and begin their runs; None: the claim is on its way.
+
+        *stream*: while more jobs are ready for sure, a claim is sent before the answer to the last one is received.
+        """
+        route = self._route(request)
+        if route is not None and stream and self.streams and request.jobs > LARGE_CLAIM and not self._turns.paused:
+            with self._nothing_in_flight_after_errors(begin):
+                sent_at = clock.now()
+                receive = self._send_onward(route, request, self._turns.longest(request.leases.values()))
+                self._window.add(request, sent_at, partial(self._turns.run, receive))
+            return self.receive(begin) if len(self._window) > 1 else None
+        return self.receive(begin) if len(self._window) else self._claim_now(request, begin, route)
+
+    def receive(self, begin: Begin) -> ClaimAnswer | None:
+        """Receive the answer to the oldest claim that was sent ahead, if there is one, and begin its runs."""
+        if not len(self._window):
+            return None
+        with self._nothing_in_flight_after_errors(begin):
+            answer = self._window.receive()
+            self._positions.learn(answer.leases)
+            begin(answer.leases, answer.sent_at)
+        self._saturated, self.exhausted = answer.is_full, False
+        self.streams = answer.is_full and answer.is_quick
+        return answer
+
+    def finish(self, begin: Begin) -> None:
+        """Receive all claims that were sent ahead."""
+        while len(self._window):
+            self.receive(begin)
+
+    @contextmanager
+    def _nothing_in_flight_after_errors(self, begin: Begin) -> Iterator[None]:
+        """After a claim whose answer is lost, its leases are searched for. None of another claim may be among them."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self.finish(begin)
+            finally:
+                self.streams = False
+            raise
+
+    def _claim_now(self, request: ClaimRequest, begin: Begin, route: LaneRoute | None) -> ClaimAnswer:
         if self._turns.paused:
             request = request.at_most(LARGE_CLAIM)
-        claimed: list[Lease] = []
-        route = self._route(request)
+        sent_at, claimed = clock.now(), list[Lease]()
         if route is not None:
             claimed = self._claim_onward(route, request, begin)
         full = route is None or (len(claimed) < request.least and self._may_claim_fully(route))
@@ -108,7 +124,9 @@ class LaneClaims:
             claimed += self._claim_from_start(request.without(len(claimed)), begin)
         self._saturated = len(claimed) >= request.least
         self.exhausted = full and request.free > len(claimed)
-        return claimed
+        answer = ClaimAnswer(request, claimed, sent_at)
+        self.streams = self._onward and request.jobs > LARGE_CLAIM and answer.is_full and answer.is_quick
+        return answer
 
     def _route(self, request: ClaimRequest) -> LaneRoute | None:
         """Where to continue; None: read every lane from its start."""
@@ -141,12 +159,18 @@ class LaneClaims:
         learn: bool = True,
     ) -> list[Lease]:
         sent_at = clock.now()
-        claim = partial(self._store.claim_onward, self._worker, route, leases=request.leases, short=request.short)
-        claimed = self._in_turn(request, partial(claim, free=request.free, ahead=request.ahead))
+        claimed = self._in_turn(request, lambda each, turn: self._send_onward(route, each, turn)())
         if learn:
             self._positions.learn(claimed)
         begin(claimed, sent_at)
         return claimed
+
+    def _send_onward(
+        self, route: LaneRoute, request: ClaimRequest, turn: timedelta | None
+    ) -> Callable[[], list[Lease]]:
+        """Send a claim. Jobs of claims in flight are behind the positions too: it passes over them."""
+        options: dict[str, Any] = {name: getattr(request, name) for name in ("leases", "free", "ahead", "short")}
+        return self._store.claim_onward(self._worker, route, turn=turn, **options)
 
     def _claim_from_start(self, request: ClaimRequest, begin: Begin) -> list[Lease]:
         """Claim from the start of every lane. With many lanes it is quicker to find first where jobs are."""
@@ -207,8 +231,12 @@ class LaneClaims:
         return answer
 
     def _claim_many(self, request: ClaimRequest, begin: Begin) -> list[Lease]:
-        options, served = structs.asdict(request), self._served
-        claim = partial(self._store.claim, self._worker, queues=served.queues, build=served.build, **options)
+        served = self._served
+
+        def claim(request: ClaimRequest, turn: timedelta | None) -> list[Lease]:
+            options = structs.asdict(request)
+            return self._store.claim(self._worker, queues=served.queues, build=served.build, turn=turn, **options)
+
         with self._full_claim() as sent_at:
             claimed = self._in_turn(request, claim)
         if self._onward:
@@ -217,15 +245,13 @@ class LaneClaims:
         begin(claimed, sent_at)
         return claimed
 
-    def _in_turn(self, request: ClaimRequest, claim: Callable[..., list[Lease]]) -> list[Lease]:
+    def _in_turn(self, request: ClaimRequest, claim: Claim) -> list[Lease]:
         """Make a claim: a large one in its turn, or with fewer jobs if the turn does not come."""
-        if request.jobs > LARGE_CLAIM and self._onward:
-            claimed = self._turns.run(lambda longest: claim(turn=longest), min(request.leases.values()))
-            if claimed is not None:
-                return claimed
-            few = request.at_most(LARGE_CLAIM)
-            return claim(free=few.free, ahead=few.ahead)
-        return claim()
+        if request.jobs <= LARGE_CLAIM or not self._onward:
+            return claim(request, None)
+        turn = self._turns.longest(request.leases.values())
+        claimed = self._turns.run(lambda: claim(request, turn))
+        return claim(request.at_most(LARGE_CLAIM), None) if self._turns.paused else claimed
 
     @contextmanager
     def _full_claim(self) -> Iterator[float]:

@@ -139,6 +139,7 @@ class Worker:
         listener = self.health.listener = self._store.backend.listen(self.services.on_notify)
         self._work()
         self._stopping.set()
+        self.services.claimer.service.finish()
         listener.close()
         self._shutdown.wind_down(exits=exits)
 
@@ -191,6 +192,7 @@ class Worker:
         """Maintain, plan, claim, run and settle once, without threads of services; for tests and tools."""
         helped = [thread.tick() for thread in self.services.helpers]
         claimed = self.services.claimer.tick()
+        self.services.claimer.service.finish()
         self.services.watchdog.tick()
         self._pool.wait_idle(float("inf"))
         return sum(helped, start=claimed + self.services.settler.tick())

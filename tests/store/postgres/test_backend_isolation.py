@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -16,6 +15,7 @@ from holdfast.errors import StoreBusy, StoreUnavailable
 from holdfast.store import open_store
 from tests.support.backends import available, open_database
 from tests.support.jobs import claim_jobs, take_one
+from tests.support.postgres import failing_writes
 from tests.support.processes import wait_until
 
 STRICT = [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE]
@@ -127,9 +127,9 @@ def test_a_transaction_of_a_unit_names_its_level(strict_store):
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 def test_a_conflict_is_not_an_outage(database, store, state):
     """K67: the work is sent again; what is refused again and again is busy, and the database answers."""
-    with failing_inserts(database, state, times=2):
+    with failing_writes(database, state, times=2):
         assert store.jobs.enqueue_many([NewJob(kind="mail")])[0].created
-    with failing_inserts(database, state, times=100), pytest.raises(StoreBusy) as busy:
+    with failing_writes(database, state, times=100), pytest.raises(StoreBusy) as busy:
         store.jobs.enqueue_many([NewJob(kind="mail")])
     assert not isinstance(busy.value, StoreUnavailable)
     assert (busy.value.code, busy.value.http_status, busy.value.retryable) == ("E_STORE_BUSY", 409, True)
@@ -139,25 +139,5 @@ def test_a_conflict_is_not_an_outage(database, store, state):
 def test_a_claim_that_met_a_conflict_is_sent_again(database, store, state):
     """K67: it was rolled back for certain, so nobody holds its jobs."""
     job_id = store.jobs.enqueue(NewJob(kind="mail")).id
-    with failing_inserts(database, state, times=1, event="UPDATE"):
+    with failing_writes(database, state, times=1, event="UPDATE"):
         assert take_one(store).job_id == job_id
-
-
-@contextmanager
-def failing_inserts(database, state, *, times, event="INSERT"):
-    """The next *times* writes to live fail with this SQLSTATE. A sequence counts, since it is never rolled back."""
-    database.execute("CREATE SEQUENCE holdfast.failures")
-    database.execute(
-        "CREATE FUNCTION holdfast.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        f" IF nextval('holdfast.failures') <= {times} THEN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END IF;"
-        " RETURN new; END $$"
-    )
-    database.execute(
-        f"CREATE TRIGGER fail BEFORE {event} ON holdfast.live FOR EACH ROW EXECUTE FUNCTION holdfast.fail()"
-    )
-    try:
-        yield
-    finally:
-        database.execute("DROP TRIGGER fail ON holdfast.live")
-        database.execute("DROP FUNCTION holdfast.fail")
-        database.execute("DROP SEQUENCE holdfast.failures")

@@ -54,28 +54,29 @@ def test_values_of_every_type_arrive(connection, settings):
     connection.execute(settings or "SELECT 1")
     statement = PreparedStatement("sink", TEXT)
     for _ in range(2):
-        statement.run(connection, VALUES)
+        statement.run(connection, [(statement, VALUES)])
     connection.execute("SET intervalstyle = postgres; SET datestyle = 'ISO'")
     assert rows(connection) == [tuple(VALUES.values())] * 2
 
 
 def test_its_rows_are_those_of_a_cursor(connection):
     """Types and the order of columns; a statement without rows has an empty list."""
-    PreparedStatement("sink", TEXT).run(connection, VALUES)
+    sink = PreparedStatement("sink", TEXT)
+    sink.run(connection, [(sink, VALUES)])
     text = (
         b"SELECT label, number, part, yes, nothing, delay, at FROM sink WHERE NOT number = ANY(%(left_out)s::bigint[])"
     )
     statement = PreparedStatement("rows", text)
-    assert statement.run(connection, {"left_out": []}) == [tuple(VALUES.values())]
-    assert statement.run(connection, {"left_out": f"{{{VALUES['number']}}}"}) == []
+    assert statement.run(connection, [(statement, {"left_out": []})]) == [tuple(VALUES.values())]
+    assert statement.run(connection, [(statement, {"left_out": f"{{{VALUES['number']}}}"})]) == []
 
 
 def test_a_statement_that_the_server_has_forgotten_is_prepared_again(connection):
     """The driver deallocates all statements after some errors."""
     statement = PreparedStatement("sink", TEXT)
-    statement.run(connection, VALUES)
+    statement.run(connection, [(statement, VALUES)])
     connection.execute("DEALLOCATE ALL")
-    statement.run(connection, VALUES)
+    statement.run(connection, [(statement, VALUES)])
     assert len(rows(connection)) == 2
 
 
@@ -83,9 +84,9 @@ def test_an_error_of_the_server_is_that_of_the_driver(connection):
     """The connection can be used afterwards."""
     connection.execute("ALTER TABLE sink ADD UNIQUE (number)")
     statement = PreparedStatement("sink", TEXT)
-    statement.run(connection, VALUES)
+    statement.run(connection, [(statement, VALUES)])
     with pytest.raises(psycopg.errors.UniqueViolation) as caught:
-        statement.run(connection, VALUES)
+        statement.run(connection, [(statement, VALUES)])
     assert caught.value.diag.constraint_name == "sink_number_key"
     assert len(rows(connection)) == 1
 
@@ -93,19 +94,20 @@ def test_an_error_of_the_server_is_that_of_the_driver(connection):
 def test_a_connection_that_is_lost_is_reported(connection):
     """As the driver reports it."""
     statement = PreparedStatement("sink", TEXT)
-    statement.run(connection, VALUES)
+    statement.run(connection, [(statement, VALUES)])
     with psycopg.connect(connection.info.dsn, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
     with pytest.raises(psycopg.OperationalError):
-        statement.run(connection, VALUES)
+        statement.run(connection, [(statement, VALUES)])
 
 
 @pytest.mark.parametrize(("action", "error"), REFUSALS)
 def test_a_commit_that_fails_is_reported(connection, action, error):
     """The statement was answered before: its rows are not an acknowledgement."""
     connection.execute(AT_COMMIT.format(action))
+    sink = PreparedStatement("sink", TEXT)
     with pytest.raises(error):
-        PreparedStatement("sink", TEXT).run(connection, VALUES)
+        sink.run(connection, [(sink, VALUES)])
 
 
 # -- with a lock ----------------------------------------------------------------------------
@@ -118,7 +120,7 @@ LOCK = b"""SELECT pg_advisory_xact_lock(%(key)s::bigint)
 def locked(connection):
     """Run the statement, after one that takes an advisory lock."""
     lock, statement = PreparedStatement("lock", LOCK), PreparedStatement("sink", TEXT)
-    return lambda: statement.run(connection, VALUES, lock=(lock, {"key": 7}))
+    return lambda: statement.run(connection, [(lock, {"key": 7}), (statement, VALUES)])
 
 
 def test_an_answer_that_is_there_is_read_in_one_step(connection):

@@ -67,10 +67,10 @@ class Planners:
 
 @pytest.fixture
 def schedules(real_database):
-    """Schedules with undecided plans of the last minutes: ten thousand, or fewer on SQLite."""
+    """Schedules with ten thousand undecided plans of the last minutes."""
     store = real_database.open()
     make_app(real_database.url).store.close()
-    count = 10 if real_database.name != "sqlite" else 6
+    count = 10
     now = store.schedules.now().replace(microsecond=0)
     made = {}
     for kind, base in KINDS.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
@@ -120,8 +120,11 @@ class Claims(Promotion):
         ahead: int,
         short: Collection[str],
         turn: timedelta | None = None,
-    ) -> list[Lease]:
+    ) -> Callable[[], list[Lease]]:
         """Take leases on the next jobs of known lanes, each from the position of its last claim on. PostgreSQL only.
+
+        The claim is sent at once. The answer is a function that waits for the leases: call it once and soon, because
+        nobody renews them before.
 
         - As :meth:`claim`, for jobs behind the positions, at the priorities of *route*. Only :meth:`claim` finds the
           others: those before a position, poison suspects, and those for one build alone.
@@ -129,7 +132,7 @@ class Claims(Promotion):
         - Limited and paused queues are left out.
 
         Raises:
-            JobLocked: The turn did not come.
+            JobLocked: The turn did not come. The function raises it.
         """
         values: dict[str, Any] = {"worker": worker, "free": free, "ahead": ahead, "few": free, "alone": free}
         values |= route.columns(short)
@@ -137,7 +140,8 @@ class Claims(Promotion):
         durations = leases if common is None else {}
         values["kinds"] = ById(id=list(durations), lease_duration=list(durations.values()))
         claim = Query("claim_onward", values, Lease, (), _turn(values["queues"], turn), direct=True)
-        return _in_order(self._backend.run(claim, timeout=Timeouts.brief))
+        receive = self._backend.send(claim, timeout=Timeouts.brief)
+        return lambda: _in_order(receive())
 
     def lane_heads(self, queues: Sequence[str], kinds: Sequence[str]) -> list[LanePosition]:
         """The first ready job of each lane that has one. PostgreSQL only."""

@@ -31,15 +31,8 @@ from holdfast.store.engine.operation import (
     run_operation,
     single,
 )
+from holdfast.store.postgres import caller_connections as callers
 from holdfast.store.postgres.abandoned_connections import AbandonedConnections
-from holdfast.store.postgres.caller_connections import (
-    ainstallation_of,
-    anotify_on,
-    check_caller,
-    installation_of,
-    keep_transaction,
-    notify_on,
-)
 from holdfast.store.postgres.commits import Commits
 from holdfast.store.postgres.connections import (
     Connection,
@@ -58,6 +51,7 @@ from holdfast.store.postgres.ids import IdSource
 from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from holdfast.store.postgres.pool import Calls, Pool
 from holdfast.store.postgres.schema import migrate, open_schema
+from holdfast.store.postgres.sent_statement import SentStatement
 from holdfast.store.postgres.statements import Statements
 
 if TYPE_CHECKING:
@@ -78,7 +72,7 @@ IsHarmless = Callable[[BaseException], bool]
 class PostgresBackend(ForkSafe):
     """One PostgreSQL database, shared by all threads of this process."""
 
-    name, single_writer, guard = "postgres", False, staticmethod(keep_transaction)
+    name, single_writer, guard = "postgres", False, staticmethod(callers.keep_transaction)
 
     def __init__(
         self,
@@ -138,6 +132,12 @@ class PostgresBackend(ForkSafe):
         limit = timeout or Timeouts.call
         return self._retry(once, limit, again=is_temporary if repeatable else is_conflict)
 
+    def send(self, statement: Query, *, timeout: timedelta) -> Callable[[], list[Any]]:
+        again = partial(self.run, statement, timeout=timeout)
+        if self._size < MIN_CONNECTIONS + 2 or not (self._prepared and self.statements.sends_directly(statement)):
+            return again
+        return SentStatement(self._pool, self.statements, statement, timeout=timeout, again=again).rows
+
     def fetch(self, statement: Query) -> list[Any]:
         return self.run(statement, repeatable=True)
 
@@ -167,13 +167,13 @@ class PostgresBackend(ForkSafe):
     def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
         if not isinstance(connection, psycopg.Connection):
             raise OtherDatabase(NOT_PSYCOPG.format(type(connection).__name__))
-        check_caller(connection)
+        callers.check_caller(connection)
         with translated():
-            self._check_installation(installation_of(connection, self.statements))
+            self._check_installation(callers.installation_of(connection, self.statements))
             # A savepoint: a refused enqueue leaves nothing in the caller's transaction.
             with connection.transaction():
                 result = run_operation(operation, self._performer(connection))
-                notify_on(connection, self.statements, changes)
+                callers.notify_on(connection, self.statements, changes)
                 return result
 
     async def arun_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
@@ -181,12 +181,12 @@ class PostgresBackend(ForkSafe):
             return self.run_on(connection, operation, changes)
         if not isinstance(connection, psycopg.AsyncConnection):
             raise OtherDatabase(NOT_PSYCOPG.format(type(connection).__name__))
-        check_caller(connection)
+        callers.check_caller(connection)
         with translated():
-            self._check_installation(await ainstallation_of(connection, self.statements))
+            self._check_installation(await callers.ainstallation_of(connection, self.statements))
             async with connection.transaction():
                 result = await arun_operation(operation, lambda each: self.statements.aperform(connection, each))
-                await anotify_on(connection, self.statements, changes)
+                await callers.anotify_on(connection, self.statements, changes)
                 return result
 
     @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,8 @@ from psycopg.waiting import Ready, Wait
 
 Connection = psycopg.Connection[Any]
 Values = Mapping[str, Any]
+#: Statements with their values, in the order in which the server runs them.
+Steps = Sequence[tuple["PreparedStatement", Values]]
 _PARAMETER = re.compile(r"%\(([\w.]+)\)s")
 
 
@@ -34,23 +37,28 @@ class PreparedStatement:
         #: The columns of its results, after the first.
         self.columns: tuple[str, ...] = ()
 
-    def run(
-        self, connection: Connection, values: Values, *, lock: tuple[PreparedStatement, Values] | None = None
-    ) -> list[Any]:
-        """Run it in a transaction of its own, on a connection in autocommit, and return its rows.
+    def run(self, connection: Connection, steps: Steps) -> list[Any]:
+        """Run statements, of which this is the last, in a transaction of their own, and return its rows.
 
-        *lock* is a statement, with its values, that takes locks before, in the same transaction.
+        The connection is in autocommit. A statement before this one takes locks.
         """
-        steps = [(self, values)] if lock is None else [lock, (self, values)]
-        for statement, _ in steps:
-            statement.prepare(connection)
         try:
-            result = _run(connection, steps)
+            return self.receive(connection, self.start(connection, steps))
         except errors.InvalidSqlStatementName:  # the driver has forgotten its own statements, and these with them
-            for statement, _ in steps:
-                statement.prepare(connection, again=True)
-            result = _run(connection, steps)
-        return self._rows(connection, result)
+            return self.receive(connection, self.start(connection, steps, again=True))
+
+    def start(self, connection: Connection, steps: Steps, *, again: bool = False) -> int:
+        """Send statements, of which this is the last; returns how many answers will come.
+
+        The server begins at once. *again*: prepare them again.
+        """
+        for statement, _ in steps:
+            statement.prepare(connection, again=again)
+        return _send(connection, steps)
+
+    def receive(self, connection: Connection, answers: int) -> list[Any]:
+        """Wait for the rows of a statement that was sent before."""
+        return self._rows(connection, _receive(connection, answers))
 
     def prepare(self, connection: Connection, *, again: bool = False) -> None:
         if again or connection not in self._prepared:
@@ -74,25 +82,41 @@ class PreparedStatement:
         return rows.load_rows(0, result.ntuples, tuple)
 
 
-def _run(connection: Connection, steps: Sequence[tuple[PreparedStatement, Values]]) -> PGresult:
-    """Send statements at once, and return the result of the last. The server commits when it has run that."""
+def _send(connection: Connection, steps: Steps) -> int:
+    """Send statements at once; returns the number of answers. The server commits when it has run the last one."""
+    pgconn = connection.pgconn
     if len(steps) == 1:
         ((statement, values),) = steps
         statement.send(connection, values)
+    else:
+        with _closed_on_error(connection):
+            pgconn.enter_pipeline_mode()
+            for statement, values in steps:
+                statement.send(connection, values)
+            pgconn.pipeline_sync()
+    connection.wait(_flush(pgconn))  # the server may begin
+    return 1 if len(steps) == 1 else len(steps) + 1
+
+
+def _receive(connection: Connection, count: int) -> PGresult:
+    """The result of the last statement that was sent."""
+    if count == 1:
         return _wait(connection)
-    pgconn = connection.pgconn
-    try:
-        pgconn.enter_pipeline_mode()
-        for statement, values in steps:
-            statement.send(connection, values)
-        pgconn.pipeline_sync()
-        *answers, end = connection.wait(_answers(pgconn, len(steps) + 1))
+    with _closed_on_error(connection):
+        *answers, end = connection.wait(_answers(connection.pgconn, count))
         _checked(connection, end)
-        pgconn.exit_pipeline_mode()
-    except BaseException:
-        connection.close()  # a part of the answer may still be on its way
-        raise
+        connection.pgconn.exit_pipeline_mode()
     return [_checked(connection, each) for each in answers][-1]
+
+
+@contextmanager
+def _closed_on_error(connection: Connection) -> Iterator[None]:
+    """Close the connection of a pipeline that broke: a part of the answer may still be on its way."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _wait(connection: Connection) -> PGresult:
@@ -106,13 +130,17 @@ def _answers(pgconn: PGconn, count: int) -> PQGen[list[list[PGresult]]]:
     The generators of the driver let other threads run at each step. While handlers compute, each step then takes 5 ms
     or more. This one lets them run only while it waits for the server.
     """
-    while pgconn.flush():
-        if (yield Wait.RW) & Ready.R:
-            pgconn.consume_input()
+    yield from _flush(pgconn)
     answers: list[list[PGresult]] = []
     while len(answers) < count:
         answers.append((yield from _answer(pgconn)))
     return answers
+
+
+def _flush(pgconn: PGconn) -> PQGen[None]:
+    while pgconn.flush():
+        if (yield Wait.RW) & Ready.R:
+            pgconn.consume_input()
 
 
 def _answer(pgconn: PGconn) -> PQGen[list[PGresult]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from itertools import islice
 from operator import gt
@@ -18,7 +18,7 @@ from psycopg.rows import tuple_row
 from holdfast.domain.jobs.selector import Glob
 from holdfast.store.engine import sql
 from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, Statement, reader, unstorable
-from holdfast.store.postgres.prepared import PreparedStatement
+from holdfast.store.postgres.prepared import PreparedStatement, Steps
 
 _encoder = msgspec.json.Encoder()
 _MICROSECOND = timedelta(microseconds=1)
@@ -59,13 +59,38 @@ class Statements:
 
     def run(self, connection: psycopg.Connection[Any], query: Query) -> list[Any]:
         """Run a statement in a transaction of its own, on a connection that may prepare statements."""
-        if not query.direct or self.cursor_class is not psycopg.Cursor:
+        if not self.sends_directly(query):
             return self.perform(connection, query)
+        prepared, steps = self._steps(query)
+        with self._explained(connection, query):
+            return _read(query, prepared, prepared.run(connection, steps))
+
+    def sends_directly(self, query: Query) -> bool:
+        """Whether a statement is sent without a cursor."""
+        return query.direct and self.cursor_class is psycopg.Cursor
+
+    def send(self, connection: psycopg.Connection[Any], query: Query) -> Callable[[], list[Any]]:
+        """Send a statement, as :meth:`run` does; returns the function that waits for its rows."""
+        prepared, steps = self._steps(query)
+        with self._explained(connection, query):
+            answers = prepared.start(connection, steps)
+
+        def receive() -> list[Any]:
+            with self._explained(connection, query):
+                return _read(query, prepared, prepared.receive(connection, answers))
+
+        return receive
+
+    def _steps(self, query: Query) -> tuple[PreparedStatement, Steps]:
         prepared = self._statement(query)
-        lock = None if query.lock is None else (self._statement(query.lock), self.arguments(query.lock))
+        step = (prepared, self.arguments(query))
+        lock = query.lock
+        return prepared, [step] if lock is None else [(self._statement(lock), self.arguments(lock)), step]
+
+    @contextmanager
+    def _explained(self, connection: psycopg.Connection[Any], query: Query) -> Iterator[None]:
         try:
-            rows = prepared.run(connection, self.arguments(query), lock=lock)
-            return rows if query.rows is None else reader(query.rows, prepared.columns, micros=False)(rows)
+            yield
         except errors.InsufficientPrivilege as error:
             raise self._denial(error, connection, query) from error
         except UnicodeEncodeError as error:
@@ -244,6 +269,10 @@ def _by_id(table: ById) -> dict[int, dict[str, Any]]:
     names = tuple(name for name in table.columns if name != "id")
     rows = zip(*(table.columns[name] for name in names), strict=True)
     return {key: dict(zip(names, row, strict=True)) for key, row in zip(table.columns["id"], rows, strict=True)}
+
+
+def _read(query: Query, prepared: PreparedStatement, rows: list[Any]) -> list[Any]:
+    return rows if query.rows is None else reader(query.rows, prepared.columns, micros=False)(rows)
 
 
 def _rows(query: Query, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 #: Steps of SQLite's machine between two checks of the time limit of a read.
 STEPS_PER_CHECK = 10_000
+NOT_SQLITE3 = "this store is a SQLite file, and {} is not a sqlite3 connection"
 
 
 def utc_now() -> datetime:
@@ -102,6 +103,9 @@ class SqliteBackend(ForkSafe):
         with self._gate:
             return self._writer.write(lambda: single(statement), timeout=limit)
 
+    def send(self, statement: Query, *, timeout: timedelta) -> Callable[[], list[Any]]:
+        return partial(self.run, statement, timeout=timeout)
+
     def fetch(self, statement: Query) -> list[Any]:
         with self.reader() as connection, translated():
             return performer(connection, self.clock())(statement)
@@ -126,9 +130,7 @@ class SqliteBackend(ForkSafe):
 
     def run_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:  # noqa: ARG002 - see Backend
         if not isinstance(connection, sqlite3.Connection):
-            raise OtherDatabase(
-                f"this store is a SQLite file, and {type(connection).__name__} is not a sqlite3 connection"
-            )
+            raise OtherDatabase(NOT_SQLITE3.format(type(connection).__name__))
         if not connection.in_transaction:
             self._check_installation(connection)
             if autocommits(connection):
@@ -286,10 +288,8 @@ class SqliteBackend(ForkSafe):
         except OSError:
             inode = None
         if inode != self._inode:
-            raise StoreUnavailable(
-                f"{self.path} was deleted or replaced while it was open",
-                hint="Restart this process: it has the old file open.",
-            )
+            hint = "Restart this process: it has the old file open."
+            raise StoreUnavailable(f"{self.path} was deleted or replaced while it was open", hint=hint)
 
     def _check_installation(self, connection: sqlite3.Connection) -> None:
         try:

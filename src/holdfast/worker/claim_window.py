@@ -1,0 +1,93 @@
+"""Claims on their way: the store works on the next one while the worker reads the answer to the last one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from msgspec import Struct, structs
+
+from holdfast.domain.jobs.job import JobId, Lease
+from holdfast.worker import clock
+
+#: A claim is sent before the answer to the last one only if that took no longer than this: other workers do not wait
+#: long for their turns.
+QUICK_ANSWER_S = 0.15
+
+
+class ClaimRequest(Struct, frozen=True, kw_only=True):
+    """What to claim, as :meth:`Claims.claim` explains it."""
+
+    leases: dict[str, timedelta]
+    short: list[str]
+    free: int
+    ahead: int
+    suspects: tuple[int, int]
+    limits: bool
+    autoscaled: Sequence[str]
+    unfinished: Sequence[JobId]
+
+    @property
+    def jobs(self) -> int:
+        return self.free + self.ahead
+
+    @property
+    def least(self) -> int:
+        """How many jobs a busy lane has at least: a job that needs a slot may end what is claimed ahead of slots."""
+        return self.free or self.ahead
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether every job of the lanes may be claimed: no limit, no autoscaler and no single job forbids it."""
+        return not (self.limits or self.autoscaled or self.unfinished or 0 in self.suspects)
+
+    def at_most(self, count: int) -> ClaimRequest:
+        """The same request for this many jobs, those for free slots first."""
+        free = min(self.free, count)
+        return structs.replace(self, free=free, ahead=min(self.ahead, count - free))
+
+    def without(self, count: int) -> ClaimRequest:
+        """What is left to claim after *count* jobs."""
+        free = max(0, self.free - count)
+        return structs.replace(self, free=free, ahead=self.jobs - count - free)
+
+
+class ClaimAnswer(Struct, frozen=True):
+    """The leases that a request got. *complete*: no other job of the lanes could be claimed for it."""
+
+    request: ClaimRequest
+    leases: list[Lease]
+    sent_at: float
+    complete: bool = True
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.leases) == self.request.jobs
+
+    @property
+    def is_quick(self) -> bool:
+        return clock.now() - self.sent_at < QUICK_ANSWER_S
+
+
+class ClaimWindow:
+    """Claims that were sent and not answered yet, the oldest first."""
+
+    def __init__(self) -> None:
+        self._sent: deque[tuple[ClaimRequest, float, Callable[[], list[Lease]]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    @property
+    def jobs(self) -> int:
+        """The number of jobs that these claims may get."""
+        return sum(request.jobs for request, _, _ in self._sent)
+
+    def add(self, request: ClaimRequest, sent_at: float, receive: Callable[[], list[Lease]]) -> None:
+        self._sent.append((request, sent_at, receive))
+
+    def receive(self) -> ClaimAnswer:
+        """Wait for the answer to the oldest claim."""
+        request, sent_at, receive = self._sent.popleft()
+        return ClaimAnswer(request, receive(), sent_at, complete=False)
