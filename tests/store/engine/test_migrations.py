@@ -187,6 +187,16 @@ def test_a_worker_refuses_another_schema(place, change):
         app.worker()
 
 
+def test_the_schema_is_compared_for_the_first_worker_of_a_process(place):
+    """That takes 10 ms. A running worker does not compare it again, either."""
+    with holdfast.Holdfast(place.url) as app:
+        app.worker()
+        place.execute("DROP INDEX holdfast.live_ready")
+        app.worker()
+    with holdfast.Holdfast(place.url) as app, pytest.raises(SchemaMismatch, match=r"is missing"):
+        app.worker()
+
+
 def test_a_rewritten_migration_is_found(place, monkeypatch):
     """K85: the store has the checksum of the migration that it was made with."""
     store = place.open()

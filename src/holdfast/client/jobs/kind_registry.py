@@ -45,6 +45,8 @@ class KindRegistry:
         self.lock = threading.RLock()
         self._unpublished: set[str] = set()
         self._store: Store | None = None
+        #: The store whose schema was compared, for its first worker.
+        self._compared: Store | None = None
         #: Workers that run kinds which are registered later.
         self.followers: weakref.WeakSet[KindFollower] = weakref.WeakSet()
         _REGISTRIES.add(self)
@@ -100,13 +102,14 @@ class KindRegistry:
         with self.lock:
             store = self._store or open_store(self.url, may_migrate=True)
             try:
-                store.database.require_schema()
+                if store is not self._compared:
+                    store.database.require_schema()
                 store.database.refuse_moved()
             except BaseException:
                 if self._store is None:
                     store.close()
                 raise
-            self._store = store
+            self._store = self._compared = store
             return self.store()
 
     def unpublished(self) -> list[PublishedKind]:
