@@ -113,6 +113,7 @@ class CommandExecutor(SlotExecutor):
         self._stdin = setup.options.stdin
         self._env = dict(os.environ)  # a lookup in os.environ encodes and decodes
         self._store = setup.store
+        self.joins_settlements = setup.store.backend.single_writer
         super().__init__(
             "command", setup.options.slots, make_slot=lambda: (self._perform, lambda: None), lifecycle=lifecycle
         )
@@ -123,7 +124,7 @@ class CommandExecutor(SlotExecutor):
 
     def _perform(self, run: Run) -> Outcome | None:
         try:
-            started = self._store.leases.start_command(run.lease, timedelta(seconds=run.lease_duration))
+            started = self._lifecycle.start_command(run)
         except Exception as error:  # noqa: BLE001 - perhaps only the answer was lost: the release refunds the start
             return self._lifecycle.shortage.release(error, lacks="the worker cannot record the start of a command")
         if started is None:
