@@ -51,6 +51,8 @@ LEASE = timedelta(seconds=300)
 #: Longest wait for output between two checks whether the command has ended.
 POLL_INTERVAL_MS = 500
 READ_BYTES = 64 * 1024
+#: The end of a command is awaited for this long before its output is read: a short command wakes its slot once.
+SHORT_S = 0.01
 SWITCHED_OFF = "commands are switched off on this store (holdfast db commands)"
 
 
@@ -216,7 +218,7 @@ class CommandExecutor(SlotExecutor):
         """Copy the output to the log until the command has ended; None: its supervisor is gone."""
         poll = select.poll()
         poll.register(reading, select.POLLIN)
-        exited: ProcessExited | None = None
+        exited = self._supervisor.exit_of(name, timeout=SHORT_S)
         while exited is None:
             ready = poll.poll(POLL_INTERVAL_MS)
             if ready and ready[0][1] & select.POLLIN and (data := os.read(reading, READ_BYTES)):
