@@ -110,6 +110,7 @@ class CommandExecutor(SlotExecutor):
 
     def __init__(self, setup: WorkerSetup, *, lifecycle: RunLifecycle) -> None:
         self._supervisor = SupervisorClient()
+        self._supervisor.prepare()
         self._logs, self._url = setup.options.logs, setup.options.url
         self._echo = setup.options.echo
         self._stdin = setup.options.stdin
