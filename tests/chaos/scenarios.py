@@ -269,6 +269,17 @@ def _settle_group(world: World, store: Store) -> None:
     store.leases.settle_many([Settlement(lease, Done(), MINUTE) for lease in leases])
 
 
+def _settle_and_start(world: World, store: Store) -> None:
+    from holdfast.store.jobs.settlement import Settlement
+
+    leases = world.claim(store, limit=2)
+    if len(leases) == 2:
+        world.effects[str(leases[0].job_id)] += 1
+        _, started = store.leases.settle_and_start(Settlement(leases[0], Done(), MINUTE), leases[1])
+        if started is not None:
+            world.run(store, leases[1])
+
+
 def _retry(world: World, store: Store) -> None:
     for lease in world.claim(store, started=True):
         store.leases.report(lease, done=1, checkpoint="1")
@@ -476,6 +487,7 @@ SCENARIOS = {
     "enqueue after a need": Scenario(_enqueue_after, prepare=_chain),
     "claim, run, settle": Scenario(_settle, prepare=_chain),
     "settle a group": Scenario(_settle_group, prepare=_three),
+    "settle and start": Scenario(_settle_and_start, prepare=_three),
     "retry": Scenario(_retry, prepare=_chain),
     "give back": Scenario(_release, prepare=_three),
     "take over": Scenario(_take_over, prepare=_three),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 
 import pytest
 
 from holdfast import State
-from holdfast.domain.jobs.job import COMMAND
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Done, Failed
@@ -18,7 +16,6 @@ from holdfast.worker import settler as module
 from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.settler import Settler
 from tests.support.jobs import put, state, take
-from tests.support.processes import wait_until
 
 MINUTE = timedelta(minutes=1)
 
@@ -163,23 +160,21 @@ def test_a_group_is_written_as_soon_as_no_other_run_can_join_it(store, leases, m
     all_done(store, leases)
 
 
-def test_the_end_of_a_command_joins_the_start_of_the_next(store, monkeypatch):
-    """On SQLite one transaction records both. PostgreSQL writes the end after the window."""
-    ids = [put(store, COMMAND) for _ in range(2)]
-    first, second = take(store, 2, kinds=[COMMAND])
-    kind, active_runs = Kind(COMMAND, _mail, KindOptions()), ActiveRuns()
-    active_runs.add([Run(lease, kind, renewed_at=0.0, lease_duration=MINUTE) for lease in (first, second)])
-    settler = Settler(store, active_runs, settled=lambda written, lost: None)
-    monkeypatch.setattr(module, "BATCH_WINDOW_S", 60.0 if store.backend.single_writer else 0.0)
-    settler.put(Settlement(first, Done()))
-    thread = threading.Thread(target=settler.tick)
-    thread.start()
-    if store.backend.single_writer:
-        wait_until(lambda: store.backend._writer._joining)
-        assert state(store, ids[0]) is State.RUNNING
-    assert store.leases.start_command(second) is not None
-    thread.join()
-    assert (state(store, ids[0]), len(settler)) == (State.DONE, 0)
+def test_a_settlement_is_left_for_the_next_start(store, leases):
+    """It counts as unwritten, and wakes nobody. Without a start, :meth:`write_joining` or a flush writes it."""
+    settler = Settler(store, ActiveRuns(), settled=lambda written, lost: None)
+    settlements = [Settlement(lease, Done()) for lease in leases]
+    for settlement in settlements:
+        settler.put(settlement, joins=True)
+    assert (len(settler), settler.wake.is_set()) == (3, False)
+    assert settler.take_joining() is settlements[0]
+    settler.put(settlements[0])  # the start failed
+    settler.wake.clear()
+    settler.write_joining()
+    assert settler.wake.is_set()
+    settler.tick()
+    assert (len(settler), settler.take_joining()) == (0, None)
+    all_done(store, leases)
 
 
 def _mail() -> None: ...

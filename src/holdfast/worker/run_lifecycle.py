@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
@@ -14,6 +14,7 @@ from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId, Lease
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Unreadable
 from holdfast.errors import HoldfastError
+from holdfast.store.jobs.leases import StartedCommand
 from holdfast.store.jobs.settlement import Settlement, SettleResult, lease_key
 from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
@@ -65,10 +66,23 @@ class RunLifecycle:
         """The function that carries messages of the handler to the store."""
         return Reporter(run, self._store, enqueued=self._enqueued).answer
 
-    def finished(self, run: Run, settlement: Settlement | None) -> None:
+    def start_command(self, run: Run) -> StartedCommand | None:
+        """Record the start of a command, with the end of another one if that was left for this transaction."""
+        leases, duration = self._store.leases, timedelta(seconds=run.lease_duration)
+        if (settlement := self.settler.take_joining()) is None:
+            return leases.start_command(run.lease, duration)
+        try:
+            result, started = leases.settle_and_start(settlement, run.lease, duration)
+        except BaseException:
+            self.settler.put(settlement)
+            raise
+        self.settler.written([settlement], result)
+        return started
+
+    def finished(self, run: Run, settlement: Settlement | None, *, joins: bool = False) -> None:
         """Learn from a finished run and queue its settlement; executors call it in their own threads.
 
-        Without a settlement, the run did not begin.
+        Without a settlement, the run did not begin. *joins*: the thread starts a command next; see ``Settler.put``.
         """
         if settlement is None:
             self.unbegun(run)
@@ -79,7 +93,7 @@ class RunLifecycle:
             self.autoscaler.finished(run, settlement.outcome)
         if not isinstance(settlement.outcome, Done):
             settlement = structs.replace(settlement, outcome=self._final(settlement.lease, settlement.outcome))
-        self.settler.put(settlement)
+        self.settler.put(settlement, joins=joins and isinstance(settlement.outcome, Done))
 
     def _final(self, lease: Lease, outcome: Outcome) -> Outcome:
         """Add the build to a refusal. A handler that reports outages again and again fails."""

@@ -14,7 +14,6 @@ from holdfast.domain.jobs.job import COMMAND, Lease
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
 from holdfast.errors import InvalidInput, StoreBusy, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.engine.backend import joining
 from holdfast.store.jobs.settlement import Settlement, SettleResult, lease_key
 from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns
@@ -24,8 +23,7 @@ log = logging.getLogger("holdfast")
 
 #: Settlements of one statement, and their bytes: a larger one may never reach a distant server within its time limit.
 MAX_GROUP, MAX_GROUP_BYTES = 1000, 4 * 1024 * 1024
-#: A settlement waits this long for others to join its group, unless the group is large enough; that of a command on
-#: SQLite waits for a transaction that it can join.
+#: A settlement waits this long for others to join its group, unless the group is large enough.
 BATCH_WINDOW_S = 0.002
 LARGE_GROUP = 200
 #: With at most this many active runs, the group is complete when all of them are in it.
@@ -57,25 +55,49 @@ class Settler:
         self._active_runs = active_runs
         self._settled = settled
         self._waiting: deque[Settlement] = deque()
+        #: Settlements that the starts of commands take along.
+        self._joining: deque[Settlement] = deque()
+        #: Held to count settlements: the slots of commands write some.
+        self._counting = threading.Lock()
         self._unbegun: deque[Lease] = deque()
         #: Settlements and leases whose jobs were locked, and the time of their next try.
         self._locked: list[Settlement] = []
         self._locked_unbegun: list[Lease] = []
         self._retry_at = 0.0
 
-    def put(self, settlement: Settlement) -> None:
-        """Queue a settlement; the next tick writes it."""
+    def put(self, settlement: Settlement, *, joins: bool = False) -> None:
+        """Queue a settlement; the next tick writes it.
+
+        *joins*: the caller starts a command next, whose transaction takes it along, or calls :meth:`write_joining`.
+        """
+        if joins:
+            self._joining.append(settlement)
+            return
         self._waiting.append(settlement)
         if not self.wake.is_set():
             self.wake.set()
 
+    def write_joining(self) -> None:
+        """Write settlements that were left for the start of a command: none follows."""
+        if self._joining:
+            self.wake.set()
+
+    def take_joining(self) -> Settlement | None:
+        """A settlement that was left for the start of a command. The caller writes it, or puts it back."""
+        try:
+            return self._joining.popleft()
+        except IndexError:  # there is none, or the tick of a flush has taken it
+            return None
+
     def tick(self) -> TickResult:
         """Write one group. A group that fails is retried: writing a settlement twice is harmless."""
-        join = self._collect() if 0 < len(self._waiting) < LARGE_GROUP else 0.0
+        while (settlement := self.take_joining()) is not None:
+            self._waiting.append(settlement)
+        if 0 < len(self._waiting) < LARGE_GROUP:
+            self._collect()
         group = _take_group(self._waiting)
         if group:
-            with joining(join):
-                self._write(group)
+            self._write(group)
         if self._unbegun:
             self._release([self._unbegun.popleft() for _ in range(len(self._unbegun))])
         if (self._locked or self._locked_unbegun) and clock.now() >= self._retry_at:
@@ -84,24 +106,21 @@ class Settler:
         idle = LOCKED_RETRY_S if self._locked or self._locked_unbegun else IDLE_INTERVAL_S
         return TickResult(0.0 if self._waiting else idle, considered=len(group), processed=len(group))
 
-    def _collect(self) -> float:
+    def _collect(self) -> None:
         """Give other settlements time to join the group, but do not wait when none can: all active runs are in it.
 
-        On SQLite the settlement of a command that succeeded waits for the start of the next one, to join its
-        transaction. Returns how long. A failure may pause the queue, and is written at once.
+        On SQLite those of commands have joined the starts of others. A failure may pause the queue, and is written at
+        once.
         """
-        first = self._waiting[0]
-        if self._store.backend.single_writer and first.lease.kind == COMMAND:
-            joins = isinstance(first.outcome, Done) and len(self._waiting) < len(self._active_runs)
-            return BATCH_WINDOW_S if joins else 0.0
+        if self._store.backend.single_writer and self._waiting[0].lease.kind == COMMAND:
+            return
         if len(self._active_runs) > FEW_RUNS:  # more would wake this thread too often
             clock.sleep(BATCH_WINDOW_S)
-            return 0.0
+            return
         until = clock.now() + BATCH_WINDOW_S
         while len(self._waiting) < len(self._active_runs) and (left := until - clock.now()) > 0:
             self.wake.wait(left)
             self.wake.clear()
-        return 0.0
 
     def release(self, leases: list[Lease]) -> None:
         """Queue leases of jobs that have not begun; the next tick returns them to the store."""
@@ -117,7 +136,7 @@ class Settler:
         signal = self._active_runs.finish_signal
 
         def written() -> bool:
-            return not (len(self) if locked else len(self._waiting) + len(self._unbegun))
+            return not (len(self) if locked else len(self._waiting) + len(self._joining) + len(self._unbegun))
 
         while not written() and clock.now() < until:
             self._retry_at = 0.0
@@ -125,7 +144,8 @@ class Settler:
             signal.wait_for(written, deadline=min(until, clock.now() + FLUSH_INTERVAL_S))
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._unbegun) + len(self._locked) + len(self._locked_unbegun)
+        unwritten = len(self._waiting) + len(self._joining) + len(self._unbegun)
+        return unwritten + len(self._locked) + len(self._locked_unbegun)
 
     def _retry_locked(self) -> None:
         self._retry_at = clock.now() + LOCKED_RETRY_S
@@ -160,12 +180,17 @@ class Settler:
                 self._write_each(group, wait=wait)
                 return
             result = self._write_refusal(group[0], error)
+        self.written(group, result)
+
+    def written(self, group: list[Settlement], result: SettleResult) -> None:
+        """Forget the runs whose settlements are written, and count them. Those of locked jobs are tried again."""
         written = group
         if result.locked:
             self._locked += [settlement for settlement in group if lease_key(settlement.lease) in result.locked]
             written = [settlement for settlement in group if lease_key(settlement.lease) not in result.locked]
         self._active_runs.discard([settlement.lease for settlement in written])
-        self._settled(written, result)
+        with self._counting:
+            self._settled(written, result)
 
     def _write_each(self, group: list[Settlement], *, wait: bool) -> None:
         """Write settlements one by one: only those that cannot be written are held up."""

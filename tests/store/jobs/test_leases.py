@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.fleet.stop_switch import StopMode
+from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import COMMAND, ControlRequest, OnLost, State, WorkerId
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
@@ -131,6 +132,39 @@ def test_a_command_does_not_start_after_a_pause_or_a_stop(store):
     assert store.leases.start_command(callback) is not None, "K42 is broken: a start that is sent again is refused"
     store.stop_switch.clear()
     assert store.leases.start_command(lease) is not None
+
+
+def test_one_transaction_ends_a_run_and_starts_a_command(store):
+    """K42: both are on record, or neither. A second call changes nothing more; dependents of the first are judged."""
+    ids = [put(store, kind=COMMAND, label=label) for label in ("first", "second")]
+    dependent = put(store, kind="other", after=After(ids=(ids[0],)))
+    first, second = take(store, 2, kinds=[COMMAND])
+    done = Settlement(first, Done("7"), SECOND)
+    with pytest.raises(Exception, match=r"bind|adapt"):
+        store.leases.settle_and_start(done, second, object())
+    assert states(store) == {ids[0]: State.RUNNING, ids[1]: State.RUNNING, dependent: State.WAITING}
+    assert store.views.get(ids[1]).attempts == 0
+    for _ in range(2):
+        result, started = store.leases.settle_and_start(done, second, HOUR)
+        assert (result.lost, result.locked, started) == (set(), set(), StartedCommand(False, "second"))
+        assert states(store) == {ids[0]: State.DONE, ids[1]: State.RUNNING, dependent: State.READY}
+    jobs = [store.views.get(each) for each in ids]
+    assert [job.attempts for job in jobs] == [1, 1]
+    assert (jobs[0].result, jobs[1].lease_expires_at) == ("7", START + HOUR)
+
+
+def test_neither_lease_of_a_joint_write_depends_on_the_other(store, clock):
+    """A run whose lease is lost delays no start, and a command that must not start keeps no result back."""
+    ids = [put(store, kind=COMMAND) for _ in range(3)]
+    lost, first, second = take(store, 3, kinds=[COMMAND])
+    store.leases.settle(lost, Released())
+    take_one(store, kinds=[COMMAND])
+    result, started = store.leases.settle_and_start(Settlement(lost, Done()), first)
+    assert (result.lost, started is not None) == ({(lost.job_id, lost.token)}, True)
+    store.queues.pause("default")
+    assert store.leases.settle_and_start(Settlement(first, Done()), second)[1] is None
+    assert [state(store, each) for each in ids] == [State.RUNNING, State.DONE, State.RUNNING]
+    assert store.views.get(ids[2]).attempts == 0
 
 
 def test_a_paused_queue_starts_nothing(store):

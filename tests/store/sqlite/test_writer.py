@@ -13,7 +13,6 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import StoreLocked, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.engine.backend import joining
 from holdfast.store.engine.operation import query
 from holdfast.store.sqlite.backend import SqliteBackend
 from tests.support.processes import wait_until
@@ -32,20 +31,6 @@ class Interrupted(sqlite3.Connection):
         if when == "after":
             raise KeyboardInterrupt
         return cursor
-
-
-class Counting(sqlite3.Connection):
-    """Counts its commits."""
-
-    commits = 0
-
-    def execute(self, sql, *parameters):
-        Counting.commits += sql == "COMMIT"
-        return super().execute(sql, *parameters)
-
-
-class CountingBackend(SqliteBackend):
-    connection_class = Counting
 
 
 class InterruptedBackend(SqliteBackend):
@@ -171,27 +156,3 @@ def test_a_reader_that_was_interrupted_keeps_no_snapshot(tmp_path):
     job_id = store.jobs.enqueue(NewJob(kind="mail")).id
     assert store.views.get(job_id).kind == "mail"
     store.close()
-
-
-def test_a_write_joins_the_next_transaction(tmp_path):
-    """It waits for one, and makes its own if none comes."""
-    backend = CountingBackend(tmp_path / "jobs.db", durability="fast")
-    store = Store(backend)
-
-    def put():
-        with joining(60.0):
-            store.jobs.enqueue(NewJob(kind="patient"))
-
-    with closing(store):
-        store.jobs.enqueue(NewJob(kind="first"))
-        thread = threading.Thread(target=put)
-        thread.start()
-        wait_until(lambda: len(backend._writer._joining) == 1)
-        before = Counting.commits
-        store.jobs.enqueue(NewJob(kind="next"))
-        thread.join()
-        assert Counting.commits == before + 1
-        with joining(0.01):
-            store.jobs.enqueue(NewJob(kind="alone"))
-        assert Counting.commits == before + 2
-        assert store.views.count(Selector(), cap=9).count == 4

@@ -19,6 +19,7 @@ from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.fleet.autoscaler import Bounds
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.errors import StoreUnavailable
 from holdfast.settings import command_url, log_folder
 from holdfast.worker.commands import resource_caps
 from holdfast.worker.commands.log_files import CUT, AttemptLog, log_path
@@ -561,6 +562,25 @@ def test_a_start_is_on_record_before_the_command_starts(app, add, tmp_path):
         app.control.cancel(Selector(), actor="ada")
         worker.stop()
         worker.join()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_command_ends_in_the_transaction_of_the_next_start(app, add, monkeypatch, fails):
+    """On SQLite. If that cannot be written, the settler writes the end, and the next command is released."""
+    leases, joint = app.store.leases, []
+    settle_and_start = leases.settle_and_start
+
+    def record(done, lease, duration):
+        joint.append(done.lease.job_id)
+        if fails and len(joint) == 1:
+            raise StoreUnavailable("no answer")
+        return settle_and_start(done, lease, duration)
+
+    monkeypatch.setattr(leases, "settle_and_start", record)
+    ids = [add("true") for _ in range(12)]
+    drain(app, slots=1)
+    assert [(app.views.get(each).state, app.views.get(each).attempts) for each in ids] == [(State.DONE, 1)] * 12
+    assert bool(joint) == app.store.backend.single_writer
 
 
 def test_a_command_that_must_run_once_does_not_run_again(app, add, real_database, tmp_path):

@@ -26,7 +26,7 @@ def make_executor(perform):
     """An executor, the runs that have finished on it, and its signal."""
     finished, signal = [], FinishSignal()
     lifecycle = SimpleNamespace(
-        finished=lambda run, settlement: finished.append(run),
+        finished=lambda run, settlement, *, joins: finished.append(run),
         finish_signal=signal,
         slot_freed=lambda: None,
         log=RunLog(WorkerId("w"), ServedLanes({}, ())),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -167,22 +166,3 @@ class Timeouts:
     #: For renewals and claims: a worker must learn soon that its database is gone.
     brief = timedelta(seconds=5)
     migration = timedelta(hours=1)
-
-
-class _JoinWait(threading.local):
-    """How long the next write of this thread waits for a transaction of another thread."""
-
-    seconds = 0.0
-
-
-join_wait = _JoinWait()
-
-
-@contextmanager
-def joining(seconds: float) -> Iterator[None]:
-    """Let the next write of this thread wait this long for a transaction of another one, and join it. SQLite only."""
-    join_wait.seconds = seconds
-    try:
-        yield
-    finally:
-        join_wait.seconds = 0.0

@@ -20,7 +20,7 @@ from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.changes import JOBS, jobs_in
-from holdfast.store.engine.operation import Operation, OperationFunction, T, query
+from holdfast.store.engine.operation import Operation, OperationFunction, Query, T, query
 from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.claims import Claims
 from holdfast.store.jobs.dependencies import FinishedJob
@@ -107,10 +107,21 @@ class Leases(Claims):
         None: it must not start. Its lease is lost, its row is locked, its queue is paused, the store is stopped, or
         a cancel or a pause is requested.
         """
-        held = {"id": lease.job_id, "token": lease.token, "lease_duration": lease_duration}
-        statement = query("start_command", StartedCommand, **held)
+        statement = _start_command(lease, lease_duration)
         started = self._backend.run(statement, repeatable=True, timeout=Timeouts.brief)
         return started[0] if started else None
+
+    def settle_and_start(
+        self, done: Settlement, lease: Lease, lease_duration: timedelta = DEFAULT_LEASE
+    ) -> tuple[SettleResult, StartedCommand | None]:
+        """Record that a run succeeded and that a command starts: both are on record, or neither. Idempotent."""
+
+        def settle_and_start() -> Operation[tuple[list[FinishedJob], list[StartedCommand]]]:
+            finished = yield settlement.settle_done([done], ())
+            return finished, (yield _start_command(lease, lease_duration))
+
+        finished, started = self._backend.write(settle_and_start)
+        return self._after_done([done], finished), started[0] if started else None
 
     def settle(self, lease: Lease, outcome: Outcome, *, ran: timedelta | None = None) -> None:
         """Record the outcome of a run; a repeated settle with the same outcome is a success.
@@ -226,7 +237,10 @@ class Leases(Claims):
         return len(self._unjudged)
 
     def _settle_done(self, done: list[Settlement], where: tuple[str, ...]) -> SettleResult:
-        finished: list[FinishedJob] = self._backend.run(settlement.settle_done(done, where), repeatable=True)
+        return self._after_done(done, self._backend.run(settlement.settle_done(done, where), repeatable=True))
+
+    def _after_done(self, done: list[Settlement], finished: list[FinishedJob]) -> SettleResult:
+        """Find out about the jobs that did not finish, and judge the dependents of those that did."""
         known = {job.id for job in finished}
         missing = [s for s in done if s.lease.job_id not in known]
         result = self._backend.write(settlement.unsettled, missing) if missing else SettleResult(set(), set())
@@ -254,6 +268,11 @@ class Leases(Claims):
 
         if ids:
             self._unjudged += _unless_locked(judge, dependencies.UNLOCKED)
+
+
+def _start_command(lease: Lease, lease_duration: timedelta) -> Query:
+    held = {"id": lease.job_id, "token": lease.token, "lease_duration": lease_duration}
+    return query("start_command", StartedCommand, **held)
 
 
 def _unless_locked(work: Callable[[tuple[str, ...]], T], unlocked: tuple[str, ...], *, wait: bool = True) -> T:

@@ -12,7 +12,6 @@ from queue import Empty, SimpleQueue
 from typing import Any, cast
 
 from holdfast.errors import StoreLocked, StoreUnavailable
-from holdfast.store.engine.backend import join_wait
 from holdfast.store.engine.operation import Operation, Statement, T, run_operation
 from holdfast.store.sqlite.files import is_busy, translated
 from holdfast.store.sqlite.writer_queue import WriterQueue
@@ -52,8 +51,6 @@ class Writer:
         self.queue = queue
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
-        #: Requests that no thread writes yet: the next transaction takes them along.
-        self._joining: deque[_Request] = deque()
         #: When the last long wait for the lock ended, by the monotonic clock.
         self.waited_at = float("-inf")
         self._blocked_since: float | None = None
@@ -64,20 +61,14 @@ class Writer:
         self.connection = connection
 
     def write(self, operation: Callable[[], Operation[T]], *, timeout: float | None = None) -> T:
-        """Run an operation in a transaction, together with those of other threads. See ``joining`` for a wait for them.
+        """Run an operation in a transaction, together with those of other threads.
 
         Raises:
             StoreLocked: Another program kept the file locked for *timeout* seconds; nothing was written.
         """
         request = _Request(operation, time.monotonic() + (self._timeout if timeout is None else timeout))
-        join, join_wait.seconds = join_wait.seconds, 0.0
         try:
-            if join:
-                self._joining.append(request)
-                with suppress(Empty):
-                    request.wakes.get(timeout=join)
-            if not join or self._withdraw(request):
-                self._waiting.append(request)
+            self._waiting.append(request)
             self._write_or_wait(request, limited=timeout is not None)
         except BaseException:
             self._withdraw(request)  # a later write must not run what was interrupted
@@ -135,11 +126,11 @@ class Writer:
 
     def _withdraw(self, request: _Request) -> bool:
         """Take a request back; false if a transaction runs it already."""
-        for requests in (self._waiting, self._joining):
-            with suppress(ValueError):
-                requests.remove(request)
-                return True
-        return False
+        try:
+            self._waiting.remove(request)
+        except ValueError:
+            return False
+        return True
 
     def _commit_group(self, own: _Request) -> None:
         """Run the waiting requests. If no transaction can begin, only *own* fails: others wait as long as they like."""
@@ -170,7 +161,7 @@ class Writer:
             # Taken after the wait for the lock: requests that came meanwhile join.
             with suppress(IndexError):  # none is left, or its thread has just withdrawn it
                 while len(group.requests) < GROUP_SIZE:
-                    group.requests.append((self._waiting or self._joining).popleft())
+                    group.requests.append(self._waiting.popleft())
             if not group.requests:  # a thread that took the request was interrupted
                 group.requests.append(own)
             performer = self._performer(connection)  # reads its clock after the wait for the lock

@@ -51,6 +51,8 @@ LEASE = timedelta(seconds=300)
 #: Longest wait for output between two checks whether the command has ended.
 POLL_INTERVAL_MS = 500
 READ_BYTES = 64 * 1024
+#: The end of a command is awaited for this long before its output is read: a short command wakes its slot once.
+SHORT_S = 0.01
 SWITCHED_OFF = "commands are switched off on this store (holdfast db commands)"
 
 
@@ -108,11 +110,13 @@ class CommandExecutor(SlotExecutor):
 
     def __init__(self, setup: WorkerSetup, *, lifecycle: RunLifecycle) -> None:
         self._supervisor = SupervisorClient()
+        self._supervisor.prepare()
         self._logs, self._url = setup.options.logs, setup.options.url
         self._echo = setup.options.echo
         self._stdin = setup.options.stdin
         self._env = dict(os.environ)  # a lookup in os.environ encodes and decodes
         self._store = setup.store
+        self.joins_settlements = setup.store.backend.single_writer
         super().__init__(
             "command", setup.options.slots, make_slot=lambda: (self._perform, lambda: None), lifecycle=lifecycle
         )
@@ -123,7 +127,7 @@ class CommandExecutor(SlotExecutor):
 
     def _perform(self, run: Run) -> Outcome | None:
         try:
-            started = self._store.leases.start_command(run.lease, timedelta(seconds=run.lease_duration))
+            started = self._lifecycle.start_command(run)
         except Exception as error:  # noqa: BLE001 - perhaps only the answer was lost: the release refunds the start
             return self._lifecycle.shortage.release(error, lacks="the worker cannot record the start of a command")
         if started is None:
@@ -215,7 +219,7 @@ class CommandExecutor(SlotExecutor):
         """Copy the output to the log until the command has ended; None: its supervisor is gone."""
         poll = select.poll()
         poll.register(reading, select.POLLIN)
-        exited: ProcessExited | None = None
+        exited = self._supervisor.exit_of(name, timeout=SHORT_S)
         while exited is None:
             ready = poll.poll(POLL_INTERVAL_MS)
             if ready and ready[0][1] & select.POLLIN and (data := os.read(reading, READ_BYTES)):

@@ -7,7 +7,6 @@ the supervisor watches the resident memory of the process tree.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -216,6 +215,8 @@ def _v2_home() -> Path | None:
 
 
 def _has_systemd() -> bool:
+    import shutil
+
     return Path("/run/systemd/system").is_dir() and shutil.which("systemd-run") is not None
 
 

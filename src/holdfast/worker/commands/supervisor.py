@@ -12,7 +12,6 @@ import select
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
@@ -75,6 +74,8 @@ class Supervisor:
             step()
         except Exception as error:  # noqa: BLE001 - see above; the next turn tries again
             if str(error) != self._last_error:
+                import traceback
+
                 self._last_error = str(error)
                 traceback.print_exc()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import socket
 import struct
 import threading
@@ -92,7 +92,7 @@ class StartProcess(Struct, frozen=True, tag=True):
     #: A second descriptor comes with the first one: its standard input.
     stdin: bool = False
     until: float | None = None
-    child: str = field(default_factory=lambda: secrets.token_hex(8))
+    child: str = field(default_factory=lambda: os.urandom(8).hex())
 
 
 class ProcessLimits(Struct, frozen=True, tag=True):

@@ -139,6 +139,11 @@ class SupervisorClient(ForkSafe):
                 ours.close()
                 raise
 
+    def prepare(self) -> None:
+        """Start the supervisor before the first child needs it."""
+        with self._lock:
+            self._connected()
+
     def start_process(self, message: StartProcess, descriptor: int, *, stdin: int | None = None) -> str:
         """Start a process with a descriptor for its connection or its output, and *stdin* if the message announces it.
 
@@ -207,10 +212,10 @@ class SupervisorClient(ForkSafe):
 
     def _connected(self) -> Channel[FromSupervisor]:
         if (channel := self._channel) is None:
-            kill_abandoned()
+            arguments = channel, _ = _start_supervisor()
+            kill_abandoned()  # while the supervisor starts; after an error it ends with its connection
             if (problem := proc_problem()) is not None:
                 log.warning("child processes: %s", problem)
-            arguments = channel, _ = _start_supervisor()
             self._channel = channel
             threading.Thread(target=self._receive, args=arguments, name="holdfast-children", daemon=True).start()
         return channel  # a receiver may have seen the end of the supervisor, and reset the field

@@ -41,6 +41,8 @@ class SlotExecutor:
 
     #: A thread takes every run at once.
     blocked = False
+    #: Whether the start of a run writes the settlement of the last one, in one transaction.
+    joins_settlements = False
 
     def __init__(self, name: str, slots: int, *, make_slot: MakeSlot, lifecycle: RunLifecycle) -> None:
         self.waiting = RunQueue()
@@ -93,7 +95,8 @@ class SlotExecutor:
         lifecycle, signal = self._lifecycle, self._lifecycle.finish_signal
         try:
             while (run := self._next()) is not None:
-                lifecycle.finished(run, self._settlement(run, perform))
+                settlement = self._settlement(run, perform)
+                lifecycle.finished(run, settlement, joins=self.joins_settlements and len(self.waiting) > 0)
                 self._finished[slot] += 1
                 self.gate.freed(self)
                 if len(self.waiting) < self._slots:  # otherwise the claimer has nothing to do
@@ -106,6 +109,8 @@ class SlotExecutor:
     def _next(self) -> Run | None:
         run = self.gate.take(self)
         if run is None:
+            if self.joins_settlements:
+                self._lifecycle.settler.write_joining()
             with self._submitted:
                 while not self._closed and (run := self.gate.take(self)) is None:
                     self._submitted.wait()
