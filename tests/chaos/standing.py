@@ -7,6 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
+from holdfast.domain.batches.new_units import HeldUnits
+
 #: Plain SQL to the store behind its back; ``holdfast.`` names its tables.
 Execute = Callable[[str], list[Any]]
 
@@ -103,7 +107,8 @@ def _counters(execute: Execute) -> Iterator[tuple[str, str]]:
 def _hands(execute: Execute) -> Iterator[tuple[str, str]]:
     hands: Counter[tuple[int, str]] = Counter()
     for batch_id, units in execute("SELECT batch_id, units FROM holdfast.in_flight"):
-        hands.update({(batch_id, key) for key, _ in _decoded(units)})
+        held = msgspec.convert(_decoded(units), HeldUnits)
+        hands.update({(batch_id, key) for key, _ in held.placed()})
     for (batch_id, key), holders in hands.items():
         if holders > 1:
             yield "R18", f"unit {key} of batch {batch_id} is in the hands of {holders} runs"

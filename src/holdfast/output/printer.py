@@ -175,10 +175,10 @@ class Output:
                     self._write(json_line(builtins(item)))
                 self._end("success")
 
-    def checkpointed_lines(self, lines: Sequence[str], *, checkpoint: int) -> None:
+    def checkpointed_lines(self, lines: str, count: int, *, checkpoint: int) -> None:
         """Print NDJSON lines, and a line that all items up to number *checkpoint* are durable; in one write."""
-        self._write("\n".join([*lines, json_line({"_meta": {"checkpoint": checkpoint}})]))
-        self._lines += len(lines)
+        self._write(f"{lines}\n{json_line({'_meta': {'checkpoint': checkpoint}})}")
+        self._lines += count
         self.flush()
 
     def lines(self, lines: Iterable[str | Line]) -> None:

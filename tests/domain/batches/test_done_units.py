@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.domain.batches.done_units import DoneUnits, outcome_of, outcomes_of
+from holdfast.domain.batches.new_units import NewUnits
 from holdfast.domain.batches.unit import UnitOutcome, UnitState
 
 
@@ -35,3 +36,13 @@ def test_a_group_has_one_duration_and_consecutive_places():
     assert DoneUnits("abc", (4, 5, 6), [0, 0, 0]).groups() == [(0, 3)]
     assert DoneUnits("abcd", (4, 5, 6, 7), [0, 0, 9, 9]).groups() == [(0, 2), (2, 4)]
     assert DoneUnits("abcd", (4, 5, 9, 8), [0] * 4).groups() == [(0, 2), (2, 3), (3, 4)]
+
+
+def test_new_units_that_took_no_time_are_their_own_columns():
+    """The outcomes are those of the same units one by one."""
+    units = NewUnits.of(range(5, 8), 5)
+    assert [*units] == [("5", 5), ("6", 6), ("7", 7)]
+    outcomes = outcomes_of(units)
+    assert isinstance(outcomes, DoneUnits)
+    assert [*outcomes] == [*map(outcome_of, units)] == [*outcomes_of([*units])]
+    assert outcomes.groups() == [(0, 3)]

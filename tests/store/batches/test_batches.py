@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.domain.batches.batch import AbortedBy, BatchState
 from holdfast.domain.batches.batch_filter import BatchFilter
+from holdfast.domain.batches.new_units import NewUnits
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, row_of, unit_key
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import State, WorkerId
@@ -212,16 +213,17 @@ def test_a_lapsed_owner_is_replaced(store, clock):
     assert begin(store).batch.id == run.batch.id
 
 
-def test_a_take_over_returns_what_was_in_hand(store, clock):
+@pytest.mark.parametrize("candidates", [keys(1, 2), NewUnits.of(range(1, 3), 0)])
+def test_a_take_over_returns_what_was_in_hand(store, clock, candidates):
     """In the same transaction that takes the lease over; counters do not change."""
     run = begin(store)
-    take(store, run, 1, 2)
+    store.batches.flush(run, next_units=NextUnits(candidates=candidates, limit=100, fresh=True))
     lapse(clock)
     assert [each.job_id for each in store.leases.take_over()] == [run.lease.job_id]
     units = store.batches.units(run.batch.id)
-    assert [(unit.key, unit.state, unit.poison_suspect, unit.attempts) for unit in units] == [
-        ("1", UnitState.PENDING, True, 0),
-        ("2", UnitState.PENDING, True, 0),
+    assert [(unit.key, unit.position, unit.state, unit.poison_suspect, unit.attempts) for unit in units] == [
+        ("1", 0, UnitState.PENDING, True, 0),
+        ("2", 1, UnitState.PENDING, True, 0),
     ]
     check(store, run.batch.id)
     assert begin(store).batch.id == run.batch.id

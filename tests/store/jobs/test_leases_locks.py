@@ -229,7 +229,7 @@ def test_a_locked_batch_holds_up_no_take_over(postgres_database, user):
     )
     postgres_database.execute(
         "INSERT INTO holdfast.in_flight (job_id, batch_id, token, run_number, units, owner)"
-        " SELECT %s, id, 1, 1, '[[\"a\", 0]]', '{}' FROM holdfast.batch",
+        ' SELECT %s, id, 1, 1, \'{"keys": ["a"], "places": [0]}\', \'{}\' FROM holdfast.batch',
         (holder.job_id,),
     )
     postgres_database.execute("UPDATE holdfast.live SET lease_expires_at = '2000-01-01'")

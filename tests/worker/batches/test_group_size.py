@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.domain.batches.checkpoint import MAX_UNWRITTEN, CheckpointInterval
+from holdfast.domain.batches.new_units import HeldUnits
 from holdfast.store.batches.batches import Batches
 from holdfast.store.engine.operation import query
 from holdfast.worker import clock
@@ -112,7 +113,7 @@ def test_other_intervals_are_kept(app, flushes, where, checkpoint, most):
 def in_flight(app):
     """The number of units that the holders of the first batch have taken."""
     rows = app.store.backend.fetch(query("list_in_flight", batch_id=1, job_id=0))
-    return sum(len(msgspec.json.decode(units)) for (units,) in rows)
+    return sum(len(msgspec.json.decode(units, type=HeldUnits).placed()) for (units,) in rows)
 
 
 @pytest.mark.parametrize("where", ["here", "workers"])

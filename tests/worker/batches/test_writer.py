@@ -96,6 +96,20 @@ def test_units_that_failed_before_count_for_the_breaker_after_one_of_them_succee
     assert breaker.count(failed=True, retried=True) is AbortedBy.MAX_FAILURES
 
 
+@pytest.mark.parametrize(("limits", "exit_code"), [({"max_failures": 2}, 6), ({"max_failure_rate": 0.4}, 8)])
+def test_successes_between_failures_count(app, limits, exit_code):
+    """They end a row of failures, and count for the rate."""
+
+    @app.unit(max_failures=0)
+    def work(key: int) -> None:
+        if key % 2 or key > 40:
+            raise ValueError(key)
+
+    result = run(app, work, range(40), **limits)
+    assert result.exit_code == exit_code
+    recount(app, result.batch.id)
+
+
 def test_a_streak_that_is_longer_than_a_flush_is_returned(app):
     """The ledger has its first failures already; a new batch over a range takes every key for a new one."""
 

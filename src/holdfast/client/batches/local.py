@@ -154,7 +154,7 @@ def _finish(
     aborted_by: AbortedBy | None,
     selection: Selection,
     *,
-    unbegun: Iterable[list[UnitInFlight]],
+    unbegun: Iterable[Sequence[UnitInFlight]],
 ) -> BatchResult:
     if aborted_by is AbortedBy.LEASE_LOST:
         batch_id = opened.batch.id
@@ -222,7 +222,7 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
         runner.stopping = context.stopping
         perform_all, close = runner.performer()
         results: list[UnitResult | DoneUnit] = [UnitResult(row, None)]
-        perform_all(lambda: row, 1, results.append)
+        perform_all(lambda: row, 1, results.append, results.append)
         close()
         last = results[-1]
         answer = last if isinstance(last, UnitResult) else UnitResult(row, outcome_of(last))

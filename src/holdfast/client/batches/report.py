@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, NoReturn, Self, cast
+from typing import Any, NoReturn, Self
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -27,7 +27,7 @@ from holdfast.worker.batches.conflicts import command_line
 
 #: Groups of failures that a message names.
 MAX_FAILURE_LINES = 3
-_STATE, NO_NOTES, _SHORT = attrgetter("state"), (None,) * 4, ',"status":"done","duration_ms":0,"attempts":1}'
+_STATE = attrgetter("state")
 
 
 class BatchResult(Struct, frozen=True):
@@ -184,10 +184,11 @@ class RunReport:
         """Print units as NDJSON. The run goes on when the reader has closed the pipe."""
         self._printed += len(outcomes)
         if self._output.format is Format.NDJSON:
-            is_short = isinstance(outcomes, DoneUnits) and outcomes.durations_ms.count(0) == len(outcomes)
-            lines = [f'{{"key":{key}{_SHORT}' for key in cast("DoneUnits", outcomes).keys] if is_short else []
+            lines = (
+                done_lines(outcomes) if isinstance(outcomes, DoneUnits) else map(json_line, map(unit_line, outcomes))
+            )
             with suppress(PipeClosed):
-                self._output.checkpointed_lines(lines or [*map(encode_unit, outcomes)], checkpoint=self._printed)
+                self._output.checkpointed_lines("\n".join(lines), len(outcomes), checkpoint=self._printed)
 
     def progress(self, finished: int, failed: int) -> None:
         """Show how many units are finished, and how many of them failed."""
@@ -251,13 +252,12 @@ def failure_lines(failures: Sequence[FailureGroup]) -> list[str]:
     return [*lines, f"{more:,} other errors"] if more > 0 else lines
 
 
-def encode_unit(unit: UnitOutcome | UnitRow) -> str:
-    """A line of NDJSON. Most units have nothing but a key, a state, a duration and a count of attempts."""
-    has_notes = unit.earlier_errors or (unit.label, unit.warning, unit.data, unit.error) != NO_NOTES
-    if has_notes or type(unit) is not UnitOutcome:
-        return json_line(unit_line(unit))
-    took = "null" if unit.duration_ms is None else unit.duration_ms
-    return f'{{"key":{unit.key},"status":"{unit.state}","duration_ms":{took},"attempts":{unit.attempts}}}'
+def done_lines(units: DoneUnits) -> Iterator[str]:
+    """Lines of NDJSON: units with one duration differ only in their keys."""
+    for start, end in units.groups():
+        rest = f',"status":"done","duration_ms":{json_line(units.durations_ms[start])},"attempts":1}}'
+        keys = f'{rest}\n{{"key":'.join(units.keys[start:end])
+        yield f'{{"key":{keys}{rest}'
 
 
 def unit_line(unit: UnitOutcome | UnitRow) -> UnitLine:

@@ -30,18 +30,15 @@ class Breaker:
         self._rated = self._rated_failed = 0
         self._retry_succeeded = False
         self.tripped: AbortedBy | None = None
-        #: Whether counting a success would change nothing.
-        self.ignores_success = limits.rate is None
 
-    def count(self, *, failed: bool, retried: bool = False) -> AbortedBy | None:
-        """Count one outcome; return the cause to stop, if any. *retried*: the unit failed in an earlier run."""
+    def count(self, units: int = 1, *, failed: bool, retried: bool = False) -> AbortedBy | None:
+        """Count a failure, or successes; return the cause to stop, if any. *retried*: it failed in an earlier run."""
         self._failed += failed
         self._retry_succeeded |= retried and not failed
         if not retried or self._retry_succeeded:
-            self._rated += 1
+            self._rated += units
             self._rated_failed += failed
             self.streak = self.streak + 1 if failed else 0
-        self.ignores_success = not self.streak and self._limits.rate is None
         if self.tripped is None and failed:
             self.tripped = self._exceeded()
         return self.tripped

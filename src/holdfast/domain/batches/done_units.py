@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress, pairwise, repeat
+from operator import add, ne
 from typing import Any, Self, cast
 
+from holdfast.domain.batches.new_units import NewUnits
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitState
 
 #: A unit that takes less time took 0 ms.
@@ -43,11 +46,12 @@ class DoneUnits(Sequence[UnitOutcome]):
     def groups(self) -> list[tuple[int, int]]:
         """Where groups of units with one duration and consecutive places begin, and where they end."""
         durations, places, size = self.durations_ms, self.positions, len(self)
-        starts = [0]
-        if durations.count(durations[0]) < size or [*places] != [*range(places[0], places[0] + size)]:
-            later = range(1, size)
-            starts += [at for at in later if durations[at] != durations[at - 1] or places[at] != places[at - 1] + 1]
-        return [*zip(starts, [*starts[1:], size], strict=True)]
+        starts = {0}
+        if durations.count(durations[0]) < size:
+            starts.update(compress(range(1, size), map(ne, durations[1:], durations)))
+        if places != range(places[0], places[0] + size):
+            starts.update(compress(range(1, size), map(ne, places[1:], map(add, places, repeat(1)))))
+        return [*pairwise([*sorted(starts), size])]
 
 
 def outcome_of(unit: UnitOutcome | DoneUnit) -> UnitOutcome:
@@ -60,6 +64,8 @@ def outcome_of(unit: UnitOutcome | DoneUnit) -> UnitOutcome:
 
 def outcomes_of(units: Sequence[UnitOutcome | DoneUnit]) -> Sequence[UnitOutcome]:
     """The outcomes of units, by column if all of them have the short form."""
+    if isinstance(units, NewUnits):  # they took almost no time
+        return DoneUnits(units.all_keys, range(units[0][1], units[-1][1] + 1), [0] * len(units))
     if set(map(type, units)) != {tuple}:
         return [*map(outcome_of, units)]
     done = cast("Sequence[DoneUnit]", units)

@@ -108,11 +108,12 @@ def flush(
     if status.stop is not None or not next_units.limit:
         choice = Choice([], (), 0)
     elif next_units.candidates is not None and fresh:
-        fresh_units = next_units.candidates[: next_units.limit]
+        candidates, limit = next_units.candidates, next_units.limit
+        fresh_units = candidates if len(candidates) <= limit else candidates[:limit]
         choice = Choice(fresh_units, fresh_units, len(fresh_units))
     else:
         choice = yield from choose_next(run, next_units, shared=status.shared is not False)
-    in_hand = [*next_units.in_hand, *choice.in_flight]
+    in_hand = [*next_units.in_hand, *choice.in_flight] if next_units.in_hand else choice.in_flight
     isolated = choice.isolated or (next_units.isolated and len(in_hand) == 1)
     doubt = next_units.in_doubt_if_lost
     yield from hold(run.batch, run.lease, in_hand, isolated=isolated, in_doubt_if_lost=doubt, changed=changed)

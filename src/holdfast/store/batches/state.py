@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, state_after
 from holdfast.domain.batches.history import BatchEventName
+from holdfast.domain.batches.new_units import HeldUnits
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitRow, UnitState, sum_counters, withdrawal_deltas
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token, WorkerId
 from holdfast.errors import NoSuchBatch
@@ -35,6 +36,7 @@ Place = tuple[int, int, UnitKey]
 FIRST_PLACE: Place = (0, -1, UnitKey(""))
 
 NO_DELTAS: Mapping[str, int] = {}
+_decoder = msgspec.json.Decoder(HeldUnits)
 
 
 def after(place: Place) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def counted(batch_id: BatchId) -> Operation[Counters]:
 def units_in_hand(batch_id: BatchId, *, besides: JobId = PEOPLE) -> Operation[list[UnitKey]]:
     """The units in flight of all holders of a batch, except those of one job. The batch is locked."""
     rows = yield query("list_in_flight", batch_id=batch_id, job_id=besides)
-    return [key for row in rows for key, _ in decode(row[0])]
+    return [key for (units,) in rows for key, _ in _decoder.decode(units).placed()]
 
 
 class UnitCursor(Struct, frozen=True):
@@ -181,7 +183,7 @@ def skip_vanished(run: BatchRun) -> Operation[None]:
 
 
 class InFlight(Struct, frozen=True):
-    """The units in flight of the holder of one job, as JSON."""
+    """The units in flight of the holder of one job; *units* is the JSON of :class:`HeldUnits`."""
 
     job_id: JobId
     batch_id: BatchId
@@ -199,14 +201,14 @@ def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
     """
     holdings: list[InFlight] = yield query("delete_in_flight", InFlight, ids=list(job_ids))
     for holding in sorted(holdings, key=lambda each: each.batch_id):
-        in_hand = decode(holding.units)
+        in_hand = _decoder.decode(holding.units).placed()
         yield from record(holding.batch_id, holding.run_number, BatchEventName.LOST, units=len(in_hand))
         if in_hand:
             yield query("lock_batch", id=holding.batch_id)
             yield from _return(holding, in_hand)
 
 
-def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
+def _return(holding: InFlight, in_hand: Sequence[UnitInFlight]) -> Operation[None]:
     state = UnitState.IN_DOUBT if holding.in_doubt_if_lost else UnitState.PENDING
     values = {"state": state, "run_number": holding.run_number, "crashes": int(holding.isolated)}
     table = Rows(key=[key for key, _ in in_hand], position=[place for _, place in in_hand])
@@ -253,7 +255,7 @@ def hold(
     """Record the units in flight of a holder; they replace its earlier ones. Add *changed* to its counters."""
     place = {"job_id": lease.job_id, "batch_id": batch.id, "token": lease.token, "run_number": batch.run_number}
     values = {"owner": owner, "isolated": isolated, "in_doubt_if_lost": in_doubt_if_lost} | place
-    values["units"] = msgspec.json.encode(units).decode()
+    values["units"] = msgspec.json.encode(HeldUnits.of(units)).decode()
     delta = _counter_rows(changed)
     yield query("put_in_flight", **values) if delta is None else query("put_progress", delta=delta, **values)
 
@@ -268,7 +270,3 @@ def count(batch_id: BatchId, job_id: JobId, changed: Mapping[str, int]) -> Opera
 def _counter_rows(changed: Mapping[str, int]) -> Rows | None:
     deltas = {name: n for name, n in changed.items() if n}
     return Rows(name=[*deltas], count=[*deltas.values()]) if deltas else None
-
-
-def decode(units: str) -> list[UnitInFlight]:
-    return msgspec.json.decode(units, type=list[UnitInFlight])

@@ -146,13 +146,13 @@ class Driver:
             self._wake.set()
 
     def _run_units(self) -> None:
-        size, add_result = 1, self._writer.add
+        size, writer = 1, self._writer
         perform_all, close = self._runner.performer()
         while count := self._next(size):
             if self._throttle is not None:
                 self._throttle.wait(self._runner.stopping)
             began = clock.now()
-            perform_all(self._waiting.popleft, count, add_result)
+            perform_all(self._waiting.popleft, count, writer.add_done, writer.add)
             size = min(size * 2, self._max_per_thread) if clock.now() - began < QUICK_S else 1
             self._count_finished(count)  # may write a group, which takes longer than its units
         close()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import count, islice
-from typing import Any, Protocol, cast
+from itertools import islice
+from typing import Any, Protocol
 
 from holdfast.domain.batches.batch import RunPlan
 from holdfast.domain.batches.checkpoint import CheckpointInterval
+from holdfast.domain.batches.new_units import NewUnits
 from holdfast.domain.batches.unit import TakenUnit, UnitKey, UnitRow, row_of, unit_key
 from holdfast.store.batches.ledger import Flushed
 from holdfast.store.batches.state import FIRST_PLACE, Place, UnitInFlight
@@ -115,7 +116,9 @@ class InputKeys:
         if only is not None:
             self._keys = ((key, place) for key, place in self._keys if key in only)
         self._partial = resume_from is not None or only is not None
-        self._next: list[UnitInFlight] = []
+        #: The keys, if they are a range that is read from its start.
+        self._range = keys if isinstance(keys, range) and bitmap is None and not self._partial else None
+        self._next: Sequence[UnitInFlight] = []
         self._all_read = False
         self._resumed = resumed = resumed and resume_from is None
         self._again = resume_from is not None
@@ -149,7 +152,8 @@ class InputKeys:
         if self._input_read and self._after is not None:
             self.size.stop_growing()  # these units cannot be put back
             return NextUnits(after=self._after, limit=min(room, self.size.steady))
-        return NextUnits(candidates=self._next[:size], limit=room, defer=self._resumed, again=self._again)
+        candidates = self._next if len(self._next) <= size else self._next[:size]
+        return NextUnits(candidates=candidates, limit=room, defer=self._resumed, again=self._again)
 
     def advance(self, flushed: Flushed, *, in_hand: int) -> None:  # noqa: ARG002 - see the protocol
         self.dry = not flushed.taken and not flushed.examined
@@ -164,9 +168,9 @@ class InputKeys:
         self._skipping = not flushed.taken and flushed.examined > 0
 
     def put_back(self, units: list[UnitInFlight]) -> None:
-        self._next = units + self._next
+        self._next = [*units, *self._next]
 
-    def remaining(self) -> Iterator[list[UnitInFlight]]:
+    def remaining(self) -> Iterator[Sequence[UnitInFlight]]:
         """The keys that no flush has considered."""
         while not self._input_read:
             yield self._next
@@ -174,10 +178,14 @@ class InputKeys:
             self._read(SKIP_AHEAD_KEYS)
 
     def _read(self, count: int) -> None:
-        more = list(islice(self._keys, count))
+        more: Sequence[UnitInFlight]
+        if self._range is None:
+            more = list(islice(self._keys, count))
+        else:
+            more = NewUnits.of(self._range[self.keys_read : self.keys_read + count], self.keys_read)
         self._all_read = len(more) < count
         self.keys_read += len(more)
-        self._next += more
+        self._next = [*self._next, *more] if self._next else more
 
 
 class PendingUnits:
@@ -223,12 +231,6 @@ def pop_last(waiting: deque[TakenUnit], count: int) -> list[UnitInFlight]:
 
 def numbered(keys: Iterable[Any], resume_from: FirstKey | None = None) -> Iterator[UnitInFlight]:
     """The keys of an input with their places, from *resume_from* on."""
-    if isinstance(keys, range) and resume_from is None:
-        return zip(cast("Iterator[UnitKey]", map(str, keys)), count())
-    return _numbered(keys, resume_from)
-
-
-def _numbered(keys: Iterable[Any], resume_from: FirstKey | None) -> Iterator[UnitInFlight]:
     skipping = resume_from is not None
     for place, value in enumerate(keys):
         key = unit_key(value)

@@ -54,10 +54,11 @@ class UnitResult(NamedTuple):
 #: Runs one unit. The short form belongs to a unit that no run had begun, and is not in the ledger yet.
 Perform = Callable[[TakenUnit], UnitResult | DoneUnit]
 Take = Callable[[], TakenUnit]
-AddResult = Callable[[UnitResult | DoneUnit], None]
+AddDone = Callable[[DoneUnit], None]
+AddResult = Callable[[UnitResult], None]
 #: Takes units by a function and runs them one after the other: up to a number of them, and not for long. It passes each
-#: result on at once.
-PerformAll = Callable[[Take, int, AddResult], None]
+#: result on at once: the short form to the second function, other results to the last one.
+PerformAll = Callable[[Take, int, AddDone, AddResult], None]
 
 
 class Unit:

@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
 
 import msgspec
 from msgspec import structs
@@ -14,6 +13,7 @@ from msgspec import structs
 from holdfast.domain.batches.batch import BREAKERS, AbortedBy, RunPlan
 from holdfast.domain.batches.breaker import Breaker, group_failures
 from holdfast.domain.batches.done_units import DoneUnit, outcome_of, outcomes_of
+from holdfast.domain.batches.new_units import TakenUnits
 from holdfast.domain.batches.unit import TakenUnit, UnitKey, UnitOutcome, UnitState
 from holdfast.store import Store
 from holdfast.store.batches.ledger import Flushed
@@ -56,21 +56,21 @@ class LedgerWriter:
         self.unbegun: list[UnitInFlight] = []
         self._store, self._opened, self._plan = store, opened, plan
         self._runner, self._on_written = runner, on_written
-        self._in_hand: dict[UnitKey, int] = {}  # with their places
-        self._suspect_in_hand, self._taken, self._collected, self._rewrites = False, 0, 0, False
+        self._in_hand = TakenUnits()
+        self._suspect_in_hand, self._rewrites, self._taken, self._collected, self._counted_to = False, False, 0, 0, 0
         self._began_at = self._flushed_at = clock.now()
         # Results in their order, and the failures in a row; both change under the lock.
         self._order = threading.Lock()
         self._results: list[UnitResult | DoneUnit] = []
+        #: Adds a unit that is just done. The breaker counts it with the next result of another kind.
+        self.add_done: Callable[[DoneUnit], None] = self._results.append
         self._breaker = Breaker(plan.limits)
-        self._streak: list[UnitOutcome] = []
-        self._returned: list[UnitOutcome] = []
+        self._streak, self._returned = list[UnitOutcome](), list[UnitOutcome]()
         self._recent: deque[UnitOutcome] = deque(maxlen=MAX_RECENT_FAILURES)
         self._failures: str | None = None
         # Results that were collected for the next flush.
-        self._unwritten: list[UnitOutcome | DoneUnit] = []
-        self._settled: list[UnitOutcome] = []
-        self._amended: list[UnitOutcome] = []
+        self._unwritten: Sequence[UnitOutcome | DoneUnit] = []
+        self._settled, self._amended = list[UnitOutcome](), list[UnitOutcome]()
         self._interrupted: list[UnitInFlight] = []
 
     # -- results: any thread -----------------------------------------------------------------------
@@ -80,19 +80,21 @@ class LedgerWriter:
         self.aborted_by = self.aborted_by or reason
         self._runner.stop()
 
-    def add(self, result: UnitResult | DoneUnit) -> None:
+    def add(self, result: UnitResult) -> None:
         """Add the result of a unit in flight. The breaker stops the run at once, before anything is written."""
-        if self._breaker.ignores_success and type(result) is tuple:
-            self._results.append(result)
-            return
         with self._order:
+            self._count_done()
             self._results.append(self._counted(result))
+            self._counted_to += 1
 
-    def _counted(self, result: UnitResult | DoneUnit) -> UnitResult | DoneUnit:
-        if not isinstance(result, UnitResult):
-            self._breaker.count(failed=False)
+    def _count_done(self) -> None:
+        """Count the units that were just done."""
+        if count := len(self._results) - self._counted_to:
+            self._breaker.count(count, failed=False)
             self._streak.clear()
-            return result
+            self._counted_to += count
+
+    def _counted(self, result: UnitResult) -> UnitResult:
         outcome = result.outcome
         if outcome is None:
             return result
@@ -117,12 +119,8 @@ class LedgerWriter:
     def _trip(self, reason: AbortedBy) -> None:
         """Return the units that failed in a row, until the cause of their failures is fixed."""
         self._explain(self._streak if reason is AbortedBy.MAX_FAILURES else self._recent)
-        self._return_streak()
+        self._returned, self._streak = [*self._returned, *self._streak], []
         self.stop(reason)
-
-    def _return_streak(self) -> None:
-        self._returned += self._streak
-        self._streak = []
 
     def _explain(self, failures: Sequence[UnitOutcome]) -> None:
         if self.aborted_by is None:
@@ -166,50 +164,49 @@ class LedgerWriter:
 
     def leave_out(self, key: UnitKey) -> None:
         """Leave a unit in flight that did not start pending."""
-        del self._in_hand[key]
+        self._in_hand.finish(key)
 
     def put_back_surplus(self, waiting: deque[TakenUnit]) -> None:
         """Put back units that wait behind others which are not short: another shard may run them."""
         units = pop_last(waiting, self.source.size.surplus(len(waiting), in_hand=len(self._in_hand)))
-        for key, _ in units:
-            del self._in_hand[key]
+        self._in_hand.finish(*(key for key, _ in units))
         self._taken -= len(units)
         self.source.put_back(units)
 
     def collect(self) -> None:
         """Collect the results that were added; those of returned units become pending again."""
         with self._order:
-            count, (returned, self._returned) = len(self._results), (self._returned, [])
-        results = self._results[:count]
-        self._collected += count
-        del self._results[:count]
-        if count == len(self._in_hand) and set(map(type, results)) == {tuple}:  # the common case, at once
-            self._in_hand.clear()
-            self._unwritten += cast("list[DoneUnit]", results)
-        else:
+            self._count_done()
+            count, self._counted_to = self._counted_to, 0
+            results, (returned, self._returned) = self._results[:count], (self._returned, [])
+            self._collected += count
+            del self._results[:count]
+        if done := self._in_hand.finish_all(results):  # the common case, at once
+            self._unwritten = [*self._unwritten, *done] if self._unwritten else done
+        elif results:
+            self._unwritten = unwritten = self._unwritten if isinstance(self._unwritten, list) else [*self._unwritten]
             for result in results:
-                self._collect(result)
+                self._collect(result, unwritten)
         if returned:
             self._put_back({outcome.key: outcome for outcome in returned})
 
-    def _collect(self, result: UnitResult | DoneUnit) -> None:
+    def _collect(self, result: UnitResult | DoneUnit, unwritten: list[UnitOutcome | DoneUnit]) -> None:
         if not isinstance(result, UnitResult):
-            del self._in_hand[result[0]]
-            self._unwritten.append(result)
+            self._in_hand.finish(result[0])
+            unwritten.append(result)
             return
-        del self._in_hand[result.row.key]
+        self._in_hand.finish(result.row.key)
         self._suspect_in_hand = False
         outcome = result.outcome
         if result.interrupted:
             self._interrupted.append((result.row.key, result.row.position))
         elif outcome is None:
             self.unbegun.append((result.row.key, result.row.position))
-        if outcome is None or not result.written:
-            self._unwritten += () if outcome is None else (outcome,)
-            return
-        self._settled.append(outcome)
-        if result.amended:
-            self._amended.append(outcome)
+        elif not result.written:
+            unwritten.append(outcome)
+        else:
+            self._settled.append(outcome)
+            self._amended += [outcome] if result.amended else []
 
     def _put_back(self, returned: dict[UnitKey, UnitOutcome]) -> None:
         unwritten = [*map(outcome_of, self._unwritten)]
@@ -238,13 +235,14 @@ class LedgerWriter:
             self.source.advance(flushed, in_hand=len(self._in_hand))
         self._taken += len(flushed.taken)
         self._suspect_in_hand = self._suspect_in_hand or flushed.choice.isolated
-        self._in_hand.update(flushed.choice.in_flight)
+        self._in_hand.take(flushed.choice.in_flight)
         if on_taken is not None:
             on_taken(flushed.taken)
         self._report(outcomes, flushed)
         if flushed.stop in BREAKERS:  # the breaker of another run of this batch tripped
             with self._order:
-                self._return_streak()
+                self._count_done()
+                self._returned, self._streak = [*self._returned, *self._streak], []
         if flushed.stop is not None:
             self.stop(flushed.stop)
 
@@ -252,7 +250,7 @@ class LedgerWriter:
         """Write the rest of a run; units in flight that did not start are left pending."""
         self.collect()
         self.unbegun += self._in_hand.items()
-        self._in_hand.clear()
+        self._in_hand = TakenUnits()
         self.flush()
 
     def _room(self) -> int:
@@ -276,7 +274,7 @@ class LedgerWriter:
                 self.stop(AbortedBy.FATAL)
         return structs.replace(
             next_units,
-            in_hand=[*self._in_hand.items()],
+            in_hand=self._in_hand.items(),
             retry_failed=plan.retry_failed,
             isolated=self._suspect_in_hand,
             in_doubt_if_lost=plan.in_doubt_if_lost,

@@ -914,7 +914,7 @@ CREATE TABLE holdfast.in_flight (
     batch_id bigint NOT NULL,
     token bigint NOT NULL,
     run_number integer NOT NULL,
-    units json NOT NULL,                       -- [[key, position], ...]
+    units json NOT NULL,                       -- keys and places, or a range and its first place
     isolated boolean NOT NULL DEFAULT false,   -- one poison suspect alone: if the holder is lost, this unit crashed it
     in_doubt_if_lost boolean NOT NULL DEFAULT false,  -- units of a lost holder become in_doubt and wait for a person
     owner json NOT NULL

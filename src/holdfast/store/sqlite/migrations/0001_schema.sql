@@ -388,7 +388,7 @@ CREATE TABLE holdfast_in_flight (
     batch_id INTEGER NOT NULL,
     token INTEGER NOT NULL,
     run_number INTEGER NOT NULL,
-    units TEXT NOT NULL,                       -- [[key, position], ...]
+    units TEXT NOT NULL,                       -- keys and places, or a range and its first place
     isolated INTEGER NOT NULL DEFAULT 0,       -- one poison suspect alone: if the holder is lost, this unit crashed it
     in_doubt_if_lost INTEGER NOT NULL DEFAULT 0,  -- units of a lost holder become in_doubt and wait for a person
     owner TEXT NOT NULL
