@@ -281,7 +281,7 @@ class Holdfast:
         Raises:
             NoSuchJob: It does not exist.
         """
-        return JobRef(self.views.get(JobId(job_id)).id, views=lambda: self.views, outcome=EnqueueOutcome.EXISTING)
+        return JobRef(self.views.get(JobId(job_id)).id, lambda: self.views, EnqueueOutcome.EXISTING)
 
     async def aget(self, job_id: int) -> JobRef:
         """:meth:`get` for async callers."""

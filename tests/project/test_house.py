@@ -24,7 +24,7 @@ MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
 MAX_MODULES = 330
 MAX_PYTHON_LINES = 51_550
-MAX_SQL_LINES = 5_540
+MAX_SQL_LINES = 5_560
 
 #: Modules that users import by name, and the layers below them that are one file.
 ENTRANCE_HALL = {"__init__", "__main__", "app", "files", "options", "settings", "testing"}

@@ -423,7 +423,7 @@ def test_a_producer_enqueues_and_no_more(target, as_role):
         ("producer", lambda store: store.audit_log.page(), "may not read the audit log (table audit_entry)", "reader"),
         ("producer", lambda store: store.stop_switch.get(), "may not read the table stop_switch", "reader"),
         ("producer", lambda store: store.queues.pause("default"), "may not change queues (table queue)", "operator"),
-        ("reader", put, "may not change jobs (job_id)", "producer"),
+        ("reader", put, "may not change jobs (draw_job_ids)", "producer"),
         ("worker", lambda store: store.credentials.list(), "may not read tokens (table credential)", "dashboard"),
         (
             "producer",

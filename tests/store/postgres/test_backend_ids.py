@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import psycopg
@@ -67,6 +68,32 @@ def test_a_draw_leaves_commits_durable(postgres_database):
         assert connection.execute(waits).fetchone() == ("off",), "a draw waits for the disk"
         connection.commit()
         assert connection.execute(waits).fetchone() == ("on",)
+
+
+def test_draws_at_once_get_different_ids(postgres_database):
+    """A draw of many ids has two steps. None comes between those of another, from whatever connection."""
+    sources = [postgres_database.open().backend for _ in range(2)]
+    query = "SELECT holdfast.draw_job_ids(%s)"
+
+    def draw(number):
+        if number % 3:
+            return sources[number % 2].draw_ids(1 + number)
+        with psycopg.connect(postgres_database.url) as connection:
+            ((first,),) = connection.execute(query, (number + 1,))
+            return range(first, first + number + 1)
+
+    with ThreadPoolExecutor(6) as pool:
+        ids = [job_id for drawn in pool.map(draw, range(60)) for job_id in drawn]
+    assert len({*ids}) == len(ids) == sum(range(61))
+
+
+def test_a_draw_in_an_open_transaction_holds_up_no_other(postgres_database):
+    store = postgres_database.open()
+    with connect(postgres_database.url) as connection:
+        (answer,) = store.jobs.enqueue_on(connection, [JOB])
+        assert store.jobs.enqueue(JOB).id > answer.id
+        connection.rollback()
+    assert store.jobs.enqueue(JOB).id > answer.id, "a rollback returns no ids"
 
 
 def test_an_enqueue_in_the_callers_transaction(store, postgres_database):

@@ -135,7 +135,7 @@ class Enqueuer:
         return [structs.replace(alike, payload=text) for text in texts]
 
     def _ref(self, answer: Enqueued) -> JobRef:
-        return JobRef(answer.id, views=self._views, outcome=answer.outcome)
+        return JobRef(answer.id, self._views, answer.outcome)
 
 
 class Handler(Generic[P, R]):

@@ -34,21 +34,16 @@ class _Polls:
         return min(pause, left)
 
 
-class JobRef:
+class JobRef(msgspec.Struct, eq=False, gc=False):
     """A reference to one job.
 
     *outcome* says what the enqueue did: ``created`` a job, found an ``existing`` one with the same key, ``replaced``
     that one's payload, or made a job that will ``rerun`` after the running one.
     """
 
-    __slots__ = ("_views", "id", "outcome")
-
-    def __init__(
-        self, job_id: JobId, *, views: Callable[[], JobQueries], outcome: EnqueueOutcome = EnqueueOutcome.CREATED
-    ) -> None:
-        self.id = job_id
-        self.outcome = outcome
-        self._views = views
+    id: JobId
+    _views: Callable[[], JobQueries]
+    outcome: EnqueueOutcome = EnqueueOutcome.CREATED
 
     @property
     def created(self) -> bool:

@@ -2,9 +2,10 @@
 
 # Without the import of annotations from __future__: readers of rows would compile each of them from its text.
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NewType
+from typing import NewType, cast
 
 from msgspec import Struct
 
@@ -17,6 +18,11 @@ INTERNAL_PREFIX = "holdfast."
 COMMAND = "command"
 #: The kind of jobs that report the end of a plan to a URL, and its secret field: who knows the URL can report too.
 PING, PING_SECRETS = "holdfast.ping", ("url",)
+
+
+def ids_from(first: JobId, count: int) -> Sequence[JobId]:
+    """Consecutive ids."""
+    return cast("Sequence[JobId]", range(first, first + count))
 
 
 class State(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Protocol
@@ -95,8 +95,8 @@ class Backend(Protocol):
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that only reads; all its statements see the same snapshot."""
 
-    def draw_ids(self, count: int) -> list[JobId] | None:
-        """Ids for *count* new jobs; None if the transaction of the enqueue draws them."""
+    def draw_ids(self, count: int) -> Sequence[JobId] | None:
+        """Consecutive ids for *count* new jobs; None if the transaction of the enqueue draws them."""
 
     def discard_ids(self) -> None:
         """Discard ids that were drawn ahead, and draw past those that exist: some were given out twice."""

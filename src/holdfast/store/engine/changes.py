@@ -34,6 +34,12 @@ class Notification(Struct, frozen=True):
     committed: Callable[[], None]
     failed: Callable[[], None] = lambda: None
 
+    def __enter__(self) -> str | None:
+        return self.text
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        (self.failed if error else self.committed)()
+
 
 NO_CHANGES: Changes = frozenset()
 EVERYTHING: Changes = frozenset(Change)

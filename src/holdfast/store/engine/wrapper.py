@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -44,7 +45,7 @@ class BackendWrapper:
         """Run an operation in one transaction."""
         raise NotImplementedError
 
-    def draw_ids(self, count: int) -> list[JobId] | None:
+    def draw_ids(self, count: int) -> Sequence[JobId] | None:
         return self._backend.draw_ids(count)
 
     def discard_ids(self) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from msgspec import structs
 
 from holdfast.domain.jobs.dependencies import After, When
-from holdfast.domain.jobs.job import JobId, Lease
+from holdfast.domain.jobs.job import JobId, Lease, ids_from
 from holdfast.domain.jobs.new_job import MAX_PREFETCH_BYTES, Enqueued, NewJob
 from holdfast.domain.jobs.request_checks import check_requests
 from holdfast.errors import LeaseLost
@@ -30,9 +30,9 @@ from holdfast.store.engine.operation import (
 from holdfast.store.engine.shared_calls import SharedCalls
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.job_rows import (
-    common_values,
     insert_alike,
     insert_blocks,
+    insert_one,
     job_columns,
     live_columns,
     payload_blocks,
@@ -52,7 +52,7 @@ class ChildCall:
         self.holder = holder
         self.nonce = _new_nonce()
         #: The id of the new job, on backends that draw ids before the transaction.
-        self.drawn: list[JobId] | None = None
+        self.drawn: Sequence[JobId] | None = None
 
 
 class Jobs(Noun):
@@ -93,10 +93,12 @@ class Jobs(Noun):
     def _enqueue_single(self, request: NewJob) -> Enqueued:
         changes = changes_of([request])
 
-        def enqueue(drawn: list[JobId] | None) -> Enqueued:
-            if request.plain:
-                return self._enqueue_one(request, drawn[0] if drawn else None, changes)
-            return self._wake(self._backend.write(_enqueue_alone, [request], drawn)[0], changes)
+        def enqueue(drawn: Sequence[JobId] | None) -> Enqueued:
+            if not request.plain:
+                return self._wake(self._backend.write(_enqueue_alone, [request], drawn)[0], changes)
+            job_id = drawn[0] if drawn else None
+            rows = self._insert(partial(insert_one, request, job_id), changes, job_id)
+            return Enqueued(rows[0][0] if job_id is None else job_id)  # without an id, the statement draws it
 
         return self._with_ids(1, enqueue)
 
@@ -124,7 +126,7 @@ class Jobs(Noun):
 
         return self._wake(self._with_free_ids(enqueue), changes_of([request]))
 
-    def _with_ids(self, count: int, enqueue: Callable[[list[JobId] | None], T]) -> T:
+    def _with_ids(self, count: int, enqueue: Callable[[Sequence[JobId] | None], T]) -> T:
         """Call *enqueue* with new ids, and again with others if the database has given some out twice."""
         return self._with_free_ids(lambda: enqueue(self._backend.draw_ids(count)))
 
@@ -136,28 +138,16 @@ class Jobs(Noun):
                 self._backend.discard_ids()
         return enqueue()
 
-    def _enqueue_one(self, request: NewJob, job_id: JobId | None, changes: Changes) -> Enqueued:
-        """The common case, in one statement."""
-        nonce = None if job_id is None else _new_nonce()
-        values = {"id": job_id, "payload": request.payload, **common_values(request, nonce)}
-        note = self._backend.notification(changes)
-        try:
-            insert = Query("insert_job", {**values, "notification": note.text}, direct=True)
-            rows = self._insert(insert, job_id, nonce)
-        except BaseException:
-            note.failed()
-            raise
-        note.committed()
-        return Enqueued(rows[0][0] if job_id is None else job_id)  # without an id, the statement draws it
-
-    def _insert(self, insert: Query, first_id: JobId | None, nonce: int | None) -> list[Any]:
-        """Insert in one statement. If an id is taken, the statement was sent twice, or another job has the id."""
-        try:
-            return self._backend.run(insert, repeatable=True)
-        except IdsTaken:
-            if first_id is not None and self._fetch("get_job_nonce", id=first_id) == [(nonce,)]:
-                return []
-            raise
+    def _insert(self, insert: Callable[..., Query], changes: Changes, first_id: JobId | None) -> list[Any]:
+        """Insert in one statement, and notify. If an id is taken, it was sent twice, or another job has the id."""
+        nonce = None if first_id is None else _new_nonce()
+        with self._backend.notification(changes) as text:
+            try:
+                return self._backend.run(insert(nonce, text), repeatable=True)
+            except IdsTaken:
+                if first_id is None or self._fetch("get_job_nonce", id=first_id) != [(nonce,)]:
+                    raise
+        return []
 
     def enqueue_alike(self, request: NewJob, payloads: Sequence[str]) -> list[Enqueued]:
         """Enqueue jobs that differ in their payloads alone, as :meth:`enqueue_many`."""
@@ -169,17 +159,18 @@ class Jobs(Noun):
         if blocks is None:
             return self.enqueue_many([structs.replace(request, payload=payload) for payload in payloads])
         check_requests([request])
+        changes = changes_of([request])
 
-        def enqueue(ids: list[JobId] | None) -> list[Enqueued]:
+        def enqueue(ids: Sequence[JobId] | None) -> list[Enqueued]:
             assert ids is not None
-            nonce = _new_nonce()
             if len(blocks) == 1:
-                self._insert(insert_alike(request, ids, blocks[0], nonce), ids[0], nonce)
+                self._insert(partial(insert_alike, request, ids, blocks[0]), changes, ids[0])
             else:
                 self._backend.write(insert_blocks, request, ids, blocks)
+                self._backend.notify(changes)
             return list(map(Enqueued, ids))
 
-        return self._wake(self._with_ids(len(payloads), enqueue), changes_of([request]))
+        return self._with_ids(len(payloads), enqueue)
 
     def enqueue_many(self, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them, or none.
@@ -222,7 +213,7 @@ def changes_of(requests: Sequence[NewJob]) -> Changes:
     return ready | {Change.DELAYED} if delayed else ready
 
 
-def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Answers:
+def enqueue_operation(requests: Sequence[NewJob], drawn: Sequence[JobId] | None) -> Answers:
     """Enqueue as a part of another operation."""
     check_requests(requests)
     return _enqueue(requests, drawn)
@@ -232,7 +223,7 @@ def _new_nonce() -> int:
     return int.from_bytes(os.urandom(8), signed=True)
 
 
-def _enqueue(requests: Sequence[NewJob], drawn: list[JobId] | None, *, call: ChildCall | None = None) -> Answers:
+def _enqueue(requests: Sequence[NewJob], drawn: Sequence[JobId] | None, *, call: ChildCall | None = None) -> Answers:
     ids = drawn or (yield from draw_ids(len(requests)))
     now = yield from read_now()
     answers = yield from reserve_keys(requests, ids)
@@ -240,7 +231,7 @@ def _enqueue(requests: Sequence[NewJob], drawn: list[JobId] | None, *, call: Chi
     return answers
 
 
-def _enqueue_alone(requests: Sequence[NewJob], drawn: list[JobId] | None, *, call: ChildCall | None = None) -> Answers:
+def _enqueue_alone(requests: Sequence[NewJob], drawn: Sequence[JobId] | None, call: ChildCall | None = None) -> Answers:
     """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection."""
     if call is not None:
         yield from _check_holder(call.holder)
@@ -255,12 +246,10 @@ def _check_holder(holder: Lease) -> Operation[None]:
         raise LeaseLost(f"job {holder.job_id} no longer holds its lease; its children were not enqueued")
 
 
-def draw_ids(count: int) -> Operation[list[JobId]]:
+def draw_ids(count: int) -> Operation[Sequence[JobId]]:
     """Draw ids for new jobs, on backends that draw them inside the transaction."""
-    rows = yield query("allocate_job_ids", count=count)
-    if len(rows) == count:
-        return [row[0] for row in rows]
-    return [JobId(rows[0][0] + offset) for offset in range(count)]
+    ((first,),) = yield query("allocate_job_ids", count=count)
+    return ids_from(first, count)
 
 
 def insert_jobs(

@@ -21,24 +21,32 @@ _common = attrgetter(*_COMMON)
 MAX_ROWS, MAX_CHARACTERS = 10_000, 8_000_000
 
 
-def common_values(request: NewJob, nonce: int | None) -> dict[str, Any]:
+def _common_values(request: NewJob, nonce: int | None, notification: str | None) -> dict[str, Any]:
     """The values of a request except its id and its payload."""
     values = dict(zip(_COMMON, _common(request), strict=True))
-    return {**values, "no_prefetch": request.no_prefetch, "nonce": nonce}
+    return {**values, "no_prefetch": request.no_prefetch, "nonce": nonce, "notification": notification}
 
 
-def insert_alike(request: NewJob, ids: Sequence[JobId], payloads: str, nonce: int | None) -> Query:
-    """Insert jobs that differ in their payloads alone, which are lines."""
-    values = {"ids": ids, "payloads": payloads, **common_values(request, nonce)}
-    return Query("insert_jobs", values, direct=True)
+def insert_one(request: NewJob, job_id: JobId | None, nonce: int | None, notification: str | None) -> Query:
+    """Insert one job; without an id, the statement draws it."""
+    values = {"id": job_id, "payload": request.payload, **_common_values(request, nonce, notification)}
+    return Query("insert_job", values, direct=True)
 
 
-def insert_blocks(request: NewJob, ids: list[JobId], blocks: list[str]) -> Operation[None]:
+def insert_alike(
+    request: NewJob, ids: Sequence[JobId], payloads: str, nonce: int | None, notification: str | None
+) -> Query:
+    """Insert jobs with consecutive ids that differ in their payloads alone, which are lines."""
+    values = {"first_id": ids[0], "last_id": ids[-1], "payloads": payloads}
+    return Query("insert_jobs", {**values, **_common_values(request, nonce, notification)}, direct=True)
+
+
+def insert_blocks(request: NewJob, ids: Sequence[JobId], blocks: list[str]) -> Operation[None]:
     """Insert jobs that differ in their payloads alone, by several statements."""
     start = 0
     for block in blocks:
         end = start + block.count("\n") + 1
-        yield insert_alike(request, ids[start:end], block, None)
+        yield insert_alike(request, ids[start:end], block, None, None)
         start = end
 
 

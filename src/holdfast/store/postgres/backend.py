@@ -6,7 +6,7 @@ import atexit
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property, partial
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import IsolationLevel
 
-from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.job import JobId, ids_from
 from holdfast.errors import OtherDatabase
 from holdfast.store.engine.backend import IdsTaken, PoolStats, Timeouts
 from holdfast.store.engine.changes import NO_CHANGES, Changes
@@ -157,7 +157,7 @@ class PostgresBackend(ForkSafe):
 
         return self._retry(once)
 
-    def draw_ids(self, count: int) -> list[JobId] | None:
+    def draw_ids(self, count: int) -> Sequence[JobId] | None:
         return self._ids.draw(count)
 
     def discard_ids(self) -> None:
@@ -290,9 +290,9 @@ class PostgresBackend(ForkSafe):
     def _execute(self, statement: str, parameters: tuple[str, ...]) -> None:
         self._once(lambda connection: connection.execute(statement.encode(), parameters), Timeouts.brief)
 
-    def _draw(self, count: int) -> list[JobId]:
-        draw = Query("draw_job_ids", {"count": count}, direct=True)
-        return [JobId(row[0]) for row in self.run(draw, repeatable=True)]
+    def _draw(self, count: int) -> Sequence[JobId]:
+        ((first,),) = self.run(Query("draw_job_ids", {"count": count}, direct=True), repeatable=True)
+        return ids_from(first, count)
 
     def _check_installation(self, row: tuple[Any, ...] | None) -> None:
         if row is None or row[0] != self.installation:

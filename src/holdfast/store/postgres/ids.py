@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.domain.jobs.job import JobId
 
 
 class IdSource:
-    """Draws ids in growing blocks, so that a busy process needs one query for a thousand."""
+    """Draws consecutive ids in growing blocks, so that a busy process needs one query for thousands."""
 
-    MAX_BLOCK_SIZE = 1000
+    MAX_BLOCK_SIZE = 4000
 
-    def __init__(self, draw: Callable[[int], list[JobId]]) -> None:
+    def __init__(self, draw: Callable[[int], Sequence[JobId]]) -> None:
         self._draw = draw
         self._lock = threading.Lock()
-        self._remaining: list[JobId] = []
+        self._remaining: Sequence[JobId] = ()
         self._block = 1
 
     def discard(self) -> None:
         """Discard the ids that were drawn ahead."""
         with self._lock:
-            self._remaining.clear()
+            self._remaining = ()
 
-    def draw(self, count: int) -> list[JobId]:
+    def draw(self, count: int) -> Sequence[JobId]:
         # The database is queried without the lock: while it does not answer, no thread waits for the tries of others.
         with self._lock:
-            drawn = self._remaining[:count]
-            del self._remaining[:count]
-            missing, block = count - len(drawn), self._block
-            if missing:
-                self._block = min(self._block * 2, self.MAX_BLOCK_SIZE)
-        if missing:
-            more = self._draw(max(missing, block))
-            drawn += more[:missing]
-            with self._lock:
-                self._remaining += more[missing:]
-        return drawn
+            if count <= len(self._remaining):
+                drawn, self._remaining = self._remaining[:count], self._remaining[count:]
+                return drawn
+            size = max(count, self._block)
+            self._block = min(size * 2, self.MAX_BLOCK_SIZE)
+        ids = self._draw(size)
+        with self._lock:
+            self._remaining = max(self._remaining, ids[count:], key=len)
+        return ids[:count]

@@ -1,17 +1,15 @@
 -- name: allocate_job_ids
--- Draw :count new job ids in the transaction of their jobs, or of the caller.
-SELECT nextval('holdfast.job_id') FROM generate_series(1, :count)
+-- Draw :count consecutive job ids in the transaction of their jobs, or of the caller, and return the first.
+SELECT holdfast.draw_job_ids(:count::integer)
 
 -- name: draw_job_ids
--- Draw :count new job ids in a transaction of its own. Its commit does not wait for the disk: the commit of the jobs brings
--- both there. After a crash of the server, ids that no job has may be drawn again.
-SELECT nextval('holdfast.job_id')
-FROM generate_series(1, CASE set_config('synchronous_commit', 'off', true) WHEN 'off' THEN :count::integer END)
+-- Draw :count consecutive job ids in a transaction of its own, and return the first. Its commit does not wait for the
+-- disk: the commit of the jobs brings both there. After a crash of the server, ids that no job has may be drawn again.
+SELECT CASE set_config('synchronous_commit', 'off', true) WHEN 'off' THEN holdfast.draw_job_ids(:count::integer) END
 
 -- name: skip_job_ids
 -- Draw past the ids that exist already, at most 100,000: after a restore or a failover the sequence may be behind.
-SELECT max(nextval('holdfast.job_id')) FROM generate_series(1, least(100000,
-    (SELECT max(id) FROM holdfast.job) - (SELECT nextval('holdfast.job_id'))))
+SELECT holdfast.draw_job_ids(least(100000, (SELECT max(id) FROM holdfast.job) - holdfast.draw_job_ids(1))::integer)
 
 -- name: limit_lock_waits
 -- Limit the waits of this transaction for rows and keys that another transaction has locked.
@@ -24,30 +22,31 @@ SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND (SELECT holdfast
 
 -- name: insert_job
 -- Enqueue one job that has neither key nor dependencies.
--- The id is allocated before, so that an enqueue sent again after a lost answer fails. A notification is delivered with
--- the commit, which fails if the queue of notifications is full: then workers poll. The commit waits for other notifying
--- ones, whatever the lock_timeout of the user is.
+-- The id is allocated before, so that an enqueue sent again after a lost answer fails.
 WITH inserted AS (
     INSERT INTO holdfast.job ({requested})
     VALUES (:id, :payload::json, holdfast.now(), {request})
     RETURNING id, created_at
 )
-{insert_live}
-RETURNING CASE WHEN :notification::text IS NOT NULL AND pg_notification_queue_usage() < 0.9
-    AND set_config('lock_timeout', '0', true) = '0'
-    THEN pg_notify('holdfast.ready', :notification::text) END AS notified
+INSERT INTO holdfast.live ({new_live})
+SELECT id, {first_state}, :queue, :kind, :kind_version, :priority, due.at, :no_prefetch
+FROM inserted, LATERAL (SELECT {first_due_at} AS at) AS due
+RETURNING {notify}
 
 -- name: insert_jobs
--- Enqueue jobs that have neither keys nor dependencies, and differ in their payloads alone: one in each line.
--- Half the cost of a COPY into both tables: only ids and payloads are read for each job.
-WITH clock AS (SELECT holdfast.now() AS now),
+-- Enqueue jobs that have neither keys nor dependencies, and differ in their payloads alone: one in each line. Their ids
+-- are consecutive. What they have in common is calculated once, domains are checked once, and no row of "job" is kept for
+-- "live". For one job this form takes longer.
+WITH clock AS (SELECT holdfast.now() AS created_at, {notify}),
+due AS (SELECT created_at, {first_due_at}::holdfast.due_time AS at FROM clock),
 inserted AS (
     INSERT INTO holdfast.job ({requested})
-    SELECT new.id, new.payload::json, clock.now, {request}
-    FROM clock, unnest(:ids::bigint[], string_to_array(:payloads, chr(10))) AS new (id, payload)
-    RETURNING id, created_at
+    SELECT generate_series(:first_id::bigint, :last_id::bigint), unnest(string_to_array(:payloads, chr(10)))::json,
+        (SELECT created_at FROM due), {request}
 )
-{insert_live}
+INSERT INTO holdfast.live ({new_live})
+SELECT generate_series(:first_id::bigint, :last_id::bigint), (SELECT {first_state} FROM due), :queue, :kind,
+    :kind_version, :priority, (SELECT at FROM due), :no_prefetch
 
 -- fragment: requested
 id, payload, created_at, kind, kind_version, label, tags, parent_id, actor, max_attempts, max_crashes, on_lost, retry,
@@ -57,13 +56,21 @@ id, payload, created_at, kind, kind_version, label, tags, parent_id, actor, max_
 :kind, :kind_version, :label, :tags::json, :parent_id, :actor, :max_attempts, :max_crashes, :on_lost, :retry::json,
     :timeout, :nonce
 
--- fragment: insert_live
-INSERT INTO holdfast.live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
-SELECT inserted.id,
-    CASE WHEN :hold THEN 'held' WHEN due.at > created_at THEN 'scheduled' ELSE 'ready' END,
-    :queue, :kind, :kind_version, :priority, due.at, :no_prefetch
-FROM inserted,
-    LATERAL (SELECT coalesce(:run_at::timestamptz, created_at + :delay::interval, created_at) AS at) AS due
+-- fragment: notify
+-- Notify workers, unless :notification is NULL. It is delivered with the commit, which fails if the queue of notifications
+-- is full: then workers poll. The commit waits for other notifying ones, whatever the lock_timeout of the user is.
+CASE WHEN :notification::text IS NOT NULL AND pg_notification_queue_usage() < 0.9
+    AND set_config('lock_timeout', '0', true) = '0'
+    THEN pg_notify('holdfast.ready', :notification::text) END AS notified
+
+-- fragment: new_live
+id, state, queue, kind, kind_version, priority, due_at, no_prefetch
+
+-- fragment: first_due_at
+coalesce(:run_at::timestamptz, created_at + :delay::interval, created_at)
+
+-- fragment: first_state
+CASE WHEN :hold THEN 'held' WHEN due.at > created_at THEN 'scheduled' ELSE 'ready' END
 
 -- name: replace_job
 -- Replace the payload and options of a job that is not running, and delete its progress and steps.

@@ -94,7 +94,9 @@ ROLES: dict[str, tuple[Grant, ...]] = {
 COMMAND_ROLES = frozenset(ROLES) - {"reader", "producer"}
 #: Roles that apply retention. The function runs with the rights of the owner: it creates and drops tables.
 RETENTION_ROLES = COMMAND_ROLES - {"command_producer"}
-RANGES_RIGHT = "maintain_ranges"
+#: The function that draws ids of new jobs, with the rights of the owner.
+DRAW = "draw_job_ids"
+_EXECUTE = {COMMAND_RIGHT: COMMAND_ROLES, "maintain_ranges": RETENTION_ROLES, DRAW: frozenset(ROLES) - {"reader"}}
 
 
 def role_statements(schema: str, tables: Sequence[str]) -> Iterator[sql.Composed]:
@@ -116,12 +118,10 @@ def _grants(schema: str, tables: Sequence[str], roles: Iterable[str]) -> Iterato
                 yield sql.SQL("GRANT {privileges} ON {tables} TO {role}").format(
                     privileges=privileges, tables=listed, **words
                 )
-        if role in COMMAND_ROLES:
-            right = sql.SQL("GRANT EXECUTE ON FUNCTION {function}() TO {role}")
-            yield right.format(function=Identifier(schema, COMMAND_RIGHT), **words)
-        if role in RETENTION_ROLES:
-            right = sql.SQL("GRANT EXECUTE ON FUNCTION {function} TO {role}")
-            yield right.format(function=Identifier(schema, RANGES_RIGHT), **words)
+        for function, allowed in _EXECUTE.items():
+            if role in allowed:
+                right = sql.SQL("GRANT EXECUTE ON FUNCTION {function} TO {role}")
+                yield right.format(function=Identifier(schema, function), **words)
         if role != "reader":
             yield sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**words)
 
@@ -133,10 +133,10 @@ _USAGE = (
     "GRANT SELECT ON {schema}.meta, {schema}.live_view, {schema}.finished_view TO {role}",
 )
 
-#: Contents of tables in the words of people. ``job_id`` is the sequence that every enqueue reads.
+#: Contents of tables in the words of people. Every enqueue draws an id.
 _CONTENTS = {"audit_entry": "the audit log", "event": "the history of jobs", "credential": "tokens", "batch": "batches"}
 _CONTENTS |= {table: f"{table}s" for table in ("job", "queue", "worker", "schedule", "session", "unit")}
-_CONTENTS |= dict.fromkeys(("live", "finished", "job_id"), "jobs")
+_CONTENTS |= dict.fromkeys(("live", "finished", DRAW), "jobs")
 _CHANGES = {"INSERT": "INSERT INTO", "UPDATE": "UPDATE", "DELETE": "DELETE FROM"}
 
 
@@ -146,17 +146,17 @@ def denial(text: str, statement: str, *, user: str, schema: str) -> PrivilegeMis
     *text* is PostgreSQL's own, in any language: it names the table. *statement* shows what it was to do there.
     """
     text = text.splitlines()[0]
-    table = next((word for word in re.findall(r"\w+", text) if word in (*TABLES, "job_id")), None)
+    table = next((word for word in re.findall(r"\w+", text) if word in (*TABLES, DRAW)), None)
     if text.startswith("E_READ_ONLY: "):  # raised by a trigger
         action, role = re.sub(r'^E_READ_ONLY: role "[^"]*" ', "", text), "command_producer"
     elif table is None:
         return PrivilegeMissing(f"database user {user} lacks a privilege: {text}")
     else:
         changes = {name for name, words in _CHANGES.items() if re.search(rf'\b{words} [\w."]*\b{table}\b', statement)}
-        use = "change" if changes or table == "job_id" else "read"
-        thing = table if table == "job_id" else f"table {table}"
+        use = "change" if changes or table == DRAW else "read"
+        thing = table if table == DRAW else f"table {table}"
         action = f"may not {use} {_CONTENTS[table]} ({thing})" if table in _CONTENTS else f"may not {use} the {thing}"
-        role = "producer" if table == "job_id" else _smallest_role(table, changes or {"SELECT"})
+        role = "producer" if table == DRAW else _smallest_role(table, changes or {"SELECT"})
     also = f" (a worker {schema}_worker)" if role == "operator" and table != "audit_entry" else ""
     hint = f"As the owner of the database: GRANT {schema}_{role} TO {user}. See also holdfast db roles."
     return PrivilegeMissing(f"database user {user} {action}; it needs the role {schema}_{role}{also}", hint=hint)

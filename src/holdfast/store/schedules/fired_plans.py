@@ -232,7 +232,7 @@ def _rule_by_origin(rule: OverlapRule, origin: Origin, count: int) -> OverlapRul
 
 
 def _write_plans(
-    placed: Sequence[_PlacedPlan], rules: Mapping[str, OverlapRule], ids: list[JobId], origin: Origin, actor: str
+    placed: Sequence[_PlacedPlan], rules: Mapping[str, OverlapRule], ids: Sequence[JobId], origin: Origin, actor: str
 ) -> Operation[list[FiredPlan]]:
     requests = [each.fire.request for each in placed]
     check_requests(requests)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -122,7 +122,7 @@ class SqliteBackend(ForkSafe):
             finally:
                 connection.execute("COMMIT")
 
-    def draw_ids(self, count: int) -> list[JobId] | None:  # noqa: ARG002 - the enqueue's transaction draws them
+    def draw_ids(self, count: int) -> Sequence[JobId] | None:  # noqa: ARG002 - the enqueue's transaction draws them
         return None
 
     def discard_ids(self) -> None:
