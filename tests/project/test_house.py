@@ -23,7 +23,7 @@ SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
 MAX_MODULES = 327
-MAX_PYTHON_LINES = 51_125
+MAX_PYTHON_LINES = 51_155
 MAX_SQL_LINES = 5_540
 
 #: Modules that users import by name, and the layers below them that are one file.

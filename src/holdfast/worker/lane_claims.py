@@ -27,6 +27,8 @@ SLOW_READ_S = 0.5
 STEP_BACK = timedelta(seconds=2)
 #: A worker with this many lanes has many.
 MANY_LANES = 200
+#: Where a worker knows more positions than it names, this share of a claim is enough to go on with the next ones.
+ENOUGH_SHARE = 4
 #: Full claims that take longer than this read index entries of jobs that are gone: two in a row read them twice.
 QUICK_CLAIM_S = 0.01
 
@@ -101,12 +103,17 @@ class LaneClaims:
             request = request.at_most(LARGE_CLAIM)
         claimed: list[Lease] = []
         route = self._route(request)
-        if route is not None:
+        while route is not None:
             claimed = self._claim_onward(route, request, begin)
-        full = route is None or (len(claimed) < request.least and self._may_claim_fully(route))
+            if claimed or not route.continues or self._backoff.is_over:
+                break
+            self._positions.drop(route)
+            route = self._route(request)
+        enough = request.least if route is None or not route.continues else max(1, request.least // ENOUGH_SHARE)
+        full = route is None or (len(claimed) < enough and self._may_claim_fully(route))
         if full:
             claimed += self._claim_from_start(request.without(len(claimed)), begin)
-        self._saturated = len(claimed) >= request.least
+        self._saturated = len(claimed) >= enough
         self.exhausted = full and request.free > len(claimed)
         return claimed
 
