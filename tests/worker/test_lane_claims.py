@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 import holdfast
+from holdfast.domain.jobs import lane_position
 from holdfast.errors import StatementTimeout, StoreUnavailable
 from holdfast.store.engine.operation import Query
 from holdfast.worker import claim_turns, clock, lane_claims
@@ -326,6 +327,41 @@ def test_a_worker_with_many_lanes_looks_for_their_first_jobs(app, lanes, monkeyp
     assert lanes.claim(4) == []
     lanes.now += FULL_INTERVAL_S
     assert lanes.claim(4) == ["full"]
+
+
+def test_a_worker_with_many_lanes_goes_on_with_the_next_ones(app, lanes, monkeypatch):
+    """Lanes that have fewer jobs than expected cost no search: others are known."""
+    for name in ("MAX_LANES", "MIN_LANES"):
+        monkeypatch.setattr(lane_position, name, 1)
+    monkeypatch.setattr(lane_claims, "MANY_LANES", 2)
+    put(app, 8)
+    app.store.jobs.enqueue_many([app.request("other", {}, {})] * 8)
+    assert lanes.claim(8, short=["step", "other"]) == ["full"]
+    assert lanes.claim(8, short=["step", "other"]) == ["onward", "onward"]
+    assert lanes.searches == 1, "the lane of the last claim has no more jobs, and no other is known"
+    put(app, 6)
+    app.store.jobs.enqueue_many([app.request("other", {}, {})] * 6)
+    lanes.claims._saturated = True
+    lanes.claims._positions.begin_at(app.store.leases.lane_heads(["default"], ["step", "other"]))
+    assert [lanes.claim(12) for _ in range(2)] == [["onward"]] * 2
+    assert [lease.kind for lease in lanes.begun[-12:]] == ["step"] * 6 + ["other"] * 6
+    assert lanes.searches == 2, "the test itself searched"
+
+
+def test_while_full_claims_pause_a_worker_with_many_lanes_passes_over_empty_ones(app, lanes, monkeypatch):
+    """No job of another lane waits for the end of the pause."""
+    for name in ("MAX_LANES", "MIN_LANES"):
+        monkeypatch.setattr(lane_position, name, 1)
+    monkeypatch.setattr(lane_claims, "MANY_LANES", 2)
+    put(app, 1)
+    app.store.jobs.enqueue(app.request("other", {}, {}))
+    lanes.claim(2, short=["step", "other"])
+    for _ in range(2):
+        with lanes.claims._backoff.measured():
+            lanes.now += SLOW_READ_S
+    last = app.store.jobs.enqueue(app.request("other", {}, {})).id
+    assert lanes.claim(1, short=["step", "other"]) == ["onward", "onward"]
+    assert lanes.begun[-1].job_id == last
 
 
 def test_a_claim_that_fills_the_slots_leaves_more(app, lanes):

@@ -59,7 +59,13 @@ class ClaimAnswer(Struct, frozen=True):
     request: ClaimRequest
     leases: list[Lease]
     sent_at: float
+    #: With this number of leases, more jobs are ready.
+    enough: int
     complete: bool = True
+
+    @property
+    def has_enough(self) -> bool:
+        return len(self.leases) >= self.enough
 
     @property
     def is_full(self) -> bool:
@@ -74,7 +80,7 @@ class ClaimWindow:
     """Claims that were sent and not answered yet, the oldest first."""
 
     def __init__(self) -> None:
-        self._sent: deque[tuple[ClaimRequest, float, Callable[[], list[Lease]]]] = deque()
+        self._sent: deque[tuple[ClaimRequest, float, Callable[[], list[Lease]], int]] = deque()
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -82,12 +88,12 @@ class ClaimWindow:
     @property
     def jobs(self) -> int:
         """The number of jobs that these claims may get."""
-        return sum(request.jobs for request, _, _ in self._sent)
+        return sum(request.jobs for request, *_ in self._sent)
 
-    def add(self, request: ClaimRequest, sent_at: float, receive: Callable[[], list[Lease]]) -> None:
-        self._sent.append((request, sent_at, receive))
+    def add(self, request: ClaimRequest, sent_at: float, receive: Callable[[], list[Lease]], *, enough: int) -> None:
+        self._sent.append((request, sent_at, receive, enough))
 
     def receive(self) -> ClaimAnswer:
         """Wait for the answer to the oldest claim."""
-        request, sent_at, receive = self._sent.popleft()
-        return ClaimAnswer(request, receive(), sent_at, complete=False)
+        request, sent_at, receive, enough = self._sent.popleft()
+        return ClaimAnswer(request, receive(), sent_at, enough, complete=False)

@@ -29,6 +29,8 @@ SLOW_READ_S = 0.5
 STEP_BACK = timedelta(seconds=2)
 #: A worker with this many lanes has many.
 MANY_LANES = 200
+#: Where a worker knows more positions than it names, this share of a claim is enough to go on with the next ones.
+ENOUGH_SHARE = 4
 #: Full claims that take longer than this read index entries of jobs that are gone: two in a row read them twice.
 QUICK_CLAIM_S = 0.01
 
@@ -75,12 +77,15 @@ class LaneClaims:
 
         *stream*: while more jobs are ready for sure, a claim is sent before the answer to the last one is received.
         """
+        stream &= self.streams and request.jobs > LARGE_CLAIM and not self._turns.paused
+        if len(self._window) and not stream:
+            return self.receive(begin)
         route = self._route(request)
-        if route is not None and stream and self.streams and request.jobs > LARGE_CLAIM and not self._turns.paused:
+        if stream and route is not None:
             with self._nothing_in_flight_after_errors(begin):
                 sent_at = clock.now()
                 receive = self._send_onward(route, request, self._turns.longest(request.leases.values()))
-                self._window.add(request, sent_at, partial(self._turns.run, receive))
+                self._window.add(request, sent_at, partial(self._turns.run, receive), enough=_enough(request, route))
             return self.receive(begin) if len(self._window) > 1 else None
         return self.receive(begin) if len(self._window) else self._claim_now(request, begin, route)
 
@@ -92,7 +97,7 @@ class LaneClaims:
             answer = self._window.receive()
             self._positions.learn(answer.leases)
             begin(answer.leases, answer.sent_at)
-        self._saturated, self.exhausted = answer.is_full, False
+        self._saturated, self.exhausted = answer.has_enough, False
         self.streams = answer.is_full and answer.is_quick
         return answer
 
@@ -117,14 +122,19 @@ class LaneClaims:
         if self._turns.paused:
             request = request.at_most(LARGE_CLAIM)
         sent_at, claimed = clock.now(), list[Lease]()
-        if route is not None:
+        while route is not None:
             claimed = self._claim_onward(route, request, begin)
-        full = route is None or (len(claimed) < request.least and self._may_claim_fully(route))
+            if claimed or not route.continues or self._backoff.is_over:
+                break
+            self._positions.drop(route)
+            route = self._route(request)
+        enough = _enough(request, route)
+        full = route is None or (len(claimed) < enough and self._may_claim_fully(route))
         if full:
             claimed += self._claim_from_start(request.without(len(claimed)), begin)
-        self._saturated = len(claimed) >= request.least
+        answer = ClaimAnswer(request, claimed, sent_at, enough)
+        self._saturated = answer.has_enough
         self.exhausted = full and request.free > len(claimed)
-        answer = ClaimAnswer(request, claimed, sent_at)
         self.streams = self._onward and request.jobs > LARGE_CLAIM and answer.is_full and answer.is_quick
         return answer
 
@@ -265,3 +275,8 @@ class LaneClaims:
             self._full_cost = now - sent_at
             self._slow_reads = self._slow_reads + 1 if self._full_cost > SLOW_READ_S else 0
             self._full_due_at = now + min(max(FULL_INTERVAL_S, FULL_FACTOR * self._full_cost), MAX_FULL_INTERVAL_S)
+
+
+def _enough(request: ClaimRequest, route: LaneRoute | None) -> int:
+    """With this number of jobs, the next claim can continue: more are ready."""
+    return request.least if route is None or not route.continues else max(1, request.least // ENOUGH_SHARE)

@@ -152,17 +152,21 @@ class RunLifecycle:
                 del self._interruptions[job_id]  # it belongs to others now
             settlements = [each for each in settlements if lease_key(each.lease) not in result.lost]
         now, verbose = datetime.now(UTC), self.log.is_verbose
-        groups: dict[tuple[str, str, type[Outcome]], list[Settlement]] = {}
+        groups: dict[tuple[str, str, type[Outcome]], tuple[list[float], list[float]]] = {}
         for settlement in settlements:
-            lease = settlement.lease
-            groups.setdefault((lease.queue, lease.kind, type(settlement.outcome)), []).append(settlement)
-        for (queue, kind, outcome_type), settled in groups.items():
-            self.counts.completed[queue, kind, RESULTS[outcome_type]] += len(settled)
-            begun = [each for each in settled if each.ran is not None]
-            runs = [each.ran.total_seconds() for each in begun if each.ran is not None]
-            waits = [(now - each.lease.due_at).total_seconds() for each in begun]
-            self.counts.runs.add((queue, kind), runs)
-            self.counts.waits.add((queue, kind), [max(0.0, wait - ran) for wait, ran in zip(waits, runs, strict=True)])
+            lease, ran = settlement.lease, settlement.ran
+            labels = lease.queue, lease.kind, type(settlement.outcome)
+            runs, waits = groups.get(labels) or groups.setdefault(labels, ([], []))
+            if ran is None:
+                self.counts.completed[lease.queue, lease.kind, RESULTS[labels[2]]] += 1
+                continue
+            runs.append(seconds := ran.total_seconds())
+            waits.append(max(0.0, (now - lease.due_at).total_seconds() - seconds))
+        for (queue, kind, outcome_type), (runs, waits) in groups.items():
+            if runs:
+                self.counts.completed[queue, kind, RESULTS[outcome_type]] += len(runs)
+                self.counts.runs.add((queue, kind), runs)
+                self.counts.waits.add((queue, kind), waits)
         for settlement in settlements:
             if verbose or not isinstance(settlement.outcome, Done):
                 self._report(settlement, result)

@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from itertools import repeat
 
 from holdfast.domain.batches.done_units import DoneUnits
 from holdfast.domain.batches.unit import UnitOutcome, UnitState
@@ -24,8 +25,8 @@ SHORT_RUN_S = 0.05
 #: Commands that are claimed ahead for each slot, at most: those of a killed worker wait until their leases expire.
 COMMANDS_AHEAD = 8
 #: When this many kinds are known and all of them are short, a new one is taken to be short too. After a claim with jobs
-#: of new kinds, this many are claimed ahead for each slot: some may turn out to be long.
-ENOUGH_KINDS, AHEAD_OF_NEW = 8, 8
+#: of new kinds, this many are claimed ahead for each slot and known kind: the more are short, the fewer will be long.
+ENOUGH_KINDS, AHEAD_OF_NEW = 8, 4
 MAX_AHEAD = 2000
 #: Payloads of claimed-ahead jobs should take no more memory than this.
 AHEAD_BYTES = 1024 * 1024
@@ -46,16 +47,14 @@ class Histogram:
         if not values:
             return
         counts = self.counts.get(labels) or self.counts.setdefault(labels, [0] * (len(self.buckets) + 1))
-        if len(values) < len(self.buckets):
-            for value in values:
-                counts[bisect_left(self.buckets, value)] += 1
-        else:  # a search for each bucket takes less time than one for each value
-            ordered, below = sorted(values), 0
-            for place, bucket in enumerate(self.buckets):
-                end = bisect_right(ordered, bucket, below)
-                counts[place] += end - below
-                below = end
-            counts[-1] += len(ordered) - below
+        ordered, below = sorted(values), 0
+        last = bisect_left(self.buckets, ordered[-1])
+        # A search for each bucket takes less time than one for each value; most groups lie in one bucket.
+        for place in range(bisect_left(self.buckets, ordered[0]), last):
+            end = bisect_right(ordered, self.buckets[place], below)
+            counts[place] += end - below
+            below = end
+        counts[last] += len(ordered) - below
         self.sums[labels] += sum(values)  # type: ignore[assignment]
 
 
@@ -157,11 +156,13 @@ class RunTimes:
         """Number of jobs to hold ahead of *slots*, by the run times of *kinds* and by their largest payloads."""
         if not kinds or slots <= 0:
             return 0
-        slowest = max([1e-6, *(self._mean[kind] for kind in kinds if kind in self._mean)])
+        slowest = max(1e-6, *map(self._mean.get, kinds, repeat(0.0)))
         usual = slowest if self._mean_of_claims is None else max(1e-6, min(slowest, self._mean_of_claims))
-        largest = max([1.0, *(self._bytes.get(kind, 0.0) for kind in kinds)])
+        largest = max(1.0, *map(self._bytes.get, kinds, repeat(0.0)))
         in_time = min(slots * AHEAD_S / usual, slots * MAX_AHEAD_S / slowest)
-        most = slots * AHEAD_OF_NEW if self._claimed_new and self._expects_short else MAX_AHEAD
+        most = MAX_AHEAD
+        if self._claimed_new and self._expects_short:
+            most = min(most, slots * AHEAD_OF_NEW * len(self._mean))
         if self._claimed_commands:
             most = min(most, slots * COMMANDS_AHEAD)
         return min(most, int(in_time), int(AHEAD_BYTES / largest))

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from holdfast.domain.jobs.job import JobId, Lease, Token
 from holdfast.domain.jobs.lane_position import (
     EARLIEST,
+    JOBS_OF_LANE,
     LOWEST_PRIORITY,
     MAX_LANES,
     MAX_POSITIONS,
+    MIN_LANES,
     Gap,
     LanePosition,
     LanePositions,
@@ -96,9 +98,23 @@ def test_a_worker_can_begin_at_the_first_jobs_of_its_lanes():
 
 
 def test_routes_are_bounded():
+    """They cover all lanes of a worker that has few of them, and as many as a large claim needs otherwise."""
     kinds = [f"kind-{n}" for n in range(2 * MAX_POSITIONS)]
-    route = learned(*(lease(n, kind=kind) for n, kind in enumerate(kinds))).route(["default"], kinds, 10)
-    assert (len(route.positions), len(route.better)) == (MAX_POSITIONS, MAX_LANES)
+    positions = learned(*(lease(n, kind=kind) for n, kind in enumerate(kinds)))
+    for jobs, most in ((10, MIN_LANES), (JOBS_OF_LANE * 200, 200), (JOBS_OF_LANE * 10_000, MAX_POSITIONS)):
+        route = positions.route(["default"], kinds, jobs)
+        assert (len(route.positions), len(route.better), route.continues) == (most, most, True)
+    few = positions.route(["default"], kinds[:MAX_LANES], 10)
+    assert (len(few.positions), few.continues) == (MAX_LANES, False)
+
+
+def test_with_many_lanes_every_lane_gets_its_turn():
+    """Also behind lanes that have no more jobs."""
+    kinds = [f"kind-{n}" for n in range(MAX_LANES + 1)]
+    positions = learned(*(lease(n, kind=kind) for n, kind in enumerate(kinds)))
+    named = [[each.kind for each in positions.route(["default"], kinds, 10).positions] for _ in range(6)]
+    assert named[0] == kinds[:MIN_LANES]
+    assert {kind for route in named for kind in route} == set(kinds)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(-3, 3)), min_size=1))

@@ -19,6 +19,9 @@ LOWEST_PRIORITY = -(2**31)
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 #: The most positions of a route, and the most lanes that it covers.
 MAX_POSITIONS = MAX_LANES = 500
+#: A worker with more lanes names fewer in a claim: each costs a search for jobs of a higher priority. It names one for
+#: this many jobs, and claims up to twice as many of each. So half of the lanes may be empty.
+JOBS_OF_LANE, MIN_LANES = 8, 100
 
 
 class LanePosition(Struct, frozen=True):
@@ -45,6 +48,8 @@ class LaneRoute(Struct, frozen=True):
     """Where to claim next, the best position first. A lane in which nothing was claimed begins at its start."""
 
     positions: Sequence[LanePosition]
+    #: Other positions are known, and come next.
+    continues: bool = False
 
     @property
     def better(self) -> list[Gap]:
@@ -60,7 +65,8 @@ class LaneRoute(Struct, frozen=True):
         """The same lanes, from a time before each position on."""
         starts = [each.due_at - by if each.due_at > EARLIEST else EARLIEST for each in self.positions]
         pairs = zip(self.positions, starts, strict=True)
-        return LaneRoute([structs.replace(each, due_at=start, job_id=JobId(0)) for each, start in pairs])
+        earlier = [structs.replace(each, due_at=start, job_id=JobId(0)) for each, start in pairs]
+        return structs.replace(self, positions=earlier)
 
     def columns(self, short: Iterable[str]) -> dict[str, list[Any]]:
         """The parameters of a claim, one list for each column."""
@@ -119,6 +125,11 @@ class LanePositions:
         early.sort(key=lambda each: -each.priority)
         return LaneRoute(early) if early else None
 
+    def drop(self, route: LaneRoute) -> None:
+        """Drop the positions of a route: nothing was there."""
+        for each in route.positions:
+            self._positions[each.priority].pop((each.queue, each.kind), None)
+
     def drop_unused(self) -> None:
         """Drop positions at which nothing was claimed, if there are many: most probably, nothing is there."""
         if sum(map(len, self._positions.values())) > MAX_POSITIONS:
@@ -129,20 +140,28 @@ class LanePositions:
     def route(self, queues: Collection[str], kinds: Collection[str], jobs: int) -> LaneRoute | None:
         """Where to claim *jobs* in the lanes of *queues* and *kinds*; None if no position is known."""
         served_queues, served_kinds = frozenset(queues), frozenset(kinds)
+        most = MAX_LANES
+        if len(queues) * len(kinds) > MAX_LANES:
+            most = min(max(MIN_LANES, jobs // JOBS_OF_LANE), MAX_LANES)
         positions = (
             (priority, lane, position)
             for priority in sorted(self._positions, reverse=True)
             for lane, position in self._positions[priority].items()
             if lane[0] in served_queues and lane[1] in served_kinds
         )
-        known = list(islice(positions, MAX_POSITIONS))
+        known = list(islice(positions, most))
+        continues = next(positions, None) is not None
         if not known:
             return None
+        if continues:  # the next route begins with the others
+            for priority, lane, _ in known:
+                same_priority = self._positions[priority]
+                same_priority[lane] = same_priority.pop(lane)
         lowest = known[-1][0]
         # All jobs of a higher priority come before those of the lowest, of which each lane gives its share.
         last = {lane: position for priority, lane, position in known if priority == lowest}
         share = jobs if len(last) == 1 else 2 + 2 * jobs // len(last)
-        others = islice(product(queues, kinds), max(0, MAX_LANES - len(known)))
+        others = islice(product(queues, kinds), max(0, most - len(known)))
         lanes = [
             *(
                 LanePosition(*lane, priority, *position, jobs)
@@ -152,7 +171,7 @@ class LanePositions:
             *(LanePosition(*lane, lowest, EARLIEST, JobId(0), share) for lane in others if lane not in last),
             *(LanePosition(*lane, lowest, *position, share) for lane, position in last.items()),
         ]
-        return LaneRoute(lanes)
+        return LaneRoute(lanes, continues)
 
 
 def _gaps(positions: Sequence[LanePosition], lowest: int) -> list[Gap]:

@@ -145,7 +145,8 @@ class Claims(Promotion):
 
     def lane_heads(self, queues: Sequence[str], kinds: Sequence[str]) -> list[LanePosition]:
         """The first ready job of each lane that has one. PostgreSQL only."""
-        return self._fetch("list_lane_heads", LanePosition, queues=list(queues), kinds=list(kinds))
+        lanes = {"queues": list(queues), "kinds": list(kinds)}
+        return self._backend.run(Query("list_lane_heads", lanes, LanePosition, direct=True), repeatable=True)
 
     def any_elsewhere(self, route: LaneRoute) -> bool:
         """Whether a ready job has a lane or a priority without a position in *route*. PostgreSQL only."""
