@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, State, Token, WorkerId
-from holdfast.domain.jobs.lane_position import LanePositions
+from holdfast.domain.jobs.lane_position import EARLIEST, LanePositions
 from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed, Unreadable
@@ -89,6 +89,10 @@ def claim_onward(store: Store, layout: Layout) -> None:
         assert len(store.leases.claim_onward(WORKER, route, leases=durations, free=100, ahead=0, short=())()) == 100
         few = {"queues": MINE["queues"], "leases": durations, "free": 100, "suspects": (1, 1)}
         assert len(store.leases.claim_few(WORKER, **few)[0]) == 100
+        store.jobs.enqueue_many([NewJob(kind="post", queue="other")] * 100)
+        for queues, count in ((MINE["queues"], 0), (["other"], 100)):  # the others have better jobs
+            new = {"queues": queues, "leases": durations, "free": 100, "since": EARLIEST}
+            assert len(store.leases.claim_new(WORKER, **new)) == count
         store.leases.any_elsewhere(route)
         store.leases.lane_heads(MINE["queues"], MINE["kinds"])
 
@@ -344,7 +348,15 @@ SMALL = {
 #: Statements that run only after a broken connection, or only where ids are drawn beforehand.
 UNSEEN = {"get_job_nonce", "skip_job_ids", "find_jobs_by_label_pattern"}
 #: Statements of PostgreSQL alone; the tests above observe them there.
-POSTGRES_ONLY = {"claim_few", "claim_onward", "find_job_elsewhere", "insert_jobs", "list_lane_heads", "take_turn"}
+POSTGRES_ONLY = {
+    "claim_few",
+    "claim_new",
+    "claim_onward",
+    "find_job_elsewhere",
+    "insert_jobs",
+    "list_lane_heads",
+    "take_turn",
+}
 #: The consistency checks read everything, and the end of an emergency stop reads all held jobs.
 DATABASE = {*CHECKS, "find_any_job", "find_any_holder", "list_stopped_jobs"}
 #: Batches have tables of their own: see batches/test_query_plans.py.

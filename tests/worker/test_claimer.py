@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -14,7 +14,8 @@ from holdfast import State
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import StoreUnavailable
-from holdfast.store.engine.changes import EVERYTHING, QUEUES, jobs_in
+from holdfast.store.engine.changes import EVERYTHING, JOBS, QUEUES, Change, jobs_in
+from holdfast.store.jobs.enqueue import changes_of
 from holdfast.worker import clock, stats
 from holdfast.worker.active_runs import Run
 from holdfast.worker.claimer import IN_DOUBT_INTERVAL_S
@@ -418,6 +419,54 @@ def test_the_next_claim_is_under_way_while_the_slots_work_on_the_last(app, gate,
     hands = Hands(app, slots=2)
     hands.claimer._run_times.learn("work", 0.001)
     assert [hands.claim().processed for _ in range(3)] == [2 + 5, 5, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "searches"),
+    [
+        ([jobs_in(["default"])], 1),
+        ([jobs_in(["default"]), jobs_in(["default"])], 1),
+        ([jobs_in(["default"]), jobs_in(["default"]) | {Change.EARLIER}], 0),
+        ([JOBS, jobs_in(["default"])], 0),
+        ([], 0),
+    ],
+    ids=["new", "twice", "earlier", "any", "none"],
+)
+def test_only_notifications_of_new_jobs_make_a_claimer_search_for_new_jobs_alone(app, monkeypatch, changes, searches):
+    @app.job()
+    def work() -> None: ...
+
+    hands, seen = Hands(app, slots=2), []
+    claim = hands.claimer._lanes.claim
+
+    def claim_and_see(*args, only_new, **options):
+        seen.append(only_new)
+        return claim(*args, only_new=only_new, **options)
+
+    monkeypatch.setattr(hands.claimer._lanes, "claim", claim_and_see)
+    for each in changes:
+        hands.claimer.on_notify(each)
+    hands.claim(), hands.claim()
+    assert seen == [bool(searches), False]
+
+
+@pytest.mark.parametrize("earlier", [{"priority": 3}, {"run_at": datetime(2001, 1, 1, tzinfo=UTC)}, {"queue": "other"}])
+def test_an_idle_worker_claims_an_earlier_job_at_its_notification(app, earlier):
+    """At once, and not at the next full claim, which may come a second later."""
+
+    @app.job()
+    def work() -> None: ...
+
+    hands = Hands(app, slots=8, queues=["default", "other"])
+    work.enqueue()
+    hands.claim()
+    hands.settle()
+    for request in ({}, earlier):
+        new = NewJob(kind="work", **request)
+        app.store.jobs.enqueue(new)
+        hands.claimer.on_notify(changes_of([new]))
+    assert hands.claim().processed == 2
+    hands.settle()
 
 
 def test_a_job_in_a_known_queue_costs_no_read_of_all_queues(app, monkeypatch):

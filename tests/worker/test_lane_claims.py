@@ -16,6 +16,7 @@ from holdfast.worker.backoff import QUICK_S
 from holdfast.worker.claim_turns import LEASE_SHARE, MAX_WAIT, PAUSE_S
 from holdfast.worker.claim_window import QUICK_ANSWER_S, ClaimRequest
 from holdfast.worker.lane_claims import (
+    FEW_LANES,
     FULL_FACTOR,
     FULL_INTERVAL_S,
     MAX_FULL_INTERVAL_S,
@@ -83,6 +84,13 @@ class Lanes:
 
             return leases
 
+        new = self.store.leases.claim_new
+
+        def new_jobs(*args, **options):
+            self.calls.append("new")
+            return new(*args, **options)
+
+        monkeypatch.setattr(self.store.leases, "claim_new", new_jobs)
         monkeypatch.setattr(self.store.leases, "claim", full)
         monkeypatch.setattr(self.store.leases, "claim_few", for_free_slots)
         monkeypatch.setattr(self.store.leases, "claim_onward", continued)
@@ -92,13 +100,13 @@ class Lanes:
         self.stream(jobs, stream=False, **options)
         return [each for each in self.calls if each != "answer"]
 
-    def stream(self, jobs=2, *, stream=True, **options):
+    def stream(self, jobs=2, *, stream=True, only_new=False, **options):
         """Claim, perhaps before the last answer is there; return what was sent and received."""
         self.calls.clear()
         values = {"leases": dict.fromkeys(["step", "other"], timedelta(minutes=1)), "short": ["step"]}
         values |= {"suspects": (1, 1), "limits": False, "autoscaled": (), "unfinished": (), "free": jobs, "ahead": 0}
         request = ClaimRequest(**{**values, **options})
-        answer = self.claims.claim(request, self.begin, stream=stream)
+        answer = self.claims.claim(request, self.begin, stream=stream, only_new=only_new)
         claimed = [] if answer is None else answer.leases
         assert claimed == self.begun[len(self.begun) - len(claimed) :]
         return [*self.calls]
@@ -200,6 +208,66 @@ def test_an_idle_worker_claims_for_free_slots_first(app, lanes):
     assert lanes.claim(2, ahead=3) == ["few", "full"]
     assert [lease.job_id for lease in lanes.begun] == jobs[:6]
     assert not lanes.claims.exhausted
+
+
+def test_an_idle_worker_searches_for_new_jobs_alone(app, lanes):
+    """It has claimed the earlier ones before. Jobs may wait there all the same: once a second it reads its lanes."""
+    jobs = put(app, 1)
+    assert lanes.claim(only_new=True) == ["few"]
+    jobs += put(app, 1)
+    assert lanes.claim(only_new=True) == ["new"]
+    (early,) = put(app, 1)
+    move(app, early, seconds=3600)
+    assert lanes.claim(only_new=True) == ["new"]
+    assert [lease.job_id for lease in lanes.begun] == jobs
+    lanes.now += FULL_INTERVAL_S
+    assert lanes.claim(only_new=True) == ["few"]
+    assert lanes.begun[-1].job_id == early
+
+
+def test_new_jobs_may_be_committed_late(app, lanes):
+    put(app, 1)
+    lanes.claim()
+    (late,) = put(app, 1)
+    move(app, late, seconds=STEP_BACK.total_seconds() / 2)
+    assert lanes.claim(only_new=True) == ["new"]
+    assert lanes.begun[-1].job_id == late
+
+
+def test_more_new_jobs_than_free_slots_make_a_worker_busy(app, lanes):
+    jobs = put(app, 1)
+    lanes.claim()
+    jobs += put(app, 5)
+    assert lanes.claim(2, only_new=True) == ["new"]
+    assert not lanes.claims.exhausted
+    assert lanes.claim(2, only_new=True) == ["onward"]
+    assert [lease.job_id for lease in lanes.begun] == jobs[:5]
+
+
+@pytest.mark.parametrize("options", [{"limits": True}, {"suspects": (0, 1)}, {"unfinished": [7]}, {"free": 0}])
+def test_with_limits_suspects_or_full_slots_new_jobs_are_not_searched_for_alone(app, lanes, options):
+    put(app, 1)
+    lanes.claim()
+    options = {"free": 2, "ahead": 2, **options}
+    assert "new" not in lanes.claim(options.pop("free"), **options, only_new=True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"suspects": (0, 1)}, {"unfinished": [7]}, {"leases": {"step": timedelta(minutes=1)}}]
+)
+def test_after_a_claim_that_left_jobs_out_a_worker_reads_its_lanes_from_their_start(app, lanes, options):
+    """Of other kinds, suspects without room, and jobs whose lost run goes on: they may wait there."""
+    put(app, 1)
+    lanes.claim(**options)
+    assert lanes.claim(only_new=True) == ["few"]
+    assert lanes.claim(only_new=True) == ["new"]
+
+
+def test_a_worker_of_many_lanes_does_not_search_for_new_jobs_alone(app, lanes):
+    put(app, 1)
+    lanes.claim()
+    lanes.claims._served.queues = [f"q{n}" for n in range(FEW_LANES)]
+    assert lanes.claim(only_new=True) == ["few"]
 
 
 def test_after_a_slow_claim_an_idle_worker_reads_its_lanes_once(app, lanes):

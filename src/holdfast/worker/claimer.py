@@ -65,6 +65,8 @@ class Claimer:
         self._limits = True
         self._limits_read_at = float("-inf")
         self._notified = False
+        #: What notifications since the last claim were about: jobs that were just enqueued, and anything else.
+        self._new_jobs = self._other_jobs = False
         #: With every queue: when to read their names again.
         self._read_queues_at = float("-inf")
         self._reading_queues = False
@@ -113,6 +115,9 @@ class Claimer:
         self._notified, self._slot_needed = True, False
         if self._reading_queues or Change.JOBS in changes or not changes <= jobs_in(self._served.queues):
             self._read_queues_at = float("-inf")
+            self._other_jobs = True
+        else:
+            self._new_jobs = True
         self.wake.set()
 
     def slot_freed(self) -> None:
@@ -164,7 +169,7 @@ class Claimer:
             answer = self._lanes.receive(self._begin)
         else:
             settled = len(self._pool.lifecycle.settler) <= MAX_UNSETTLED
-            answer = self._lanes.claim(request, self._begin, stream=settled)
+            answer = self._lanes.claim(request, self._begin, stream=settled, only_new=self._only_new())
         if answer is None:
             return 0
         self._learn(answer)
@@ -195,6 +200,15 @@ class Claimer:
             autoscaled=() if self._autoscaler is None else list(self._autoscaler.queues),
             unfinished=self._pool.lifecycle.active_runs.without_lease,
         )
+
+    def _only_new(self) -> bool:
+        """Whether notifications woke the claimer, and all of them were about jobs that were just enqueued."""
+        new, other = self._new_jobs, self._other_jobs
+        if new:  # each is reset only if it was seen: it may be set at any time
+            self._new_jobs = False
+        if other:
+            self._other_jobs = False
+        return new and not other
 
     def _learn(self, answer: ClaimAnswer) -> None:
         """Decide by an answer how much the next claim should take."""

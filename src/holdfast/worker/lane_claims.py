@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,10 @@ PAUSE_FACTOR = 40
 #: After two full claims in a row that took longer than this, the worker does not risk a third one: it may be aborted.
 SLOW_READ_S = 0.5
 #: Then a claim begins this far behind its positions, once in FULL_INTERVAL_S: some jobs are committed or released late.
+#: A claim of new jobs alone begins this far before the last job that was claimed.
 STEP_BACK = timedelta(seconds=2)
+#: A claim of new jobs searches each lane twice: only a worker with at most this many lanes makes one.
+FEW_LANES = 20
 #: A worker with this many lanes has many.
 MANY_LANES = 200
 #: Where a worker knows more positions than it names, this share of a claim is enough to go on with the next ones.
@@ -56,6 +59,8 @@ class LaneClaims:
         self._saturated = False
         #: The last claim left slots free: there is nothing more to claim.
         self.exhausted = False
+        #: The queues and kinds of which the last full claim has taken all jobs; empty: it may have left some.
+        self._emptied: tuple[list[str], list[str]] = ([], [])
         #: When a busy worker makes the next full claim, and the pause after a slow one.
         self._full_due_at, self._backoff = float("-inf"), Backoff(PAUSE_FACTOR)
         #: The number of full claims in a row that took very long, and when to begin behind the positions next.
@@ -72,11 +77,14 @@ class LaneClaims:
         """The number of jobs that may come with answers that were not received yet."""
         return self._window.jobs
 
-    def claim(self, request: ClaimRequest, begin: Begin, *, stream: bool) -> ClaimAnswer | None:
+    def claim(self, request: ClaimRequest, begin: Begin, *, stream: bool, only_new: bool = False) -> ClaimAnswer | None:
         """Claim jobs and begin their runs; None: the claim is on its way.
 
-        *stream*: while more jobs are ready for sure, a claim is sent before the answer to the last one is received.
+        - *stream*: while more jobs are ready for sure, a claim is sent before the answer to the last one is received.
+        - *only_new*: since the last claim, jobs have become ready only by an enqueue, at the default priority.
         """
+        if only_new and (since := self._since(request)) is not None:
+            return self._claim_new(request, begin, since)
         stream &= self.streams and request.jobs > LARGE_CLAIM and not self._turns.paused
         if len(self._window) and not stream:
             return self.receive(begin)
@@ -135,7 +143,34 @@ class LaneClaims:
         answer = ClaimAnswer(request, claimed, sent_at, enough)
         self._saturated = answer.has_enough
         self.exhausted = full and request.free > len(claimed)
+        if full:
+            self._emptied = self._lanes_of(request) if self.exhausted and request.is_simple else ([], [])
         self.streams = self._onward and request.jobs > LARGE_CLAIM and answer.is_full and answer.is_quick
+        return answer
+
+    def _since(self, request: ClaimRequest) -> datetime | None:
+        """From when on to search for new jobs; None: read every lane from its start.
+
+        An idle worker has claimed all earlier ones by its last full claim, and makes the next one within a second.
+        """
+        latest, lanes = self._positions.latest, self._lanes_of(request)
+        if not (self._onward and self.exhausted and request.is_simple and request.free) or latest is None:
+            return None
+        if lanes != self._emptied or len(lanes[0]) * len(lanes[1]) > FEW_LANES or clock.now() >= self._full_due_at:
+            return None
+        return latest - STEP_BACK
+
+    def _lanes_of(self, request: ClaimRequest) -> tuple[list[str], list[str]]:
+        return self._served.queues, list(request.leases)
+
+    def _claim_new(self, request: ClaimRequest, begin: Begin, since: datetime) -> ClaimAnswer:
+        options: dict[str, Any] = {"leases": request.leases, "free": request.free, "since": since}
+        sent_at = clock.now()
+        claimed = self._store.claim_new(self._worker, queues=self._served.queues, **options)
+        self._positions.learn(claimed)
+        begin(claimed, sent_at)
+        answer = ClaimAnswer(request, claimed, sent_at, enough=request.free, complete=False)
+        self._saturated, self.exhausted = answer.has_enough, not answer.has_enough
         return answer
 
     def _route(self, request: ClaimRequest) -> LaneRoute | None:

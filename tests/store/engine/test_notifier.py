@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -14,8 +14,10 @@ from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.domain.schedules.definition import Definition
 from holdfast.store.engine.changes import JOBS, Change, decode, encode, jobs_in, may_be_ready
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
-from tests.support.jobs import put, take_one
+from tests.support.jobs import put, take, take_one
 from tests.support.listeners import Listener
+
+PAST = datetime(2001, 1, 1, tzinfo=UTC)
 
 
 def test_an_enqueue_wakes_all_who_listen(store, listen):
@@ -114,12 +116,15 @@ def test_a_socket_that_nobody_reads_is_removed(tmp_path):
     ("act", "changes"),
     [
         (lambda store: put(store, queue="post"), {"jobs:post"}),
+        (lambda store: put(store, queue="post", priority=-1), {"jobs:post", "earlier"}),
+        (lambda store: put(store, queue="post", run_at=PAST), {"jobs:post", "delayed", "earlier"}),
         (lambda store: put(store, queue="post", delay=timedelta(hours=1)), {"delayed"}),
+        (lambda store: store.leases.release(take(store)), {"jobs:default", "earlier"}),
         (lambda store: store.queues.resume("post"), {"queues"}),
         (lambda store: store.control.cancel(Selector(ids=(1,)), actor="ada"), {"jobs", "delayed", "requests"}),
         (lambda store: store.schedules.create("s", Definition(kind="k", cron="0 0 * * *"), actor="ada"), {"schedules"}),
     ],
-    ids=["enqueue", "delayed", "queue", "cancel", "schedule"],
+    ids=["enqueue", "priority", "past", "delayed", "release", "queue", "cancel", "schedule"],
 )
 def test_a_notification_says_what_has_changed(store, listen, act, changes):
     """K50, K65, K66: so that it wakes only those who have to know."""

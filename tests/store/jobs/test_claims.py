@@ -282,6 +282,80 @@ def test_few_jobs_are_claimed_by_the_same_rules(store):
     assert store.views.get(other).worker is None
 
 
+# -- new jobs -------------------------------------------------------------------------------
+
+
+def new(store, since, free: int = 9, **options) -> list[int]:
+    leases = dict.fromkeys(KINDS, MINUTE)
+    return ids(store.leases.claim_new(WORKER, queues=QUEUES, leases=leases, free=free, since=since, **options))
+
+
+def due(store, job):
+    return store.views.get(job).due_at
+
+
+def test_a_claim_of_new_jobs_takes_those_that_became_due_since(store, clock):
+    put(store)
+    clock.advance(seconds=1)
+    jobs = [put(store), put(store, kind="post", queue="other"), put(store)]
+    since = due(store, jobs[0])
+    assert new(store, since, free=2) == jobs[:2]
+    assert new(store, since) == jobs[2:]
+    assert new(store, since) == []
+    assert [store.views.get(job).worker for job in jobs] == [WORKER] * 3
+
+
+@pytest.mark.parametrize(("priority", "claimed"), [(1, False), (-1, True)])
+def test_a_better_job_is_left_to_a_full_claim_with_all_new_ones(store, priority, claimed):
+    job = put(store)
+    put(store, kind="post", priority=priority)
+    assert new(store, due(store, job)) == ([job] if claimed else []), "I17 is broken"
+
+
+def test_new_jobs_are_claimed_by_the_same_rules(store, database):
+    """Paused and limited queues, the stop switch, suspects, and what another transaction has locked."""
+    job, limited, suspect, locked = put(store), put(store, queue="other"), put(store), put(store)
+    since = due(store, job)
+    database.execute(f"UPDATE holdfast.live SET losses = 1 WHERE id = {suspect}")
+    store.queues.set_limits("other", limit=1)
+    store.queues.pause("default")
+    assert new(store, since) == []
+    store.queues.resume("default")
+    store.stop_switch.set(StopMode.DRAIN, actor="ada")
+    assert new(store, since) == []
+    store.stop_switch.clear()
+    with psycopg.connect(database.url) as other:
+        other.execute(f"SELECT FROM holdfast.live WHERE id = {locked} FOR UPDATE".encode())
+        assert new(store, since) == [job]
+    assert store.views.get(limited).worker is None
+
+
+def test_jobs_that_are_gone_cost_a_claim_of_new_jobs_nothing(store, database, clock):
+    """The index keeps their entries until the next vacuum."""
+    store.jobs.enqueue_many([NewJob(kind="mail")] * 3000)
+    leases = take(store, 3000, limits=False)
+    store.leases.settle_many([Settlement(lease, Done()) for lease in leases])
+    clock.advance(seconds=1)
+    since = {"since": due(store, put(store))}
+    few = {"few": 1, "alone": 1, "build": "", "autoscaled": [], "unfinished": []}
+    from_start, from_due_time = blocks(store, database, "claim_few", few), blocks(store, database, "claim_new", since)
+    assert from_due_time < from_start / 2, "the scan reads jobs that are gone"
+
+
+def blocks(store, database, name: str, more) -> int:
+    """The blocks that a claim for nine slots reads."""
+    values = {"worker": WORKER, "queues": ["default"], "free": 9, "lease_duration": MINUTE, "kind_names": ["mail"]}
+    query = Query(name, {**values, "kinds": ById(id=["mail"], short=[False]), **more})
+    statements = store.backend.statements
+    with psycopg.connect(database.url) as connection:
+        text = b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statements.text(query)
+        connection.execute("SET enable_seqscan = off")
+        (((explained,),),) = connection.execute(text, statements.arguments(query)).fetchall()
+        connection.rollback()
+    assert explained["Plan"]["Actual Rows"] == 1
+    return explained["Plan"]["Shared Hit Blocks"] + explained["Plan"]["Shared Read Blocks"]
+
+
 # -- turns ----------------------------------------------------------------------------------
 
 

@@ -97,6 +97,8 @@ class LanePositions:
         self._positions: dict[int, dict[Lane, tuple[datetime, JobId]]] = {}
         #: Those at which a job was claimed since the last :meth:`drop_unused`.
         self._used: set[tuple[int, Lane]] = set()
+        #: The latest due time of a job that was claimed.
+        self.latest: datetime | None = None
 
     def learn(self, leases: Iterable[Lease]) -> None:
         """Move the positions behind jobs that were claimed, in the order of the claim."""
@@ -106,6 +108,8 @@ class LanePositions:
             lanes.pop(lane, None)
             lanes[lane] = position
         self._used.update(last)
+        due = [due_at for due_at, _ in last.values()]
+        self.latest = max(due if self.latest is None else [self.latest, *due], default=None)
 
     def begin_at(self, heads: Iterable[LanePosition]) -> None:
         """Begin at the first jobs of all lanes that have any."""

@@ -18,6 +18,7 @@ class Change(StrEnum):
     """A type of change. ``jobs:QUEUE`` is a change of one queue."""
 
     JOBS = "jobs"  # jobs may be ready, in any queue
+    EARLIER = "earlier"  # some of them come before others that are ready: by their priority or due time
     DELAYED = "delayed"  # a job is due at a later time
     SCHEDULES = "schedules"  # schedules were created or changed
     QUEUES = "queues"  # the settings of queues
@@ -51,7 +52,7 @@ REQUESTS: Changes = frozenset({Change.REQUESTS})
 
 
 def jobs_in(queues: Iterable[str]) -> Changes:
-    """Jobs may be ready in these queues."""
+    """Jobs may be ready in these queues. Without ``EARLIER`` they have the default priority and are due just now."""
     return frozenset(Change.JOBS if "\n" in queue else f"{_IN_QUEUE}{queue}" for queue in queues)
 
 

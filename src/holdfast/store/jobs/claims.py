@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
@@ -96,6 +96,26 @@ class Claims(Promotion):
         claimed = _read_leases([row[1:] for row in rows if row[1] is not None])
         return _in_order(claimed), best == free or len(claimed) < best
 
+    def claim_new(
+        self,
+        worker: WorkerId,
+        *,
+        queues: Sequence[str],
+        leases: Mapping[str, timedelta],
+        free: int,
+        since: datetime,
+    ) -> list[Lease]:
+        """Take leases for *free* slots on jobs of the default priority that became due *since* then. PostgreSQL only.
+
+        The fewer jobs became due since then, the less it costs, however many were due before.
+
+        - No job is claimed while one of a higher priority is ready in these lanes.
+        - Limited and paused queues, poison suspects, and jobs for one build alone are left out.
+        """
+        values: dict[str, Any] = {"worker": worker, "queues": list(queues), "kind_names": list(leases)}
+        values |= {"free": free, "since": since, **_durations(leases)}
+        return _in_order(self._backend.run(Query("claim_new", values, Lease, direct=True), timeout=Timeouts.brief))
+
     def any_limited(self, queues: Sequence[str]) -> bool:
         """Whether one of these queues has a limit. A claim without limits is cheaper."""
         return bool(self._fetch("find_limited_queue", queues=list(queues)))
@@ -135,10 +155,7 @@ class Claims(Promotion):
             JobLocked: The turn did not come. The function raises it.
         """
         values: dict[str, Any] = {"worker": worker, "free": free, "ahead": ahead, "few": free, "alone": free}
-        values |= route.columns(short)
-        common = values["lease_duration"] = _common(leases)
-        durations = leases if common is None else {}
-        values["kinds"] = ById(id=list(durations), lease_duration=list(durations.values()))
+        values |= route.columns(short) | _durations(leases)
         claim = Query("claim_onward", values, Lease, (), _turn(values["queues"], turn), direct=True)
         receive = self._backend.send(claim, timeout=Timeouts.brief)
         return lambda: _in_order(receive())
@@ -166,6 +183,13 @@ def _values(
     kinds = ById(id=list(leases), lease_duration=list(leases.values()), short=shorts)
     values = {"worker": worker, "queues": list(queues), "kinds": kinds, "few": suspects[0], "alone": suspects[1]}
     return values | {"lease_duration": _common(leases)}
+
+
+def _durations(leases: Mapping[str, timedelta]) -> dict[str, Any]:
+    """The parameters for the lease durations: one for all kinds, if they have the same."""
+    common = _common(leases)
+    durations = leases if common is None else {}
+    return {"lease_duration": common, "kinds": ById(id=list(durations), lease_duration=list(durations.values()))}
 
 
 def _turn(queues: Sequence[str], longest: timedelta | None) -> Query | None:

@@ -209,8 +209,11 @@ class Jobs(Noun):
 def changes_of(requests: Sequence[NewJob]) -> Changes:
     """What workers have to know of new jobs. A ``run_at`` may be past already; a held job starts nothing."""
     ready = jobs_in({request.queue for request in requests if not request.hold and not request.delay})
-    delayed = any(request.delay or request.run_at for request in requests)
-    return ready | {Change.DELAYED} if delayed else ready
+    if any(request.delay or request.run_at for request in requests):
+        ready |= {Change.DELAYED}
+    if any(request.priority or request.run_at for request in requests):
+        ready |= {Change.EARLIER}
+    return ready
 
 
 def enqueue_operation(requests: Sequence[NewJob], drawn: Sequence[JobId] | None) -> Answers:

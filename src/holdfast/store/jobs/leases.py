@@ -19,7 +19,7 @@ from holdfast.domain.jobs.verdict import Done, Outcome, Verdict
 from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.changes import JOBS, jobs_in
+from holdfast.store.engine.changes import JOBS, Change, jobs_in
 from holdfast.store.engine.operation import Operation, OperationFunction, Query, T, query
 from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.claims import Claims
@@ -164,7 +164,8 @@ class Leases(Claims):
             self._judge(dependencies.judge_waiting, result.unjudged)
             released += result.released
             locked |= result.locked
-        return ReleaseResult(self._wake(released, jobs_in({lease.queue for lease in leases})), locked)
+        changes = jobs_in({lease.queue for lease in leases}) | {Change.EARLIER}
+        return ReleaseResult(self._wake(released, changes), locked)
 
     def release_unknown(self, worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> int:
         """Release the jobs that *worker* holds without knowing; see :func:`settlement.release_unknown`."""

@@ -140,6 +140,29 @@ WITH best AS (              -- read without locks: no other rows are locked then
 )
 SELECT best.jobs, claimed.* FROM (SELECT count(*) AS jobs FROM best) AS best LEFT JOIN claimed ON true
 
+-- name: claim_new
+-- Claim jobs of the default priority that became due after :since, for free slots. The entries of earlier jobs, most of
+-- which are gone, are not read. Nothing is claimed while a job of a higher priority is ready. Poison suspects, paused and
+-- limited queues, and jobs for one build alone are left to other claims.
+{begin_lease}
+-- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
+WHERE live.id = ANY(ARRAY(
+        SELECT candidate.id FROM {served} CROSS JOIN LATERAL (
+            -- planner: LATERAL with LIMIT reads live_ready from :since on; an equal priority bounds the scan.
+            SELECT id, due_at FROM holdfast.live
+            WHERE state = 'ready' AND holdfast.same(queue, lane.queue) AND holdfast.same(kind, lane.kind)
+                AND holdfast.same(reader, '') AND priority = 0 AND due_at >= :since AND losses = 0
+            ORDER BY due_at, id LIMIT :free::bigint FOR UPDATE SKIP LOCKED) AS candidate
+        WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT {is_restricted}
+            AND NOT EXISTS (
+                SELECT FROM {served} CROSS JOIN LATERAL (
+                    SELECT FROM holdfast.live WHERE state = 'ready' AND holdfast.same(queue, lane.queue)
+                        AND holdfast.same(kind, lane.kind) AND holdfast.same(reader, '') AND priority > 0 LIMIT 1) AS better
+                WHERE NOT {is_restricted})
+        ORDER BY candidate.due_at, candidate.id LIMIT :free::bigint))
+    AND request.id = live.id
+{lease}
+
 -- name: claim_lane
 -- Claim as "claim" does, for a worker of one queue and one kind: there is nothing to rank.
 WITH best AS (SELECT lane.*, :free::bigint + :ahead::bigint AS jobs FROM ({lanes}) AS lane
@@ -203,6 +226,11 @@ WITH lane AS ({lanes}
 lane.queue = ANY(ARRAY(
     SELECT name FROM holdfast.queue WHERE name = ANY(:queues::text[])
         AND (paused OR run_limit IS NOT NULL OR worker_limit IS NOT NULL)))
+
+-- fragment: served
+-- Every queue with every kind.
+(SELECT queues.name AS queue, kinds.name AS kind
+    FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kind_names::text[]) AS kinds (name)) AS lane
 
 -- fragment: job_in_gap
 -- A ready job of a lane and a priority at which the worker knows no position.
