@@ -29,6 +29,8 @@ class Proxy:
         self.cuts = 0
         self._losing: list[str] = []
         self._acts: list[tuple[str, Callable[[], None], threading.Event]] = []
+        #: A lost answer lacks only its end, by which the server says that it has committed.
+        self.keeps_rows = False
         self._swallowing = threading.Event()
         self._age = 0
         #: Of so many answers one is lost, by chance; 0 means none.
@@ -123,7 +125,10 @@ class Proxy:
                 if order in query:
                     self._losing.remove(order)
                     return True
-            return bool(self._chance) and self._random.random() < self._chance
+            if not self._chance or self._random.random() >= self._chance:
+                return False
+            self.keeps_rows = self._random.random() < 0.5
+            return True
 
     def act_before(self, query: str) -> None:
         """Whatever is to happen before *query*; each act once."""
@@ -195,7 +200,7 @@ class _Session:
                 kind, message = _typed(self._server)
                 if self._proxy.swallows(self._age):
                     continue
-                if not self._losing.is_set():
+                if not self._losing.is_set() or (self._proxy.keeps_rows and kind != b"Z"):
                     self._client.sendall(message)
                 elif kind == b"Z":  # ready for the next query: this one is over, and committed
                     self._proxy.has_cut()

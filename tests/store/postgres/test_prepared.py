@@ -12,6 +12,7 @@ from psycopg.pq import ExecStatus
 from psycopg.waiting import Ready
 
 from holdfast.store.postgres.prepared import PreparedStatement, _answers
+from tests.support.proxy import proxy_to
 
 VALUES = {
     "label": 'a\n"\\ ö',
@@ -108,6 +109,19 @@ def test_a_commit_that_fails_is_reported(connection, action, error):
     sink = PreparedStatement("sink", TEXT)
     with pytest.raises(error):
         sink.run(connection, [(sink, VALUES)])
+
+
+def test_rows_without_the_end_of_an_answer_are_no_acknowledgement(postgres_database):
+    """I1: a server that is stopped at once sends the rows of a transaction, which is rolled back, and no error."""
+    with proxy_to(postgres_database.url) as proxy, psycopg.connect(proxy.url, autocommit=True) as connection:
+        connection.execute(TABLE.replace("TABLE", "TEMPORARY TABLE"))
+        sink = PreparedStatement("sink", TEXT)
+        proxy.keeps_rows = True
+        proxy.lose_answer("INSERT INTO sink")
+        with suppress(psycopg.OperationalError):
+            sink.run(connection, [(sink, VALUES)])
+            pytest.fail("I1 is broken")
+        assert connection.closed
 
 
 # -- with a lock ----------------------------------------------------------------------------

@@ -94,7 +94,8 @@ def _send(connection: Connection, steps: Steps) -> int:
             for statement, values in steps:
                 statement.send(connection, values)
             pgconn.pipeline_sync()
-    connection.wait(_flush(pgconn))  # the server may begin
+    with _closed_on_error(connection):
+        connection.wait(_flush(pgconn))  # the server may begin
     return 1 if len(steps) == 1 else len(steps) + 1
 
 
@@ -111,7 +112,7 @@ def _receive(connection: Connection, count: int) -> PGresult:
 
 @contextmanager
 def _closed_on_error(connection: Connection) -> Iterator[None]:
-    """Close the connection of a pipeline that broke: a part of the answer may still be on its way."""
+    """Close the connection after an error: a part of a statement or of an answer may still be on its way."""
     try:
         yield
     except BaseException:
@@ -152,7 +153,8 @@ def _answer(pgconn: PGconn) -> PQGen[list[PGresult]]:
                 if (yield Wait.R):
                     pgconn.consume_input()
         except psycopg.OperationalError:
-            if not results:
+            # Without an error, the server may have ended before it committed what it has answered.
+            if not results or results[-1].status != ExecStatus.FATAL_ERROR:
                 raise
             break  # the last result says why the server has ended the session
         if (result := pgconn.get_result()) is None:

@@ -17,7 +17,7 @@ from holdfast.store.postgres.statements import Statements
 
 
 class SentStatement:
-    """Keeps a connection from the moment it is sent until its answer is there."""
+    """Holds a connection from the send to the answer."""
 
     def __init__(
         self, pool: Pool, statements: Statements, query: Query, *, timeout: timedelta, again: Callable[[], list[Any]]
@@ -30,7 +30,7 @@ class SentStatement:
             self._call = call.pop_all()
 
     def rows(self) -> list[Any]:
-        """Wait for its rows. It runs again if the server has rolled it back, or does not know it any more."""
+        """Wait for its rows, once. It runs again if the server has rolled it back, or has forgotten it."""
         try:
             with self._call:
                 return self._receive()
