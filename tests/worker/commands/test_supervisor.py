@@ -25,13 +25,14 @@ BUFFER_BYTES = 4608
 
 
 class Worker:
-    """This end of the socket. Without :meth:`read` it is a worker that is stopped."""
+    """This end of the sockets. Without :meth:`read` it is a worker that is stopped."""
 
-    def __init__(self, process, connection):
+    def __init__(self, process, connection, incoming):
         self.pid = process.pid
         self.connection = connection
         connection.settimeout(PATIENCE)
-        self.channel = Channel(connection, FromSupervisor)
+        incoming.settimeout(PATIENCE)
+        self.channel = Channel(connection, FromSupervisor, incoming)
 
     def send(self, message):
         self.channel.send(message)
@@ -68,19 +69,22 @@ def _name_of(process):
 
 @contextmanager
 def supervised(prepare=lambda: None):
-    connection, theirs = socket.socketpair()
-    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+    (connection, theirs), (incoming, reports) = socket.socketpair(), socket.socketpair()
+    reports.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+    numbers = [theirs.fileno(), reports.fileno()]
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast.worker.commands.supervisor", str(theirs.fileno())],
-        pass_fds=[theirs.fileno()],
+        [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, numbers)],
+        pass_fds=numbers,
         start_new_session=True,
         preexec_fn=prepare,  # noqa: PLW1509 - it only makes system calls
     )
     theirs.close()
+    reports.close()
     try:
-        yield Worker(process, connection)
+        yield Worker(process, connection, incoming)
     finally:
         connection.close()
+        incoming.close()
         assert process.wait(60) == 0
 
 
@@ -125,10 +129,10 @@ def test_half_a_message_holds_up_no_deadline(worker):
 
 def test_only_the_newest_measurement_waits_for_a_stopped_worker():
     """K71: the memory of the supervisor is bounded, every end is reported, and no report is cut."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
-        end = WorkerChannel(theirs)
+    (connection, theirs), (ours, reports_to) = socket.socketpair(), socket.socketpair()
+    with connection, theirs, ours, reports_to:
+        reports_to.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        end = WorkerChannel(theirs, reports_to)
         for n in range(500):
             end.send_measured(MemoryMeasured({"x" * 100: n}))
             if n % 100 == 0:

@@ -36,8 +36,8 @@ _SUBREAPER = 36
 class Supervisor:
     """Starts and kills children for one worker. *wakeup* is readable after a signal, so after the end of a child."""
 
-    def __init__(self, connection: socket.socket, wakeup: socket.socket) -> None:
-        self._worker = WorkerChannel(connection)
+    def __init__(self, worker: WorkerChannel, wakeup: socket.socket) -> None:
+        self._worker = worker
         self._wakeup = wakeup
         self._children: dict[str, SupervisedProcess] = {}
         #: When to kill orphans of ended children next; None: there are none.
@@ -63,7 +63,7 @@ class Supervisor:
 
     def _wait(self) -> None:
         busy = self._children or self._clean_at is not None
-        self._poll.register(self._worker, self._worker.events)
+        self._worker.register(self._poll)
         ready = self._poll.poll(0 if self._worker.has_message else CHECK_INTERVAL_S * 1000 if busy else None)
         if any(descriptor == self._wakeup.fileno() for descriptor, _ in ready):
             self._wakeup.recv(4096)
@@ -191,10 +191,11 @@ def main() -> None:
     if sys.platform == "linux":
         # Inherit the orphans of our children; without this system call they go to init and are not found.
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    connection.set_inheritable(False)
+    connections = [socket.socket(fileno=int(number)) for number in sys.argv[1:]]
+    for each in connections:
+        each.set_inheritable(False)
     with suppress(KeyboardInterrupt):
-        Supervisor(connection, wakeup).run()
+        Supervisor(WorkerChannel(*connections), wakeup).run()
 
 
 if __name__ == "__main__":

@@ -17,9 +17,11 @@ _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 class WorkerChannel:
     """Keeps reports until the worker reads them: the end of every child, and the newest measurement alone."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self._connection = connection
+    def __init__(self, connection: socket.socket, reports: socket.socket) -> None:
+        """Messages come from *connection*, and *reports* go to their own socket."""
+        for each in (connection, reports):
+            each.setblocking(False)
+        self._connection, self._reports = connection, reports
         self._decoder = msgspec.json.Decoder[ToSupervisor](ToSupervisor)
         self._received = bytearray()
         self._unsent = bytearray()
@@ -29,13 +31,10 @@ class WorkerChannel:
         #: Whether the worker is gone.
         self.closed = False
 
-    def fileno(self) -> int:
-        return self._connection.fileno()
-
-    @property
-    def events(self) -> int:
-        """The events to poll for."""
-        return select.POLLIN | (select.POLLOUT if self._unsent or self._measured else 0)
+    def register(self, poll: select.poll) -> None:
+        """Make *poll* wake for messages, and for room if reports wait for it."""
+        poll.register(self._connection, select.POLLIN)
+        poll.register(self._reports, select.POLLOUT if self._unsent or self._measured else 0)
 
     @property
     def has_message(self) -> bool:
@@ -84,7 +83,7 @@ class WorkerChannel:
                 self._unsent += frame(self._measured)
                 self._measured = None
             try:
-                sent = self._connection.send(self._unsent)
+                sent = self._reports.send(self._unsent)
             except BlockingIOError:
                 return
             except OSError:

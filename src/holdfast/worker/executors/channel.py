@@ -28,8 +28,10 @@ def frame(value: Any) -> bytes:
 class Channel(Generic[T]):
     """Sends values as JSON and receives values of one type. Any thread may send; only one may receive."""
 
-    def __init__(self, connection: socket.socket, receives: Any) -> None:
+    def __init__(self, connection: socket.socket, receives: Any, incoming: socket.socket | None = None) -> None:
+        """*incoming*: where values come from. A thread that waits on a socket also wakes when the other side reads."""
         self._connection = connection
+        self._incoming = incoming or connection
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(receives)
         self._sending = threading.Lock()
 
@@ -49,17 +51,19 @@ class Channel(Generic[T]):
 
     def shut(self) -> None:
         """Shut the connection down, from any thread; :meth:`receive` then returns None."""
-        with suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+        for each in (self._connection, self._incoming):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._connection.close()
+        self._incoming.close()
 
     def _exactly(self, size: int) -> bytes | None:
         chunks: list[bytes] = []
         while size:
             try:
-                chunk = self._connection.recv(min(size, 1 << 20))
+                chunk = self._incoming.recv(min(size, 1 << 20))
             except OSError:
                 return None
             if not chunk:

@@ -212,12 +212,15 @@ class SupervisorClient(ForkSafe):
 
     def _connected(self) -> Channel[FromSupervisor]:
         if (channel := self._channel) is None:
-            arguments = channel, _ = _start_supervisor()
-            kill_abandoned()  # while the supervisor starts; after an error it ends with its connection
+            channel, process = _start_supervisor()
+            receiver = threading.Thread(
+                target=self._receive, args=(channel, process), name="holdfast-children", daemon=True
+            )
+            self._channel = channel
+            receiver.start()
+            kill_abandoned()  # while the supervisor starts
             if (problem := proc_problem()) is not None:
                 log.warning("child processes: %s", problem)
-            self._channel = channel
-            threading.Thread(target=self._receive, args=arguments, name="holdfast-children", daemon=True).start()
         return channel  # a receiver may have seen the end of the supervisor, and reset the field
 
     def _receive(self, channel: Channel[FromSupervisor], process: subprocess.Popen[bytes]) -> None:
@@ -247,16 +250,19 @@ class SupervisorClient(ForkSafe):
 def _start_supervisor() -> tuple[Channel[FromSupervisor], subprocess.Popen[bytes]]:
     """Start a supervisor; returns the channel to it, and its process."""
     connection, theirs = socket.socketpair()
-    with theirs:
+    incoming, reports = socket.socketpair()
+    with theirs, reports:
+        numbers = [theirs.fileno(), reports.fileno()]
         try:
             process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "holdfast.worker.commands.supervisor", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, numbers)],
+                pass_fds=numbers,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
         except OSError as error:
             connection.close()
+            incoming.close()
             raise WorkerShortage(error.errno, f"the supervisor of child processes cannot be started: {error}") from None
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", HUNG_S, 0))
-    return Channel(connection, FromSupervisor), process
+    return Channel(connection, FromSupervisor, incoming), process
