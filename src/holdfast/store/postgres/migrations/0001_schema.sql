@@ -253,38 +253,23 @@ CREATE TABLE holdfast.expired_range (
     next_id bigint NOT NULL CHECK (next_id > first_id)
 );
 
--- The transitions between live states, as in domain/jobs/job.py. Finishing and retrying change the table.
--- The condition leaves out the claim's transition, by far the most frequent. The others are in the function: PostgreSQL
--- reads a condition from its text at every statement.
-CREATE FUNCTION holdfast.check_transition() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
-BEGIN
-    IF OLD.state || '>' || NEW.state NOT IN (
-        'held>waiting', 'held>scheduled', 'held>ready',
-        'waiting>scheduled', 'waiting>ready', 'waiting>held',
-        'scheduled>ready', 'scheduled>held',
-        'ready>running', 'ready>scheduled', 'ready>held',
-        'running>ready', 'running>scheduled', 'running>held') THEN
-        RAISE EXCEPTION 'job % cannot move from % to %', OLD.id, OLD.state, NEW.state USING ERRCODE = 'check_violation';
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER live_transitions AFTER UPDATE OF state ON holdfast.live FOR EACH ROW
-    WHEN ((OLD.state <> 'ready' OR NEW.state <> 'running') AND OLD.state <> NEW.state)
-    EXECUTE FUNCTION holdfast.check_transition();
-
 -- The right to commands. A role that may execute this function may enqueue and change jobs of the built-in kinds, with
 -- which a worker runs any program. Nobody else may: INSERT on the tables is not enough.
 CREATE FUNCTION holdfast.may_run_commands() RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true';
 REVOKE ALL ON FUNCTION holdfast.may_run_commands() FROM PUBLIC;
 
--- The search path is fixed: a caller could put functions and operators of its own before those of PostgreSQL.
+-- The search path of these functions is fixed: a caller could put functions and operators of its own before PostgreSQL's.
+CREATE FUNCTION holdfast.refuse(action text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    RAISE EXCEPTION 'E_READ_ONLY: role "%" may not %', current_user, action
+        USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: holdfast db roles lists them.';
+END $$;
 CREATE FUNCTION holdfast.check_command_right() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
     IF has_function_privilege('holdfast.may_run_commands()', 'EXECUTE') THEN
         RETURN NEW;
     END IF;
-    RAISE EXCEPTION 'E_READ_ONLY: role "%" may not enqueue or change jobs of kind "%"', current_user, NEW.kind
-        USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: holdfast db roles lists them.';
+    PERFORM holdfast.refuse(format('enqueue or change jobs of kind "%s"', NEW.kind));
 END $$;
 -- AFTER INSERT: the trigger checks the row as it was inserted.
 -- Conditions are short: PostgreSQL reads them from their texts at every statement. The backslash keeps the name of the
@@ -297,8 +282,6 @@ CREATE TRIGGER live_inserted_command AFTER INSERT ON holdfast.live FOR EACH ROW
     WHEN (NEW.kind = ANY ('{command,holdfast\.ping}')) EXECUTE FUNCTION holdfast.check_command_right();
 -- A retry turns a finished job into a live one of the same kind.
 CREATE TRIGGER finished_inserted_command AFTER INSERT ON holdfast.finished FOR EACH ROW
-    WHEN (NEW.kind = ANY ('{command,holdfast\.ping}')) EXECUTE FUNCTION holdfast.check_command_right();
-CREATE TRIGGER live_changed_command AFTER UPDATE OF kind, state, due_at ON holdfast.live FOR EACH ROW
     WHEN (NEW.kind = ANY ('{command,holdfast\.ping}')) EXECUTE FUNCTION holdfast.check_command_right();
 
 -- Without that right a payload changes only as a new enqueue with the same key replaces it.
@@ -353,17 +336,40 @@ CREATE TABLE holdfast.attempt (
 -- Producers, which have no right to attempts, change only jobs that do not run, as a replacement does. They delete only
 -- jobs that wait, as an enqueue does if a dependency has failed. AFTER DELETE: a BEFORE trigger would lock every row. By
 -- its id, the table of attempts is found without a search for its name at every row.
-CREATE FUNCTION holdfast.refuse_producer() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION holdfast.refuse_delete() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-    RAISE EXCEPTION 'E_READ_ONLY: role "%" may not change or delete job %, which is %', current_user, OLD.id, OLD.state
-        USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: holdfast db roles lists them.';
+    PERFORM holdfast.refuse(format('delete job %s, which is %s', OLD.id, OLD.state));
 END $$;
 CREATE TRIGGER live_deleted AFTER DELETE ON holdfast.live FOR EACH ROW
     WHEN (OLD.state <> 'waiting' AND NOT has_table_privilege('holdfast.attempt'::regclass, 'DELETE'))
-    EXECUTE FUNCTION holdfast.refuse_producer();
-CREATE TRIGGER live_changed_running AFTER UPDATE OF state, priority, due_at, token, note, reader ON holdfast.live FOR EACH ROW
-    WHEN (OLD.state = 'running' AND NOT has_table_privilege('holdfast.attempt'::regclass, 'DELETE'))
-    EXECUTE FUNCTION holdfast.refuse_producer();
+    EXECUTE FUNCTION holdfast.refuse_delete();
+
+-- The rules for changes of live jobs: the right to commands, that of producers, and the transitions between states, which
+-- are those of domain/jobs/job.py. (Finishing and retrying change the table.) One trigger with a short condition, which
+-- leaves out the claim, by far the most frequent change: PostgreSQL reads conditions from their texts at every statement.
+CREATE FUNCTION holdfast.check_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    IF NEW.kind IN ('command', 'holdfast' || '.ping')
+        AND (OLD.kind, OLD.state, OLD.due_at) IS DISTINCT FROM (NEW.kind, NEW.state, NEW.due_at)
+        AND NOT has_function_privilege('holdfast.may_run_commands()', 'EXECUTE') THEN
+        PERFORM holdfast.refuse(format('enqueue or change jobs of kind "%s"', NEW.kind));
+    END IF;
+    IF OLD.state = 'running' AND NOT has_table_privilege('holdfast.attempt', 'DELETE') THEN
+        PERFORM holdfast.refuse(format('change job %s, which is running', OLD.id));
+    END IF;
+    IF OLD.state <> NEW.state AND OLD.state || '>' || NEW.state NOT IN (
+        'held>waiting', 'held>scheduled', 'held>ready',
+        'waiting>scheduled', 'waiting>ready', 'waiting>held',
+        'scheduled>ready', 'scheduled>held',
+        'ready>running', 'ready>scheduled', 'ready>held',
+        'running>ready', 'running>scheduled', 'running>held') THEN
+        RAISE EXCEPTION 'job % cannot move from % to %', OLD.id, OLD.state, NEW.state USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER live_changed AFTER UPDATE OF kind, state, priority, due_at, token, note, reader ON holdfast.live FOR EACH ROW
+    WHEN (OLD.state <> 'ready' OR NEW.state <> 'running' OR NEW.kind = ANY ('{command,holdfast\.ping}'))
+    EXECUTE FUNCTION holdfast.check_change();
 
 CREATE TABLE holdfast.event (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -824,9 +830,10 @@ BEGIN
     VALUES (new_id, CASE WHEN due > timestamp THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
         enqueue.kind, version, coalesce(priority, (options->>'priority')::integer), due,
         options->>'on_lost' <> 'retry' OR enqueue.kind = 'command' OR octet_length(payload::text) > 32768);
-    -- Wakes workers when the caller commits; the setting holdfast.notify = off switches it off.
+    -- Wakes workers when the caller commits, which may be later: jobs that are due after this one may have begun by then.
+    -- The setting holdfast.notify = off switches it off.
     PERFORM pg_notify('holdfast.ready', CASE WHEN due > timestamp THEN 'delayed'
-        ELSE 'jobs:' || coalesce(queue, options->>'queue') END)
+        ELSE 'earlier' || chr(10) || 'jobs:' || coalesce(queue, options->>'queue') END)
     WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
     RETURN new_id;
 END $$;
