@@ -22,9 +22,9 @@ SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
-MAX_MODULES = 330
-MAX_PYTHON_LINES = 51_600
-MAX_SQL_LINES = 5_560
+MAX_MODULES = 332
+MAX_PYTHON_LINES = 51_800
+MAX_SQL_LINES = 5_620
 
 #: Modules that users import by name, and the layers below them that are one file.
 ENTRANCE_HALL = {"__init__", "__main__", "app", "files", "options", "settings", "testing"}

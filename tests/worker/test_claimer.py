@@ -18,9 +18,9 @@ from holdfast.store.engine.changes import EVERYTHING, JOBS, QUEUES, Change, jobs
 from holdfast.store.jobs.enqueue import changes_of
 from holdfast.worker import clock, stats
 from holdfast.worker.active_runs import Run
-from holdfast.worker.claimer import IN_DOUBT_INTERVAL_S
 from holdfast.worker.executors import pool
 from holdfast.worker.executors.pool import SUSPECT_S, ExecutorPool
+from holdfast.worker.unknown_leases import INTERVAL_S
 from tests.support.jobs import claim_jobs
 from tests.support.processes import wait_until
 
@@ -199,7 +199,7 @@ def test_a_lost_answer_costs_nothing(app, monkeypatch, late):
         with pytest.raises(StoreUnavailable):
             hands.claim()
         claim(hands.worker.id, queues=["default"], leases={"careful": careful.kind.options.lease})
-        fake.at += IN_DOUBT_INTERVAL_S
+        fake.at += INTERVAL_S
     assert ref.state is State.RUNNING
     replace_claims(monkeypatch, app, nothing_claimed)
     hands.claim()
@@ -227,7 +227,7 @@ def test_a_lost_answer_is_looked_for_after_a_pause(app, monkeypatch):
         hands.claim()
     hands.worker._remote_control.quiet = True
     for _ in range(20):
-        fake.at += IN_DOUBT_INTERVAL_S
+        fake.at += INTERVAL_S
         hands.claim()
     assert ref.state is State.RUNNING
     hands.worker._remote_control.quiet = False
@@ -239,7 +239,7 @@ def test_a_lost_answer_is_looked_for_after_a_pause(app, monkeypatch):
 class _Clock:
     def __init__(self, monkeypatch):
         self.at = 1000.0
-        monkeypatch.setattr("holdfast.worker.claimer.clock", self)
+        monkeypatch.setattr("holdfast.worker.unknown_leases.clock", self)
 
     def now(self):
         return self.at
@@ -464,9 +464,52 @@ def test_an_idle_worker_claims_an_earlier_job_at_its_notification(app, earlier):
     for request in ({}, earlier):
         new = NewJob(kind="work", **request)
         app.store.jobs.enqueue(new)
-        hands.claimer.on_notify(changes_of([new]))
+        hands.claimer.on_notify(changes_of([new], at_once=True))
     assert hands.claim().processed == 2, "W8 is broken"
     hands.settle()
+
+
+def test_claims_in_flight_are_released_when_a_worker_must_be_quiet(app):
+    """S16: a worker that is fenced begins nothing, also if it has sent a claim before."""
+
+    @app.job()
+    def work() -> None:
+        pytest.fail("S16 is broken")
+
+    ref = work.enqueue()
+    hands = Hands(app, slots=1)
+    lanes = hands.claimer._lanes
+    request = hands.claimer._request()
+    leases = app.store.leases.claim(hands.worker.id, queues=["default"], leases=request.leases, limits=False)
+    lanes._window.add(request, clock.now(), lambda: leases, enough=1)
+    hands.worker._remote_control.quiet = True
+    hands.claim()
+    hands.settle()
+    assert (ref.state, ref.job().attempts) == (State.READY, 0), "S16 is broken"
+
+
+def test_a_lost_answer_to_a_claim_in_flight_is_looked_for(app):
+    """S16: also if it is lost while the worker must be quiet."""
+
+    @app.job(lease="1h")
+    def careful() -> None: ...
+
+    ref = careful.enqueue()
+    hands = Hands(app, slots=1)
+
+    def lose():
+        raise StoreUnavailable("no answer")
+
+    request = hands.claimer._request()
+    app.store.leases.claim(hands.worker.id, queues=["default"], leases=request.leases, limits=False)
+    hands.claimer._lanes._window.add(request, clock.now(), lose, enough=1)
+    hands.worker._remote_control.quiet = True
+    with pytest.raises(StoreUnavailable):
+        hands.claim()
+    hands.worker._remote_control.quiet = False
+    app.queues.pause("default")
+    hands.claim()
+    assert ref.state is State.READY, "S16 is broken"
 
 
 def test_a_job_in_a_known_queue_costs_no_read_of_all_queues(app, monkeypatch):

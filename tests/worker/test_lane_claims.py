@@ -10,12 +10,13 @@ import pytest
 import holdfast
 from holdfast.domain.jobs import lane_position
 from holdfast.errors import StatementTimeout, StoreUnavailable
+from holdfast.store.engine.changes import jobs_in
 from holdfast.store.engine.operation import Query
-from holdfast.worker import claim_turns, clock, lane_claims
+from holdfast.worker import claim_turns, clock, full_claims, lane_claims
 from holdfast.worker.backoff import QUICK_S
 from holdfast.worker.claim_turns import LEASE_SHARE, MAX_WAIT, PAUSE_S
 from holdfast.worker.claim_window import QUICK_ANSWER_S, ClaimRequest
-from holdfast.worker.lane_claims import (
+from holdfast.worker.full_claims import (
     FEW_LANES,
     FULL_FACTOR,
     FULL_INTERVAL_S,
@@ -225,6 +226,21 @@ def test_an_idle_worker_searches_for_new_jobs_alone(app, lanes):
     assert lanes.begun[-1].job_id == early
 
 
+def test_after_new_jobs_alone_an_idle_worker_soon_reads_its_lanes_from_their_start(app):
+    """However long it waits else: only that claim finds jobs that were committed very late."""
+    worker = app.worker(slots=8, poll=3600)
+    claimer = worker.services.claimer.service
+    for only_new in (False, True):
+        put(app, 1)
+        claimer.on_notify(jobs_in(["default"]))
+        assert claimer.tick().processed == 1
+        assert (claimer._lanes.full_claim_in is not None) == only_new
+    claimer._interval = 3600
+    assert claimer._next_in(0) <= FULL_INTERVAL_S
+    while worker.tick().processed:
+        pass
+
+
 def test_new_jobs_may_be_committed_late(app, lanes):
     put(app, 1)
     lanes.claim()
@@ -272,7 +288,7 @@ def test_a_worker_of_many_lanes_does_not_search_for_new_jobs_alone(app, lanes):
 
 def test_after_a_slow_claim_an_idle_worker_reads_its_lanes_once(app, lanes):
     """A claim of few jobs, and then one of many, would read twice what an old transaction keeps in the index."""
-    lanes.cost = lane_claims.QUICK_CLAIM_S * 2
+    lanes.cost = full_claims.QUICK_CLAIM_S * 2
     assert lanes.claim() == ["few"]
     lanes.cost = 0.0
     assert [lanes.claim(), lanes.claim()] == [["full"], ["few"]]
@@ -425,7 +441,7 @@ def test_while_full_claims_pause_a_worker_with_many_lanes_passes_over_empty_ones
     app.store.jobs.enqueue(app.request("other", {}, {}))
     lanes.claim(2, short=["step", "other"])
     for _ in range(2):
-        with lanes.claims._backoff.measured():
+        with lanes.claims._full.backoff.measured():
             lanes.now += SLOW_READ_S
     last = app.store.jobs.enqueue(app.request("other", {}, {})).id
     assert lanes.claim(1, short=["step", "other"]) == ["onward", "onward"]

@@ -11,8 +11,8 @@ from msgspec import Struct, structs
 from holdfast.domain.jobs.job import JobId, Lease
 from holdfast.worker import clock
 
-#: A claim is sent before the answer to the last one only if that took no longer than this: other workers do not wait
-#: long for their turns.
+#: A claim is sent before the answer to the last one only if that took no longer than this: so the turns of other
+#: workers come soon.
 QUICK_ANSWER_S = 0.15
 
 
@@ -34,7 +34,7 @@ class ClaimRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def least(self) -> int:
-        """How many jobs a busy lane has at least: a job that needs a slot may end what is claimed ahead of slots."""
+        """The fewest jobs of a claim while more are ready: ahead of slots, a job that needs one ends it."""
         return self.free or self.ahead
 
     @property

@@ -7,12 +7,12 @@ import random
 import threading
 from collections.abc import Callable
 
-from holdfast.domain.jobs.job import COMMAND, Lease
+from holdfast.domain.jobs.job import COMMAND, JobId, Lease
 from holdfast.store.engine.changes import EVERYTHING, Change, Changes, jobs_in
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.backoff import EXCESS_FACTOR, Backoff
+from holdfast.worker.backoff import Backoff
 from holdfast.worker.claim_window import ClaimAnswer, ClaimRequest
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.lane_claims import LaneClaims
@@ -21,6 +21,7 @@ from holdfast.worker.service import TickResult
 from holdfast.worker.settler import MAX_GROUP
 from holdfast.worker.stats import MAX_AHEAD
 from holdfast.worker.tracing import start_span
+from holdfast.worker.unknown_leases import INTERVAL_S, UnknownLeases
 
 log = logging.getLogger("holdfast")
 
@@ -40,8 +41,6 @@ MIN_AHEAD = 32
 #: While more outcomes than this wait to be written, no claim is sent before the answer to the last one: otherwise the
 #: settler falls behind.
 MAX_UNSETTLED = 2 * MAX_GROUP
-#: A claim may be committed this long after its answer was lost; until then the claimer searches for unknown leases.
-IN_DOUBT_S, IN_DOUBT_INTERVAL_S = 60.0, 5.0
 
 
 class Claimer:
@@ -55,6 +54,7 @@ class Claimer:
         self.wake = threading.Event()
         self._store, self._worker, self._served = setup.store, setup.worker, setup.served
         self._lanes = LaneClaims(setup)
+        self._unknown = UnknownLeases(setup)
         self._pool = pool
         self._run_times = pool.lifecycle.run_times
         self._slots, self._drains = setup.options.slots, setup.options.drain
@@ -65,7 +65,7 @@ class Claimer:
         self._limits = True
         self._limits_read_at = float("-inf")
         self._notified = False
-        #: What notifications since the last claim were about: jobs that were just enqueued, and anything else.
+        #: Whether notifications since the last claim named new jobs, and whether any named something else.
         self._new_jobs = self._other_jobs = False
         #: With every queue: when to read their names again.
         self._read_queues_at = float("-inf")
@@ -77,10 +77,6 @@ class Claimer:
         self._most_ahead = MAX_AHEAD
         #: The last claimed job, or the next ready one, needs a free slot: nothing is claimed ahead.
         self._slot_needed = False
-        #: The queues of claims whose answer was lost.
-        self._in_doubt: set[str] = set()
-        #: Until when, and when next, the claimer searches for leases of a claim whose answer was lost.
-        self._in_doubt_until = self._reconcile_at = float("-inf")
         self._interval = FIRST_INTERVAL_S
         #: More jobs may be ready: the last claim left no slot free, or suspects had no room.
         self._full = True
@@ -90,17 +86,15 @@ class Claimer:
         if self._pool.waiting:
             self._pool.release(claimed_before=clock.now() - STALE_AFTER_S)
         if self._paused():
-            self._lanes.finish(self._begin)
-            if clock.now() < self._in_doubt_until:  # the search for leases of a lost claim starts after the pause
-                self._in_doubt_until = clock.now() + IN_DOUBT_S
+            with self._unknown.after_errors():
+                self._lanes.finish(lambda leases, _: self._pool.lifecycle.settler.release(leases))
+            self._unknown.postpone()
             return TickResult(0.5)
-        self._reconcile()
         try:
-            claimed = self._claim() + self._admit()
+            with self._unknown.after_errors():
+                self._unknown.release(self._known)
+                claimed = self._claim() + self._admit()
         except Exception:
-            # Perhaps only the answer was lost, or some of its runs could not begin.
-            self._in_doubt_until, self._reconcile_at = clock.now() + IN_DOUBT_S, clock.now()
-            self._in_doubt.update(self._served.queues)
             self._most = max(1, min(self._most, self._slots + MAX_AHEAD) // 2)
             raise
         self._most = min(MAX_CLAIM, self._most * 2)
@@ -137,23 +131,17 @@ class Claimer:
         next_in = min(self._interval, self._poll_interval())
         if self._pool.waiting:
             next_in = min(next_in, OVERLAP_INTERVAL_S if self._full else STALE_AFTER_S)
-        if clock.now() < self._in_doubt_until:
-            next_in = min(next_in, IN_DOUBT_INTERVAL_S)
+        if self._unknown.possible:
+            next_in = min(next_in, INTERVAL_S)
+        if (full_claim_in := self._lanes.full_claim_in) is not None:
+            next_in = min(next_in, max(FIRST_INTERVAL_S, full_claim_in))
         self._interval = min(self._interval, self._poll_interval())
         return next_in * random.uniform(0.8, 1.0)
 
-    def _reconcile(self) -> None:
-        """Release leases that the store knows and this worker does not: those of a claim whose answer was lost.
-
-        Only this service claims, and none of its claims is running; one that it gave up may be committed late.
-        """
-        now = clock.now()
-        if self._reconcile_at <= now < self._in_doubt_until:
-            self._lanes.finish(self._begin)  # their leases are not unknown
-            queues = sorted(self._in_doubt)
-            self._store.leases.release_unknown(self._worker, queues=queues, known=self._pool.job_ids)
-            cost = clock.now() - now
-            self._reconcile_at = now + max(IN_DOUBT_INTERVAL_S, EXCESS_FACTOR * cost)
+    def _known(self) -> list[JobId]:
+        """The jobs whose leases it knows, when no claim is on its way."""
+        self._lanes.finish(self._begin)
+        return self._pool.job_ids
 
     def finish(self) -> None:
         """Receive the claims that were sent ahead, and begin their runs."""

@@ -13,30 +13,15 @@ from msgspec import structs
 from holdfast.domain.jobs.job import Lease
 from holdfast.domain.jobs.lane_position import LanePositions, LaneRoute
 from holdfast.worker import clock
-from holdfast.worker.backoff import Backoff
 from holdfast.worker.claim_turns import LARGE_CLAIM, ClaimTurns
 from holdfast.worker.claim_window import ClaimAnswer, ClaimRequest, ClaimWindow
+from holdfast.worker.full_claims import FullClaims, Lanes
 from holdfast.worker.options import WorkerSetup
 
-#: A busy worker reads its lanes from their start this often: jobs may have come before the known positions. Its
-#: interval is at least this many times as long as the claim, up to a limit: the slots may wait for it.
-FULL_INTERVAL_S, FULL_FACTOR, MAX_FULL_INTERVAL_S = 1.0, 30, 10.0
-#: A full claim that takes longer than QUICK_S is followed by a pause of this many times the excess.
-PAUSE_FACTOR = 40
-#: After two full claims in a row that took longer than this, the worker does not risk a third one: it may be aborted.
-SLOW_READ_S = 0.5
-#: Then a claim begins this far behind its positions, once in FULL_INTERVAL_S: some jobs are committed or released late.
-#: A claim of new jobs alone begins this far before the last job that was claimed.
-STEP_BACK = timedelta(seconds=2)
-#: A claim of new jobs searches each lane twice: only a worker with at most this many lanes makes one.
-FEW_LANES = 20
 #: A worker with this many lanes has many.
 MANY_LANES = 200
 #: Where a worker knows more positions than it names, this share of a claim is enough to go on with the next ones.
 ENOUGH_SHARE = 4
-#: Full claims that take longer than this read index entries of jobs that are gone: two in a row read them twice.
-QUICK_CLAIM_S = 0.01
-
 
 #: Begins the runs of leases; the second value is the time from before their claim was sent.
 Begin = Callable[[list[Lease], float], None]
@@ -59,14 +44,7 @@ class LaneClaims:
         self._saturated = False
         #: The last claim left slots free: there is nothing more to claim.
         self.exhausted = False
-        #: The queues and kinds of which the last full claim has taken all jobs; empty: it may have left some.
-        self._emptied: tuple[list[str], list[str]] = ([], [])
-        #: When a busy worker makes the next full claim, and the pause after a slow one.
-        self._full_due_at, self._backoff = float("-inf"), Backoff(PAUSE_FACTOR)
-        #: The number of full claims in a row that took very long, and when to begin behind the positions next.
-        self._slow_reads, self._step_back_at = 0, float("-inf")
-        #: How long the last full claim took, in seconds.
-        self._full_cost = 0.0
+        self._full = FullClaims()
         self._turns = ClaimTurns()
         #: Whether claims are sent before the answer to the last one: it got all its jobs, and soon.
         self.streams = False
@@ -81,7 +59,7 @@ class LaneClaims:
         """Claim jobs and begin their runs; None: the claim is on its way.
 
         - *stream*: while more jobs are ready for sure, a claim is sent before the answer to the last one is received.
-        - *only_new*: since the last claim, jobs have become ready only by an enqueue, at the default priority.
+        - *only_new*: all notifications since the last claim were of new jobs with the default priority.
         """
         if only_new and (since := self._since(request)) is not None:
             return self._claim_new(request, begin, since)
@@ -127,12 +105,14 @@ class LaneClaims:
             raise
 
     def _claim_now(self, request: ClaimRequest, begin: Begin, route: LaneRoute | None) -> ClaimAnswer:
+        self._full.left(None)
+        self.exhausted = False
         if self._turns.paused:
             request = request.at_most(LARGE_CLAIM)
         sent_at, claimed = clock.now(), list[Lease]()
         while route is not None:
             claimed = self._claim_onward(route, request, begin)
-            if claimed or not route.continues or self._backoff.is_over:
+            if claimed or not route.continues or self._full.backoff.is_over:
                 break
             self._positions.drop(route)
             route = self._route(request)
@@ -143,57 +123,51 @@ class LaneClaims:
         answer = ClaimAnswer(request, claimed, sent_at, enough)
         self._saturated = answer.has_enough
         self.exhausted = full and request.free > len(claimed)
-        if full:
-            self._emptied = self._lanes_of(request) if self.exhausted and request.is_simple else ([], [])
+        if self.exhausted and request.is_simple:
+            self._full.left(self._lanes_of(request))
         self.streams = self._onward and request.jobs > LARGE_CLAIM and answer.is_full and answer.is_quick
         return answer
 
     def _since(self, request: ClaimRequest) -> datetime | None:
-        """From when on to search for new jobs; None: read every lane from its start.
-
-        An idle worker has claimed all earlier ones by its last full claim, and makes the next one within a second.
-        """
-        latest, lanes = self._positions.latest, self._lanes_of(request)
-        if not (self._onward and self.exhausted and request.is_simple and request.free) or latest is None:
+        """From when on to search for new jobs; None: read every lane from its start."""
+        if not (self._onward and self.exhausted and request.is_simple and request.free):
             return None
-        if lanes != self._emptied or len(lanes[0]) * len(lanes[1]) > FEW_LANES or clock.now() >= self._full_due_at:
-            return None
-        return latest - STEP_BACK
+        return self._full.new_since(self._lanes_of(request), self._positions.latest)
 
-    def _lanes_of(self, request: ClaimRequest) -> tuple[list[str], list[str]]:
+    @property
+    def full_claim_in(self) -> float | None:
+        """Seconds until a full claim must follow one of new jobs alone; None: it was another, or slots are full."""
+        return self._full.due_in if self.exhausted else None
+
+    def _lanes_of(self, request: ClaimRequest) -> Lanes:
         return self._served.queues, list(request.leases)
 
     def _claim_new(self, request: ClaimRequest, begin: Begin, since: datetime) -> ClaimAnswer:
-        options: dict[str, Any] = {"leases": request.leases, "free": request.free, "since": since}
         sent_at = clock.now()
-        claimed = self._store.claim_new(self._worker, queues=self._served.queues, **options)
+        claimed = self._store.claim_new(
+            self._worker, queues=self._served.queues, leases=request.leases, free=request.free, since=since
+        )
         self._positions.learn(claimed)
         begin(claimed, sent_at)
         answer = ClaimAnswer(request, claimed, sent_at, enough=request.free, complete=False)
         self._saturated, self.exhausted = answer.has_enough, not answer.has_enough
+        self._full.only_new = True
         return answer
 
     def _route(self, request: ClaimRequest) -> LaneRoute | None:
         """Where to continue; None: read every lane from its start."""
         if not self._onward or not request.is_simple:
             return None
-        due = not self._saturated or clock.now() >= self._full_due_at
-        if due and self._backoff.is_over:
+        if self._full.backoff.is_over and (self._full.is_due or not self._saturated):
             return None
         route = self._positions.route(self._served.queues, request.leases, request.jobs)
-        if route is not None and self._is_slow and clock.now() >= self._step_back_at:
-            self._step_back_at = clock.now() + FULL_INTERVAL_S
-            route = route.earlier(STEP_BACK)
+        if route is not None and (step_back := self._full.step_back()):
+            route = route.earlier(step_back)
         return route
-
-    @property
-    def _is_slow(self) -> bool:
-        """Whether to read a lane from its start takes very long."""
-        return self._slow_reads >= 2
 
     def _may_claim_fully(self, route: LaneRoute) -> bool:
         """Whether a full claim may follow a claim that found too few jobs."""
-        return self._backoff.is_over or self._store.any_elsewhere(route)
+        return self._full.backoff.is_over or self._store.any_elsewhere(route)
 
     def _claim_onward(
         self,
@@ -222,11 +196,11 @@ class LaneClaims:
         queues, kinds = self._served.queues, list(request.leases)
         if not self._onward or not request.is_simple:
             return self._claim_fully(request, begin)
-        if self._is_slow:
+        if self._full.is_slow:
             return self._claim_by_heads(request, begin)
-        if clock.now() >= self._full_due_at or not self._has_many_lanes(request):
+        if self._full.is_due or not self._has_many_lanes(request):
             return self._claim_fully(request, begin)
-        with self._backoff.measured():
+        with self._full.backoff.measured():
             self._positions.begin_at(self._store.lane_heads(queues, kinds))
         route = self._positions.route(queues, kinds, request.jobs)
         return [] if route is None else self._claim_onward(route, request, begin)
@@ -237,7 +211,7 @@ class LaneClaims:
         A slow claim may be aborted. Its leases would also count from before the wait.
         """
         queues, kinds, claimed = self._served.queues, list(request.leases), list[Lease]()
-        with self._full_claim():
+        with self._full.measured():
             early = self._positions.add_heads(self._store.lane_heads(queues, kinds))
         if early is not None:
             claimed = self._claim_onward(early, request.at_most(len(early.positions)), begin, learn=False)
@@ -258,9 +232,7 @@ class LaneClaims:
     def _expects_few(self, request: ClaimRequest) -> bool:
         if not self._onward or self._saturated or request.limits or self._has_many_lanes(request):
             return False
-        if self._full_cost > QUICK_CLAIM_S:
-            return False
-        return request.free > 0
+        return self._full.is_quick and request.free > 0
 
     def _has_many_lanes(self, request: ClaimRequest) -> bool:
         return len(self._served.queues) * len(request.leases) >= MANY_LANES
@@ -269,7 +241,7 @@ class LaneClaims:
         """Claim for free slots, and find out whether more jobs may be ready."""
         options = structs.asdict(request)
         few = {name: options[name] for name in ("leases", "free", "suspects", "autoscaled", "unfinished")}
-        with self._full_claim() as sent_at:
+        with self._full.measured() as sent_at:
             answer = self._store.claim_few(self._worker, queues=self._served.queues, build=self._served.build, **few)
         self._positions.learn(answer[0])
         begin(answer[0], sent_at)
@@ -282,7 +254,7 @@ class LaneClaims:
             options = structs.asdict(request)
             return self._store.claim(self._worker, queues=served.queues, build=served.build, turn=turn, **options)
 
-        with self._full_claim() as sent_at:
+        with self._full.measured() as sent_at:
             claimed = self._in_turn(request, claim)
         if self._onward:
             self._positions.drop_unused()
@@ -297,19 +269,6 @@ class LaneClaims:
         turn = self._turns.longest(request.leases.values())
         claimed = self._turns.run(lambda: claim(request, turn))
         return claim(request.at_most(LARGE_CLAIM), None) if self._turns.paused else claimed
-
-    @contextmanager
-    def _full_claim(self) -> Iterator[float]:
-        """Measure a claim from the start of every lane, and plan the next one; the value is when it was sent."""
-        sent_at = clock.now()
-        try:
-            with self._backoff.measured():
-                yield sent_at
-        finally:
-            now = clock.now()
-            self._full_cost = now - sent_at
-            self._slow_reads = self._slow_reads + 1 if self._full_cost > SLOW_READ_S else 0
-            self._full_due_at = now + min(max(FULL_INTERVAL_S, FULL_FACTOR * self._full_cost), MAX_FULL_INTERVAL_S)
 
 
 def _enough(request: ClaimRequest, route: LaneRoute | None) -> int:

@@ -112,6 +112,12 @@ def test_a_socket_that_nobody_reads_is_removed(tmp_path):
     notifier.close()
 
 
+def in_one_transaction(store):
+    """A worker may have claimed jobs that are due later when this one is committed."""
+    with store.single_transaction() as inside:
+        put(inside, queue="post")
+
+
 @pytest.mark.parametrize(
     ("act", "changes"),
     [
@@ -119,12 +125,13 @@ def test_a_socket_that_nobody_reads_is_removed(tmp_path):
         (lambda store: put(store, queue="post", priority=-1), {"jobs:post", "earlier"}),
         (lambda store: put(store, queue="post", run_at=PAST), {"jobs:post", "delayed", "earlier"}),
         (lambda store: put(store, queue="post", delay=timedelta(hours=1)), {"delayed"}),
+        (in_one_transaction, {"jobs:post", "earlier"}),
         (lambda store: store.leases.release(take(store)), {"jobs:default", "earlier"}),
         (lambda store: store.queues.resume("post"), {"queues"}),
         (lambda store: store.control.cancel(Selector(ids=(1,)), actor="ada"), {"jobs", "delayed", "requests"}),
         (lambda store: store.schedules.create("s", Definition(kind="k", cron="0 0 * * *"), actor="ada"), {"schedules"}),
     ],
-    ids=["enqueue", "priority", "past", "delayed", "release", "queue", "cancel", "schedule"],
+    ids=["enqueue", "priority", "past", "delayed", "transaction", "release", "queue", "cancel", "schedule"],
 )
 def test_a_notification_says_what_has_changed(store, listen, act, changes):
     """K50, K65, K66: so that it wakes only those who have to know."""

@@ -97,7 +97,7 @@ class LanePositions:
         self._positions: dict[int, dict[Lane, tuple[datetime, JobId]]] = {}
         #: Those at which a job was claimed since the last :meth:`drop_unused`.
         self._used: set[tuple[int, Lane]] = set()
-        #: The latest due time of a job that was claimed.
+        #: The latest due time of the jobs of the last claim. The clock of the server may step back.
         self.latest: datetime | None = None
 
     def learn(self, leases: Iterable[Lease]) -> None:
@@ -108,8 +108,7 @@ class LanePositions:
             lanes.pop(lane, None)
             lanes[lane] = position
         self._used.update(last)
-        due = [due_at for due_at, _ in last.values()]
-        self.latest = max(due if self.latest is None else [self.latest, *due], default=None)
+        self.latest = max((due_at for due_at, _ in last.values()), default=self.latest)
 
     def begin_at(self, heads: Iterable[LanePosition]) -> None:
         """Begin at the first jobs of all lanes that have any."""

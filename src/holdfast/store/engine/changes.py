@@ -18,7 +18,7 @@ class Change(StrEnum):
     """A type of change. ``jobs:QUEUE`` is a change of one queue."""
 
     JOBS = "jobs"  # jobs may be ready, in any queue
-    EARLIER = "earlier"  # some of them come before others that are ready: by their priority or due time
+    EARLIER = "earlier"  # some may have another priority, or be due earlier than jobs that have begun
     DELAYED = "delayed"  # a job is due at a later time
     SCHEDULES = "schedules"  # schedules were created or changed
     QUEUES = "queues"  # the settings of queues

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.changes import NO_CHANGES, Changes, Notification
+from holdfast.store.engine.changes import NO_CHANGES, Change, Changes, Notification
 from holdfast.store.engine.operation import OperationFunction, P, Query, T, single
 
 #: A longer transaction is rolled back: on SQLite all other writers wait for it, workers with their heartbeats too.
@@ -86,4 +86,6 @@ class SingleTransactionBackend(BackendWrapper):
         return self._backend.run_on(self._connection, operation(*args, **kwargs))
 
     def notify(self, changes: Changes) -> None:
-        self.wakes |= changes
+        # The commit comes later: jobs that are due after these may have begun by then.
+        if changes:
+            self.wakes |= changes | {Change.EARLIER}

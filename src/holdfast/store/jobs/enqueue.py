@@ -91,7 +91,7 @@ class Jobs(Noun):
         return self.enqueue_many(requests)
 
     def _enqueue_single(self, request: NewJob) -> Enqueued:
-        changes = changes_of([request])
+        changes = changes_of([request], at_once=True)
 
         def enqueue(drawn: Sequence[JobId] | None) -> Enqueued:
             if not request.plain:
@@ -159,7 +159,7 @@ class Jobs(Noun):
         if blocks is None:
             return self.enqueue_many([structs.replace(request, payload=payload) for payload in payloads])
         check_requests([request])
-        changes = changes_of([request])
+        changes = changes_of([request], at_once=len(blocks) == 1)
 
         def enqueue(ids: Sequence[JobId] | None) -> list[Enqueued]:
             assert ids is not None
@@ -206,14 +206,22 @@ class Jobs(Noun):
         return await self._backend.arun_on(connection, enqueue_operation(requests, None), changes)
 
 
-def changes_of(requests: Sequence[NewJob]) -> Changes:
-    """What workers have to know of new jobs. A ``run_at`` may be past already; a held job starts nothing."""
+def changes_of(requests: Sequence[NewJob], *, at_once: bool = False) -> Changes:
+    """What workers have to know of new jobs. A ``run_at`` may be past already; a held job starts nothing.
+
+    *at_once*: they become ready within a moment. In a longer transaction, jobs that are due later may begin before.
+    """
     ready = jobs_in({request.queue for request in requests if not request.hold and not request.delay})
+    if ready and not (at_once and all(map(_comes_last, requests))):
+        ready |= {Change.EARLIER}
     if any(request.delay or request.run_at for request in requests):
         ready |= {Change.DELAYED}
-    if any(request.priority or request.run_at for request in requests):
-        ready |= {Change.EARLIER}
     return ready
+
+
+def _comes_last(request: NewJob) -> bool:
+    """Whether every job before it was enqueued before it."""
+    return request.plain and not (request.priority or request.run_at)
 
 
 def enqueue_operation(requests: Sequence[NewJob], drawn: Sequence[JobId] | None) -> Answers:

@@ -141,25 +141,33 @@ WITH best AS (              -- read without locks: no other rows are locked then
 SELECT best.jobs, claimed.* FROM (SELECT count(*) AS jobs FROM best) AS best LEFT JOIN claimed ON true
 
 -- name: claim_new
--- Claim jobs of the default priority that became due after :since, for free slots. The entries of earlier jobs, most of
--- which are gone, are not read. Nothing is claimed while a job of a higher priority is ready. Poison suspects, paused and
--- limited queues, and jobs for one build alone are left to other claims.
+-- Claim jobs of the default priority that became due at or after :since, for free slots. The entries of earlier jobs, most
+-- of which are gone, are not read. Nothing is claimed while a job of a higher priority is ready in a lane that may run.
+-- Poison suspects, paused and limited queues, and jobs for one build alone are left to other claims.
 {begin_lease}
 -- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
 WHERE live.id = ANY(ARRAY(
-        SELECT candidate.id FROM {served} CROSS JOIN LATERAL (
-            -- planner: LATERAL with LIMIT reads live_ready from :since on; an equal priority bounds the scan.
-            SELECT id, due_at FROM holdfast.live
-            WHERE state = 'ready' AND holdfast.same(queue, lane.queue) AND holdfast.same(kind, lane.kind)
-                AND holdfast.same(reader, '') AND priority = 0 AND due_at >= :since AND losses = 0
-            ORDER BY due_at, id LIMIT :free::bigint FOR UPDATE SKIP LOCKED) AS candidate
-        WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT {is_restricted}
-            AND NOT EXISTS (
-                SELECT FROM {served} CROSS JOIN LATERAL (
-                    SELECT FROM holdfast.live WHERE state = 'ready' AND holdfast.same(queue, lane.queue)
-                        AND holdfast.same(kind, lane.kind) AND holdfast.same(reader, '') AND priority > 0 LIMIT 1) AS better
-                WHERE NOT {is_restricted})
-        ORDER BY candidate.due_at, candidate.id LIMIT :free::bigint))
+        SELECT locked.id FROM (
+            SELECT candidate.*, lane.queue, lane.kind FROM {served} CROSS JOIN LATERAL (
+                -- planner: LATERAL with LIMIT reads live_ready from :since on; an equal priority bounds the scan.
+                SELECT id, due_at FROM holdfast.live
+                WHERE state = 'ready' AND holdfast.same(queue, lane.queue) AND holdfast.same(kind, lane.kind)
+                    AND holdfast.same(reader, '') AND priority = 0 AND due_at >= :since AND losses = 0
+                ORDER BY due_at, id LIMIT :free::bigint) AS candidate
+            WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT {is_restricted}
+                AND NOT EXISTS (
+                    SELECT FROM {served} CROSS JOIN LATERAL (
+                        SELECT FROM holdfast.live WHERE state = 'ready' AND holdfast.same(queue, lane.queue)
+                            AND holdfast.same(kind, lane.kind) AND holdfast.same(reader, '') AND priority > 0 LIMIT 1) AS better
+                    WHERE NOT {is_restricted})
+            ORDER BY candidate.due_at, candidate.id) AS candidate
+        -- planner: LATERAL locks one job after the other, in their order, until there are enough: no others are locked.
+        CROSS JOIN LATERAL (
+            SELECT id FROM holdfast.live
+            WHERE state = 'ready' AND holdfast.same(queue, candidate.queue) AND holdfast.same(kind, candidate.kind)
+                AND holdfast.same(reader, '') AND priority = 0 AND due_at = candidate.due_at AND id = candidate.id AND losses = 0
+            FOR UPDATE SKIP LOCKED) AS locked
+        LIMIT :free::bigint))
     AND request.id = live.id
 {lease}
 
