@@ -47,6 +47,8 @@ class RunLifecycle:
         self._turns = ShardTurns(setup, self.active_runs)
         self.settler = Settler(setup.store.reserved_store(), self.active_runs, settled=self._settled)
         self._interruptions: Counter[JobId] = Counter()
+        #: Held to count settlements: the settler and the slots of commands write some.
+        self._counting = threading.Lock()
         #: Called after each run, when its settlement is queued and its slot is free.
         self.slot_freed: Callable[[], None] = lambda: None
         #: Called after settlements are written.
@@ -146,12 +148,21 @@ class RunLifecycle:
 
     def _settled(self, settlements: list[Settlement], result: SettleResult) -> None:
         self.settled()
+        written = settlements
         if result.lost:
-            self.counts.refused += len(result.lost)
+            written = [each for each in settlements if lease_key(each.lease) not in result.lost]
+        with self._counting:
             for job_id, _ in result.lost:
                 del self._interruptions[job_id]  # it belongs to others now
-            settlements = [each for each in settlements if lease_key(each.lease) not in result.lost]
-        now, verbose = datetime.now(UTC), self.log.is_verbose
+            self.counts.refused += len(result.lost)
+            self._count(written)
+        verbose = self.log.is_verbose
+        for settlement in written:
+            if verbose or not isinstance(settlement.outcome, Done):
+                self._report(settlement, result)
+
+    def _count(self, settlements: list[Settlement]) -> None:
+        now = datetime.now(UTC)
         groups: dict[tuple[str, str, type[Outcome]], tuple[list[float], list[float]]] = {}
         for settlement in settlements:
             lease, ran = settlement.lease, settlement.ran
@@ -167,9 +178,6 @@ class RunLifecycle:
                 self.counts.completed[queue, kind, RESULTS[outcome_type]] += len(runs)
                 self.counts.runs.add((queue, kind), runs)
                 self.counts.waits.add((queue, kind), waits)
-        for settlement in settlements:
-            if verbose or not isinstance(settlement.outcome, Done):
-                self._report(settlement, result)
 
     def _report(self, settlement: Settlement, result: SettleResult) -> None:
         """Log the end of a run. A failed command may pause its queue."""

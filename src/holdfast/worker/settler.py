@@ -57,10 +57,8 @@ class Settler:
         self._waiting: deque[Settlement] = deque()
         #: Settlements that the starts of commands take along.
         self._joining: deque[Settlement] = deque()
-        #: Held to count settlements: the slots of commands write some.
-        self._counting = threading.Lock()
         self._unbegun: deque[Lease] = deque()
-        #: Settlements and leases whose jobs were locked, and the time of their next try.
+        #: Settlements and leases whose jobs were locked, and the time of their next try. Slots of commands append some.
         self._locked: list[Settlement] = []
         self._locked_unbegun: list[Lease] = []
         self._retry_at = 0.0
@@ -78,7 +76,7 @@ class Settler:
             self.wake.set()
 
     def write_joining(self) -> None:
-        """Write settlements that were left for the start of a command: none follows."""
+        """Let the next tick write settlements that were left for the start of a command: none follows."""
         if self._joining:
             self.wake.set()
 
@@ -152,12 +150,13 @@ class Settler:
         leases, self._locked_unbegun = self._locked_unbegun, []
         if leases:
             self._release(leases, wait=False)
-        settlements, self._locked = deque(self._locked), []
+        settlements = deque(self._locked)
+        del self._locked[: len(settlements)]
         while settlements:
             try:
                 self._write(_take_group(settlements), wait=False)
             except Exception:
-                self._locked += settlements
+                self._locked.extend(settlements)
                 raise
 
     def _release(self, leases: list[Lease], *, wait: bool = True) -> None:
@@ -186,18 +185,17 @@ class Settler:
         """Forget the runs whose settlements are written, and count them. Those of locked jobs are tried again."""
         written = group
         if result.locked:
-            self._locked += [settlement for settlement in group if lease_key(settlement.lease) in result.locked]
+            self._locked.extend(each for each in group if lease_key(each.lease) in result.locked)
             written = [settlement for settlement in group if lease_key(settlement.lease) not in result.locked]
         self._active_runs.discard([settlement.lease for settlement in written])
-        with self._counting:
-            self._settled(written, result)
+        self._settled(written, result)
 
     def _write_each(self, group: list[Settlement], *, wait: bool) -> None:
         """Write settlements one by one: only those that cannot be written are held up."""
         written = 0
         while group:
             if len(self._locked) == MAX_FAILURES and not written:  # the cause is not one of them: try all again later
-                self._locked += group
+                self._locked.extend(group)
                 return
             settlement, group = group[0], group[1:]
             try:

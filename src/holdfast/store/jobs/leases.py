@@ -114,7 +114,10 @@ class Leases(Claims):
     def settle_and_start(
         self, done: Settlement, lease: Lease, lease_duration: timedelta = DEFAULT_LEASE
     ) -> tuple[SettleResult, StartedCommand | None]:
-        """Record that a run succeeded and that a command starts: both are on record, or neither. Idempotent."""
+        """Record that a run succeeded and that a command starts: both are on record, or neither. Idempotent.
+
+        It waits for the lock of a file, and tries again after an outage, as long as any write does.
+        """
 
         def settle_and_start() -> Operation[tuple[list[FinishedJob], list[StartedCommand]]]:
             finished = yield settlement.settle_done([done], ())
