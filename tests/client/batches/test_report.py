@@ -24,3 +24,9 @@ def test_units_by_column_have_the_lines_of_their_outcomes(
     *lines, checkpoint = capsys.readouterr().out.splitlines()
     assert lines == [json_line(unit_line(unit)) for unit in units]
     assert checkpoint == '{"_meta":{"checkpoint":3}}'
+
+
+def test_no_units_have_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    batch: Any = None  # the lines do not name it
+    RunReport(Output(Format.NDJSON), batch, total=3, every=0, created=True).lines([])
+    assert not capsys.readouterr().out

@@ -183,7 +183,7 @@ class RunReport:
     def lines(self, outcomes: Sequence[UnitOutcome | UnitRow]) -> None:
         """Print units as NDJSON. The run goes on when the reader has closed the pipe."""
         self._printed += len(outcomes)
-        if self._output.format is Format.NDJSON:
+        if outcomes and self._output.format is Format.NDJSON:
             lines = (
                 done_lines(outcomes) if isinstance(outcomes, DoneUnits) else map(json_line, map(unit_line, outcomes))
             )

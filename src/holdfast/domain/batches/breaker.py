@@ -32,7 +32,7 @@ class Breaker:
         self.tripped: AbortedBy | None = None
 
     def count(self, units: int = 1, *, failed: bool, retried: bool = False) -> AbortedBy | None:
-        """Count a failure, or successes; return the cause to stop, if any. *retried*: it failed in an earlier run."""
+        """Count one failure, or *units* successes; return the cause to stop, if any. *retried*: they failed before."""
         self._failed += failed
         self._retry_succeeded |= retried and not failed
         if not retried or self._retry_succeeded:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class NewUnits(tuple[tuple[UnitKey, int], ...]):  # noqa: SLOT001 - a tuple can have none
-    """Units with their places, which follow each other. Their keys are a range and a column too."""
+    """Units with their places, which follow each other. *span* and *all_keys* are their keys, each as one value."""
 
     span = range(0)
-    all_keys: list[UnitKey] = []  # noqa: RUF012 - of no units
+    all_keys: list[UnitKey] = []  # noqa: RUF012 - the keys of no units; nobody changes it
 
     @classmethod
     def of(cls, span: range, first: int) -> Self:
