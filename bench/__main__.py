@@ -20,7 +20,7 @@ PARTS = (
     ("bench.raw_batch", "--units", "300000"),
     ("bench.worker_batch",),
     ("bench.schedules",),
-    ("bench.commands", "--count", "1000"),
+    ("bench.commands", "--count", "3000"),
     ("bench.cli",),
     ("bench.web",),
 )

@@ -3,7 +3,8 @@
     python -m bench.commands [--count 10000] [--rounds 3]
 
 GNU parallel (Debian: parallel) keeps a job log, as we do. posix_spawn is the floor: it starts them and waits, no more.
-All take turns.
+All take turns. Nothing is deleted before the end: where logs were deleted, the file system makes new ones slowly for some
+minutes (docs/adr/0020-cost-of-a-job.md).
 """
 
 from __future__ import annotations
@@ -60,19 +61,19 @@ def spawned(count: int) -> float:
     return time.perf_counter() - began
 
 
-def ours(count: int, line: str = "true") -> tuple[float, float]:
+def ours(home: str, count: int, line: str = "true") -> tuple[float, float]:
     """Seconds to add *count* programs in bulk, and to run them on two slots, without the start and end of the worker."""
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{folder}/jobs.db"
-        lines = Path(folder, "lines")
-        lines.write_text(f"{line}\n" * count)
-        drain = ("worker", "--drain", "--slots", str(SLOTS))
-        call(*drain, url=url)  # creates the store
-        idle = call(*drain, url=url)
-        added = call("add", "--from", str(lines), url=url)
-        ran = call(*drain, url=url) - idle
-        with holdfast.Holdfast(url) as app:
-            assert app.views.count(holdfast.Selector(states=(holdfast.State.DONE,)), cap=count).count == count
+    folder = tempfile.mkdtemp(dir=home)
+    url = f"sqlite:///{folder}/jobs.db"
+    lines = Path(folder, "lines")
+    lines.write_text(f"{line}\n" * count)
+    drain = ("worker", "--drain", "--slots", str(SLOTS))
+    call(*drain, url=url)  # creates the store
+    idle = call(*drain, url=url)
+    added = call("add", "--from", str(lines), url=url)
+    ran = call(*drain, url=url) - idle
+    with holdfast.Holdfast(url) as app:
+        assert app.views.count(holdfast.Selector(states=(holdfast.State.DONE,)), cap=count).count == count
     return added, ran
 
 
@@ -115,15 +116,14 @@ def main() -> int:
         return 1
     few = max(100, options.count // 5)  # it is slower, and as fast with fewer
     added, ran, logged, floors, peers = [], [], [], [], []
-    for _ in range(options.rounds):
-        first, second = ours(options.count)
-        added.append(first)
-        ran.append(options.count / second)
-        logged.append(
-            options.count / ours(options.count, "echo x")[1]
-        )  # as many: the start of the worker weighs the same
-        floors.append(few / spawned(few))
-        peers.append(few / parallel(few))
+    with tempfile.TemporaryDirectory() as home:
+        for _ in range(options.rounds):
+            first, second = ours(home, options.count)
+            added.append(first)
+            ran.append(options.count / second)
+            logged.append(options.count / ours(home, options.count, "echo x")[1])
+            floors.append(few / spawned(few))
+            peers.append(few / parallel(few))
     rate, floor, peer = statistics.median(ran), statistics.median(floors), statistics.median(peers)
     print(
         f"\n{options.count:,} x true on {SLOTS} slots: {rate:,.0f}/s; posix_spawn {floor:,.0f}/s; GNU parallel {peer:,.0f}/s"

@@ -1,6 +1,6 @@
 """Holdfast beside its peers, in one run.
 
-    python -m bench.comparison [--rounds 3] [--jobs 40000] [--quick] [--write]
+    python -m bench.comparison [--rounds 3] [--jobs 100000] [--quick] [--write]
 
 The systems take turns on one server, each in a database of its own, with the same settings. So ratios within a run can be
 trusted where rates cannot: on a shared machine the same code may take half as long again a minute later. ``--write`` writes
@@ -121,7 +121,7 @@ def _record(postgres: Samples, sqlite: Samples) -> None:
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=40_000)
+    parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--ones", type=int, default=2000)
     parser.add_argument("--latencies", type=int, default=120)
     parser.add_argument("--quick", action="store_true", help="two rounds of fewer jobs: a first impression")

@@ -28,7 +28,7 @@ def measure(options: argparse.Namespace) -> list[Finding]:
     with server_of(DATABASE, max_connections=str(options.workers * 14 + 50)) as server:
         url = server.url(DATABASE)
         producer = OURS.start(url)
-        jobs, drained = 3 * options.jobs, _drain([producer], producer, 3 * options.jobs)
+        drained = _drain([producer], producer, options.jobs)
         workers = [OURS.start(url) for _ in range(options.workers)]
         steady = STEADY_JOBS * options.workers
         alone, _ = _steady(url, Meter(server, url), producer, workers[:1], steady)
@@ -36,7 +36,7 @@ def measure(options: argparse.Namespace) -> list[Finding]:
         together, facts = _steady(url, Meter(server, url), producer, workers, steady)
         rate = (STARTED, f"{together:,.0f}", _ratio(together, alone))
         found += [rate, facts]
-        started = _drain(workers, producer, jobs)
+        started = _drain(workers, producer, options.jobs)
         found.append(("drain by all, the start of the workers included", f"{started:,.0f}", _ratio(started, drained)))
         for process in (producer, *workers):
             process.close()

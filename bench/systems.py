@@ -39,9 +39,9 @@ OURS = System(name=HOLDFAST, racer="bench.racer_holdfast")
 SYSTEMS = (
     OURS,
     System(name="PgQueuer", racer="bench.racer_pgqueuer", environment=BENCH),
-    System(name="Procrastinate", racer="bench.racer_procrastinate", environment=BENCH, share=0.025),
-    System(name="oban-py", racer="bench.racer_oban", environment=OBAN, share=0.125),
-    System(name="Awa", racer="bench.racer_awa", environment=BENCH, share=0.25),
+    System(name="Procrastinate", racer="bench.racer_procrastinate", environment=BENCH, share=0.01),
+    System(name="oban-py", racer="bench.racer_oban", environment=OBAN, share=0.05),
+    System(name="Awa", racer="bench.racer_awa", environment=BENCH, share=0.1),
 )
 
 
