@@ -18,8 +18,9 @@ from holdfast.store import open_store
 
 DATABASE = "fleet"
 STARTUP_S, WINDOW_S = 5, 10
-#: Jobs for each worker at the steady rate: several claims. All of them are finished in so many seconds.
-STEADY_JOBS, STEADY_S, LOOK_S = 3000, 25, 0.05
+#: Jobs for each worker at the steady rate: some ten claims, so that the first one weighs little. All of them are finished
+#: in so many seconds.
+STEADY_JOBS, STEADY_S, LOOK_S = 8000, 30, 0.05
 ENQUEUES = 100
 STARTED = "jobs a second of all, once they have started"
 
@@ -58,6 +59,8 @@ def _steady(
     time.sleep(startup)
     with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
         store.queues.pause("default")
+        connection.execute("VACUUM ANALYZE")
+        connection.execute("CHECKPOINT")
         producer.perform("bulk", jobs, 10_000)
         used, began = _cpu(workers) + meter.read().cpu_s, time.monotonic()
         store.queues.resume("default")
