@@ -18,7 +18,7 @@ class NewUnits(tuple[tuple[UnitKey, int], ...]):  # noqa: SLOT001 - a tuple can 
     """Units with their places, which follow each other. *span* and *all_keys* are their keys, each as one value."""
 
     span = range(0)
-    all_keys: list[UnitKey] = []  # noqa: RUF012 - the keys of no units; nobody changes it
+    all_keys: list[UnitKey] = []  # noqa: RUF012 - of no units, and never changed
 
     @classmethod
     def of(cls, span: range, first: int) -> Self:
