@@ -455,5 +455,5 @@ def test_with_few_connections_no_claim_keeps_one(database):
     with Holdfast(f"{database.url}&connections={MIN_CONNECTIONS}") as app:
         put(app.store), put(app.store)
         receive = send_onward(app.store, begin(app.store))
-        wait_until(lambda: app.store.backend.pool_stats().connections["in_use"] == 0)  # the notifier may use one for a moment
+        wait_until(lambda: app.store.backend.pool_stats().connections["in_use"] == 0)
         assert len(receive()) == 1
