@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
 import pytest
 
-from tests.chaos.mutants.__main__ import ROOT, all_mutants
+from tests.chaos.mutants.__main__ import all_mutants
 
 MUTANTS = all_mutants()
 
@@ -19,11 +18,8 @@ def test_there_are_enough_of_them():
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_applies(mutant):
-    """To the tree as it is, and says what it breaks: ``python -m tests.chaos.mutants --refresh`` mends what has moved."""
-    checked = subprocess.run(
-        ["git", "apply", "--check", str(mutant.path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert checked.returncode == 0, checked.stderr
+    """To the tree as it is: ``python -m tests.chaos.mutants --refresh`` follows texts into other modules."""
+    assert mutant.problems == []
     assert mutant.bug
     assert all(re.fullmatch(r"[A-Z]\d+", name) for name in mutant.invariants)
     assert mutant.harness[0] in ("pytest", "tests.chaos.simulation")

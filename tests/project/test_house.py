@@ -1,4 +1,4 @@
-"""The rules of the house: where code lives, what it is called, how long it may be.
+"""The rules of the house: where code lives, what it is called, how long a function may be.
 
 Every rule reads the sources as text or as a syntax tree, so that a new file is covered from its first commit.
 """
@@ -20,11 +20,7 @@ TESTS = ROOT / "tests"
 MODULES = sorted(SOURCE.rglob("*.py"))
 SQL_FILES = sorted(SOURCE.rglob("*.sql"))
 
-MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
-MAX_MODULES = 332
-MAX_PYTHON_LINES = 51_800
-MAX_SQL_LINES = 5_620
 
 #: Modules that users import by name, and the layers below them that are one file.
 ENTRANCE_HALL = {"__init__", "__main__", "app", "files", "options", "settings", "testing"}
@@ -223,17 +219,9 @@ def test_edges_read_no_noun_of_the_store():
 # -- size -----------------------------------------------------------------------------------
 
 
-def test_the_house_stays_small():
-    """Fewer files and fewer lines than a reader can hold: raise a limit only with a reason in the commit."""
-    assert len([path for path in MODULES if path.name != "__init__.py"]) <= MAX_MODULES
-    assert sum(path.read_text().count("\n") for path in MODULES) <= MAX_PYTHON_LINES
-    assert sum(path.read_text().count("\n") for path in SQL_FILES) <= MAX_SQL_LINES
-
-
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_modules_and_functions_are_short(path):
-    """A module is one noun, a function one step. Docstrings do not count."""
-    assert path.read_text().count("\n") <= MAX_MODULE_LINES
+def test_functions_are_short(path):
+    """A function is one step. Docstrings do not count."""
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = node.end_lineno - node.lineno + 1 - len((ast.get_docstring(node, clean=False) or "").splitlines())

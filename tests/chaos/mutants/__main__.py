@@ -1,11 +1,12 @@
-"""Puts each deliberate bug of this folder into a copy of the tree, and demands that the harness names what it breaks.
+"""Puts each deliberate bug of this folder into a copy of the tree. The harness must fail and name what it breaks.
 
     python -m tests.chaos.mutants                    all of them, two at a time
     python -m tests.chaos.mutants renew paused       those whose names contain one of these words
-    python -m tests.chaos.mutants --refresh          write the patches anew for lines that have moved
+    python -m tests.chaos.mutants --refresh          name the modules anew whose text has moved to another one
 
-A patch begins with its header: ``bug:`` says what was done, ``invariants:`` which of SPEC section 7 (I4) or which
-behaviour (J14, R25 of section 8) must be named, ``harness:`` the module that must fail with it.
+A mutant is a TOML file. ``bug`` describes it, ``invariants`` lists the promises of SPEC section 7 (I4) or the behaviours
+(J14, R25 of section 8) that must be named, ``harness`` is the module that must fail. Each ``change`` is a triple: a
+``module`` below ``src/holdfast``, the ``old`` text, which stands there once, and the ``new`` text.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
+PACKAGE = "src/holdfast"
 COPIED = ("src", "tests", "docs", "pyproject.toml")
 #: A harness that has not found the bug by then, in seconds, does not find it.
 PATIENCE = 240
@@ -43,6 +46,27 @@ print(holdfast.__file__)
 
 
 @dataclass(frozen=True)
+class Change:
+    """One place of a bug: the module, its text, and the text with the bug."""
+
+    module: str
+    old: str
+    new: str
+
+    def problem(self, root: Path) -> str | None:
+        """Why the change cannot be made below *root*; None: it can."""
+        path = root / PACKAGE / self.module
+        if not path.exists():
+            return f"{self.module} does not exist"
+        count = f"\n{path.read_text()}".count(f"\n{self.old}")
+        return None if count == 1 else f"the old text stands {count} times in {self.module}:\n{self.old}"
+
+    def make(self, root: Path) -> None:
+        path = root / PACKAGE / self.module
+        path.write_text(f"\n{path.read_text()}".replace(f"\n{self.old}", f"\n{self.new}", 1)[1:])
+
+
+@dataclass(frozen=True)
 class Mutant:
     """One deliberate bug."""
 
@@ -50,10 +74,16 @@ class Mutant:
     bug: str
     invariants: frozenset[str]
     harness: list[str]
+    changes: list[Change]
 
     @property
     def name(self) -> str:
         return self.path.stem
+
+    @property
+    def problems(self) -> list[str]:
+        """Why it does not apply to this tree."""
+        return [problem for change in self.changes if (problem := change.problem(ROOT))]
 
 
 @dataclass(frozen=True)
@@ -67,14 +97,14 @@ class Verdict:
 
 
 def read(path: Path) -> Mutant:
-    """A patch with its header."""
-    head = path.read_text().partition("\ndiff ")[0]
-    fields = dict(line.split(": ", 1) for line in head.splitlines() if ": " in line)
-    return Mutant(path, fields["bug"], frozenset(fields["invariants"].split()), shlex.split(fields["harness"]))
+    """A mutant from its file."""
+    fields = tomllib.loads(path.read_text())
+    changes = [Change(**change) for change in fields["change"]]
+    return Mutant(path, fields["bug"], frozenset(fields["invariants"]), shlex.split(fields["harness"]), changes)
 
 
 def all_mutants() -> list[Mutant]:
-    return [read(path) for path in sorted(HERE.glob("*.patch"))]
+    return [read(path) for path in sorted(HERE.glob("*.toml"))]
 
 
 @contextmanager
@@ -93,12 +123,11 @@ def copy_of_the_tree() -> Iterator[Path]:
 def try_out(mutant: Mutant) -> Verdict:
     """Apply, import, run the harness."""
     began = time.monotonic()
+    if mutant.problems:
+        return Verdict(mutant, [], 0.0, f"does not apply: {mutant.problems[0]}")
     with copy_of_the_tree() as root:
-        applied = subprocess.run(
-            ["git", "apply", str(mutant.path)], cwd=root, capture_output=True, text=True, check=False
-        )
-        if applied.returncode:
-            return Verdict(mutant, [], 0.0, f"does not apply: {applied.stderr.strip()}")
+        for change in mutant.changes:
+            change.make(root)
         imported = _python(root, "-c", IMPORTS)
         if imported.returncode or not imported.stdout.strip().endswith(str(root / "src" / "holdfast" / "__init__.py")):
             return Verdict(mutant, [], 0.0, f"does not import: {(imported.stderr or imported.stdout).strip()[-300:]}")
@@ -132,23 +161,25 @@ def _python(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def refresh(mutant: Mutant) -> None:
-    """Write the patch anew where lines around it have moved or changed a little."""
-    head, diff, _ = mutant.path.read_text().partition("\ndiff ")
-    assert diff
-    with copy_of_the_tree() as root:
-        for command in (["git", "init", "-q"], ["git", "add", "-A"]):
-            subprocess.run(command, cwd=root, check=True)
-        subprocess.run(
-            ["patch", "-p1", "-s", "-F3", "--no-backup-if-mismatch", "-i", str(mutant.path)], cwd=root, check=True
-        )
-        found = subprocess.run(["git", "diff", "-U2"], cwd=root, capture_output=True, text=True, check=True).stdout
-    mutant.path.write_text(f"{head}\n{found}")
+    """Name the module anew for each change whose old text now stands in another one, once."""
+    text = mutant.path.read_text()
+    files = [path for path in (ROOT / PACKAGE).rglob("*") if path.suffix in (".py", ".sql")]
+    for change in mutant.changes:
+        if change.problem(ROOT):
+            homes = [path for path in files if f"\n{path.read_text()}".count(f"\n{change.old}") == 1]
+            if len(homes) == 1:
+                moved = homes[0].relative_to(ROOT / PACKAGE)
+                text = text.replace(
+                    f"module = \"{change.module}\"\nold = '''\n{change.old}",
+                    f"module = \"{moved}\"\nold = '''\n{change.old}",
+                )
+    mutant.path.write_text(text)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Does the harness find bugs that are put in on purpose?")
     parser.add_argument("words", nargs="*", help="only mutants whose names contain one of these")
-    parser.add_argument("--refresh", action="store_true", help="write the patches anew for lines that have moved")
+    parser.add_argument("--refresh", action="store_true", help="name the modules anew of texts that have moved")
     asked = parser.parse_args()
     chosen = [m for m in all_mutants() if not asked.words or any(word in m.name for word in asked.words)]
     if asked.refresh:
