@@ -19,10 +19,25 @@ _NOT_PLAIN = r"[^A-Za-z0-9_+.\-]+"
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 
 
+def plain_text(text: str) -> str:
+    """Return *text* as a ``str``: a value of a subclass (Markup, numpy.str_, an enum) is copied.
+
+    Encoders and drivers know the class ``str`` only.
+    """
+    return text if type(text) is str else str.__str__(text)
+
+
+def class_name(value: object) -> str:
+    """The name of the class of *value*, read without its own code: a metaclass may raise in ``__name__``."""
+    name: str = type.__dict__["__name__"].__get__(type(value))
+    return name
+
+
 def checked_text(text: str, *, label: str) -> str:
-    """Return *text* if every store can keep it; *label* names it in the error."""
+    """Return *text* as a plain ``str`` if every store can keep it; *label* names it in the error."""
     if not isinstance(text, str):
         raise InvalidInput(f"{label} is a text, not {text!r}", label=label)
+    text = plain_text(text)  # a method of a subclass may do something else
     if "\0" in text:
         raise InvalidText(f"{label} holds a NUL character", label=label)
     if not text.isascii():
@@ -34,7 +49,8 @@ def checked_text(text: str, *, label: str) -> str:
 
 
 def clean_text(text: str, *, limit: int | None = None) -> str:
-    """Replace characters that cannot be stored, and cut to *limit* characters."""
+    """Replace characters that cannot be stored, and cut to *limit* characters; returns a plain ``str``."""
+    text = plain_text(text)
     if limit is not None and len(text) > limit:
         text = text[: limit - 1] + "…"
     if "\0" in text:
@@ -53,9 +69,10 @@ def quote_argument(name: str) -> str:
 
 
 def checked_name(text: str, *, label: str) -> str:
-    """Return *text* if it can serve as a name: not empty, not long, all of it storable."""
+    """Return *text* as a plain ``str`` if it can serve as a name: not empty, not long, all of it storable."""
     if not isinstance(text, str):
         raise InvalidInput(f"{label} is a text, not {text!r}", label=label)
+    text = plain_text(text)
     if not text or text != text.strip():
         raise InvalidInput(f"{label} cannot be empty or begin or end with a space: {text!r}", label=label)
     if len(text) > MAX_NAME:
@@ -65,7 +82,7 @@ def checked_name(text: str, *, label: str) -> str:
 
 def checked_key(key: str, *, kind: str) -> str:
     """Return *key* if every store can keep it as the unique key of a job of *kind*."""
-    checked_text(key, label="the key")
+    key = checked_text(key, label="the key")
     if not key:
         raise InvalidInput("a unique key cannot be empty")
     if len(key) > MAX_KEY:
@@ -78,7 +95,7 @@ def checked_key(key: str, *, kind: str) -> str:
 
 def checked_actor(name: str, *, system: Container[str] = ()) -> str:
     """Return *name* if it can stand for a person, or is one of the *system*'s own actors."""
-    checked_name(name, label="the actor")
+    name = checked_name(name, label="the actor")
     if name.startswith("holdfast:") and name not in system:
         raise InvalidInput(
             f"{name!r} is not a valid name of a person: names that begin with 'holdfast:' are the system's own"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from holdfast.errors import InvalidInput
 
@@ -55,16 +55,22 @@ def checked_timestamp(timestamp: datetime, *, label: str = "the timestamp") -> d
     if FIRST_YEAR - 1 <= timestamp.year <= LAST_YEAR + 1:  # beyond, the conversion may overflow
         converted = timestamp.astimezone(UTC)
         if FIRST_YEAR <= converted.year <= LAST_YEAR:
-            return converted
+            return converted if type(converted) is datetime else _plain_timestamp(converted)
     hint = f"Use the years {FIRST_YEAR} to {LAST_YEAR}."
     raise InvalidInput(f"{label} is too far away, in the year {timestamp.year}", hint=hint)
+
+
+def _plain_timestamp(utc: datetime) -> datetime:
+    """A timestamp of a subclass (pandas, freezegun) as a ``datetime``, which encoders and drivers know."""
+    day, minute = date(utc.year, utc.month, utc.day), time(utc.hour, utc.minute, utc.second, utc.microsecond)
+    return datetime.combine(day, minute, UTC)
 
 
 def checked_delay(delay: timedelta, *, label: str) -> timedelta:
     """Return *delay* if it is between 0 and 36,525 days; *label* names it in the error."""
     if not isinstance(delay, timedelta) or not timedelta(0) <= delay <= MAX_DURATION:
         raise InvalidInput(f"{label} is between 0 and {MAX_DURATION.days} days, not {delay}")
-    return delay
+    return delay if type(delay) is timedelta else timedelta(delay.days, delay.seconds, delay.microseconds)
 
 
 def format_duration(duration: timedelta) -> str:
@@ -88,18 +94,23 @@ def format_short_duration(seconds: float) -> str:
     return f"{int(seconds)}s"
 
 
+def plain_number(number: int) -> int:
+    """Return *number* as an ``int``: a value of a subclass (an enum, a truth value) is copied."""
+    return number if type(number) is int else int.__int__(number)
+
+
 def checked_number(number: int, *, label: str) -> int:
-    """Return *number* if it is an integer of 32 bits."""
+    """Return *number* as a plain ``int`` if it is an integer of 32 bits."""
     if not isinstance(number, int) or not -(2**31) <= number < 2**31:
         raise InvalidInput(f"{label} is a whole number of 32 bits, not {number!r}")
-    return number
+    return plain_number(number)
 
 
 def checked_count(count: int) -> int:
-    """Return *count*, a number of progress, if it is an integer of 64 bits."""
+    """Return *count*, a number of progress, as a plain ``int`` if it is an integer of 64 bits."""
     if isinstance(count, bool) or not isinstance(count, int) or not -(2**63) <= count < 2**63:
         raise InvalidInput(f"progress is counted in whole numbers, not {count!r}")
-    return count
+    return plain_number(count)
 
 
 def as_bytes(size: int | str) -> int:

@@ -250,11 +250,13 @@ class RunContext(Context):
         self._send(RenewLease())
 
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        name = checked_name(name, label="the step")
         stored = self._recall(name)
         value: T = _value(stored or self._keep(name, function(*args, **kwargs)))
         return value
 
     async def astep(self, name: str, function: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
+        name = checked_name(name, label="the step")
         stored = await asyncio.to_thread(self._recall, name)
         if stored is None:
             stored = await asyncio.to_thread(self._keep, name, await function(*args, **kwargs))
@@ -274,7 +276,6 @@ class RunContext(Context):
         return steps
 
     def _recall(self, name: str) -> StoredStep | None:
-        checked_name(name, label="the step")
         if name in self._used:
             raise InvalidInput(f"the step {name!r} was used before in this run", hint="Give each step its own name.")
         self._used.add(name)

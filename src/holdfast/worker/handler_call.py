@@ -8,6 +8,7 @@ import os
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
+from contextvars import copy_context
 from datetime import timedelta
 from itertools import dropwhile
 from pathlib import Path
@@ -23,7 +24,7 @@ from holdfast.domain.jobs.job import EndReason, Lease
 from holdfast.domain.jobs.json_values import storable_result, to_json
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped, Unreadable
-from holdfast.domain.names import clean_text
+from holdfast.domain.names import class_name, clean_text
 from holdfast.errors import InvalidPayload, LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store.engine import forks
 from holdfast.worker.active_runs import Run, StopReason
@@ -48,7 +49,14 @@ MakeContext = Callable[[Run], Context]
 
 
 def run_handler(run: Run, context: MakeContext) -> Outcome:
-    """Call the handler in this thread. An exception fails its own job only."""
+    """Call the handler in this thread. An exception fails its own job only.
+
+    The run has a context of its own: variables that it sets are gone when it ends.
+    """
+    return copy_context().run(_call_handler, run, context)
+
+
+def _call_handler(run: Run, context: MakeContext) -> Outcome:
     arguments = _arguments(run, context)
     if isinstance(arguments, Unreadable):
         return arguments
@@ -66,7 +74,7 @@ def run_handler(run: Run, context: MakeContext) -> Outcome:
 
 
 async def await_handler(run: Run, context: MakeContext) -> Outcome:
-    """Await a coroutine handler on the running loop."""
+    """Await a coroutine handler on the running loop, in the context of the current task."""
     arguments = _arguments(run, context)
     if isinstance(arguments, Unreadable):
         return arguments
@@ -95,7 +103,7 @@ def _arguments(run: Run, context: MakeContext) -> dict[str, Any] | Unreadable:
     try:
         return kind.arguments(lease.payload, lambda: context(run), version=lease.kind_version)
     except InvalidPayload as error:
-        text = str(error)
+        text = safe_text(error)
     except BaseException as error:  # noqa: BLE001 - types and upgrades of the user may raise anything
         text = describe_error(error)
     return Unreadable(error=text, version=kind.options.version)
@@ -139,11 +147,19 @@ def done(value: Any) -> Done:
             return Done(*storable_result(json.dumps(value, ensure_ascii=False, allow_nan=False)))
         except Exception:  # noqa: BLE001 - as above
             of_ours = isinstance(error, InvalidPayload)
-            reason = str(error) if of_ours else f"the result, a {type(value).__name__}, cannot be written as JSON"
+            reason = str(error) if of_ours else f"the result, a {class_name(value)}, cannot be written as JSON"
             return Done(dropped=clean_text(reason, limit=MAX_LINE))
 
 
 def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
+    """The outcome that an exception means. An exception whose own code raises is a failure like others."""
+    try:
+        return _meaning(error, stop_reason)
+    except BaseException:  # noqa: BLE001 - a property of the exception may raise anything
+        return Failed(error=describe_error(error))
+
+
+def _meaning(error: BaseException, stop_reason: StopReason | None) -> Outcome:
     match error:
         case Cancelled():
             return _stopped(stop_reason)
@@ -172,13 +188,21 @@ def _stopped(stop_reason: StopReason | None) -> Outcome:
             return Stopped()
 
 
+def safe_text(error: BaseException) -> str:
+    """The text of an error whose ``__str__`` may raise."""
+    try:
+        return clean_text(str(error))
+    except BaseException:  # noqa: BLE001 - code of the exception may raise anything
+        return f"{class_name(error)} (its text cannot be read)"
+
+
 def describe_error(error: BaseException) -> str:
-    """The text of an error: its last line first, then the traceback."""
+    """The text of an error: its last line first, then the traceback. Never raises, whatever the class does."""
     try:
         last = "".join(traceback.format_exception_only(error)).strip()
         frames = traceback.extract_tb(error.__traceback__)
         own = list(dropwhile(lambda frame: frame.filename.startswith(_PACKAGE), frames))
         where = "".join(traceback.format_list(own))
-    except Exception:  # noqa: BLE001 - __str__ of the exception may raise
-        return f"{type(error).__name__} (its text cannot be read)"
+    except BaseException:  # noqa: BLE001 - code of the exception and of its class may raise anything
+        return f"{class_name(error)} (its text cannot be read)"
     return f"{last}\n\n{where}".strip()

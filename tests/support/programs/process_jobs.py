@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import holdfast
 import holdfast.errors
+from holdfast.worker.executors.channel import Channel, frame
 
 #: Nothing sets it: to wait for it is to take one's time.
 NEVER = threading.Event()
@@ -176,12 +178,36 @@ def interrupted(me: holdfast.Context) -> list[object]:
     return answers
 
 
+def cut_the_line(me: holdfast.Context) -> None:
+    """The thread that sends its messages fails."""
+    original = Channel.send_frame
+
+    def fail(channel: object, data: bytes) -> None:
+        del channel, data
+        Channel.send_frame = original  # type: ignore[method-assign]
+        raise RuntimeError("the line is cut")
+
+    me.progress(1)
+    Channel.send_frame = fail  # type: ignore[method-assign, assignment]
+    me.progress(2)  # the thread has taken the method for this one already
+    me.progress(3)
+
+
+def babble() -> None:
+    """Writes to the connection of its child what the worker cannot read."""
+    with socket.socket(fileno=os.dup(int(sys.argv[1]))) as connection:
+        connection.sendall(frame({"type": "Babble"}))
+    NEVER.wait()
+
+
 def register(app: holdfast.Holdfast) -> dict[str, object]:
     """Register all of them; answers the handlers by name."""
     options = {"executor": "process", "retry": ["0s"]}
     handlers = {f.__name__: app.job(**options)(f) for f in (double, who, talk, report, rest, wait_for_stop)}
     once_only = {"executor": "process", "max_attempts": 1}
     handlers |= {f.__name__: app.job(**once_only)(f) for f in (background, daemonise, fork, interrupted, leave)}
+    crashing = {"executor": "process", "retry": ["0s"], "max_crashes": 1, "timeout": 5}
+    handlers |= {f.__name__: app.job(**crashing)(f) for f in (cut_the_line, babble)}
     handlers |= {f.__name__: app.job(**once_only)(f) for f in (linger, odd, outlast, die_later)}
     handlers["once"] = app.job(**once_only, on_lost="hold")(once)
     handlers["hold_lock_briefly"] = app.job(executor="process", lease=5)(hold_lock_briefly)

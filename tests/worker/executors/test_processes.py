@@ -117,6 +117,17 @@ def test_an_exit_of_the_child_is_recorded(app, jobs):
     assert (ref.state, ref.job().reason) == (State.DEAD, "exit_3")
 
 
+@pytest.mark.parametrize(("kind", "reason"), [("cut_the_line", "the line is cut"), ("babble", "cannot be read")])
+def test_a_child_that_cannot_go_on_ends_with_its_reason(app, jobs, kind, reason):
+    """K91: a thread of it fails, or it sends what the worker cannot read: the handler once waited until its timeout."""
+    bad, good = jobs[kind].enqueue(), jobs["double"].enqueue(2)
+    drain(app, slots=1)
+    job = bad.job()
+    assert (job.state, job.crashes) == (State.DEAD, 1), "K91 is broken"
+    assert reason in job.error, "K91 is broken"
+    assert good.result() == 4
+
+
 def test_a_child_beyond_its_memory_is_killed_and_ends_dead(app, jobs):
     """It counts as a crash, with its own reason."""
     ref = jobs["grow"].enqueue()

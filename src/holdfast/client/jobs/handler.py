@@ -13,6 +13,8 @@ from holdfast.client.jobs.kind_registry import KindRegistry
 from holdfast.domain.jobs.enqueue_options import EnqueueArguments, EnqueueOptions, complete
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
+from holdfast.domain.jobs.request_checks import SYSTEM
+from holdfast.domain.names import checked_actor
 from holdfast.errors import InvalidInput
 from holdfast.worker.tracing import enqueue_span
 
@@ -35,7 +37,7 @@ class Enqueuer:
         self.kind = kind
         self._registry = registry
         self._options = options or EnqueueOptions()
-        self._actor = actor or Actor.CLIENT
+        self._actor = checked_actor(actor, system=SYSTEM) if actor else Actor.CLIENT
         self._connection = connection
         self._views = lambda: registry.store().views
 

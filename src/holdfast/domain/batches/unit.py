@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast.domain.jobs.json_values import check_finite
+from holdfast.domain.names import plain_text
+from holdfast.domain.quantities import plain_number
 from holdfast.errors import InvalidInput
 
 #: A unit's key as the ledger keeps it: JSON, so that 5 and "5" differ.
@@ -143,6 +145,8 @@ def unit_key(value: Any) -> UnitKey:
     try:
         text = msgspec.json.encode(value, order="sorted").decode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        if (plain := _plain_key(value)) is not None:
+            return unit_key(plain)
         hint = "Keys are texts, numbers or lists."
         raise InvalidInput(f"{value!r} is not a valid key of a unit: {error}", hint=hint) from None
     if len(text.encode()) > MAX_UNIT_KEY:
@@ -152,6 +156,15 @@ def unit_key(value: Any) -> UnitKey:
     if "\\u0000" in text:
         raise InvalidInput(f"the key {text[:60]} holds a NUL", hint="No store can keep that; take it out.")
     return UnitKey(text)
+
+
+def _plain_key(value: Any) -> str | int | None:
+    """The key as a ``str`` or ``int`` if it is one of a subclass, which the encoder does not know."""
+    if isinstance(value, str) and type(value) is not str:
+        return plain_text(value)
+    if isinstance(value, int) and type(value) is not int:
+        return plain_number(value)
+    return None
 
 
 def is_key_from(key: UnitKey, first: UnitKey) -> bool:

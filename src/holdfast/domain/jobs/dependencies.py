@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 
 from holdfast.domain.jobs.job import FINISHED, JobId, State
 from holdfast.domain.names import checked_text
+from holdfast.domain.quantities import plain_number
 from holdfast.errors import InvalidInput
 
 
@@ -43,8 +44,11 @@ class After(Struct, frozen=True, kw_only=True):
             if isinstance(getattr(self, name), (str, int)):
                 raise InvalidInput(f"{name} is a list", hint=f"Write {name}=({getattr(self, name)!r},).")
             force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
-        for text in (*self.labels, *(name for pair in self.keys for name in pair)):
-            checked_text(text, label="a name in after")
+        if not all(isinstance(job_id, int) for job_id in self.ids):
+            raise InvalidInput(f"ids are numbers of jobs, not {self.ids!r}")
+        force_setattr(self, "ids", tuple(JobId(plain_number(job_id)) for job_id in self.ids))
+        force_setattr(self, "keys", tuple((_name(kind), _name(key)) for kind, key in self.keys))
+        force_setattr(self, "labels", tuple(map(_name, self.labels)))
         try:
             force_setattr(self, "when", When(self.when))
             force_setattr(self, "if_not", IfNot(self.if_not))
@@ -57,6 +61,10 @@ class After(Struct, frozen=True, kw_only=True):
     @property
     def only_ids(self) -> bool:
         return not self.keys and not self.labels
+
+
+def _name(text: str) -> str:
+    return checked_text(text, label="a name in after")
 
 
 class DependencyStep(StrEnum):

@@ -13,7 +13,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.new_job import KeyScope, NewJob, OnConflict, Unique
 from holdfast.domain.jobs.retry_curve import Curve, retry_curve
-from holdfast.domain.names import MAX_KEY, MAX_NAME, checked_name
+from holdfast.domain.names import MAX_KEY, MAX_NAME, checked_name, checked_text
 from holdfast.domain.quantities import Duration, as_duration, checked_number, checked_timestamp
 from holdfast.errors import InvalidInput
 
@@ -79,6 +79,10 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The longest run in seconds; 0: no limit; None: that of the kind."""
         return None if self.timeout is None else as_duration(self.timeout).total_seconds()
 
+    def attempts(self) -> int | None:
+        """The most attempts; None: no limit."""
+        return checked_number(self.max_attempts or 0, label="max_attempts") or None
+
     def curve(self) -> Curve | None:
         return None if self.retry is None else retry_curve(self.retry)
 
@@ -94,7 +98,7 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         value: Any = self.after
         if value is None or isinstance(value, After):
             return value
-        jobs = value if isinstance(value, Iterable) else [value]
+        jobs = value if isinstance(value, Iterable) and not isinstance(value, bytes) else [value]
         ids: list[Any] = [getattr(job, "id", job) for job in jobs]
         if not all(isinstance(job_id, int) for job_id in ids):
             raise InvalidInput(f"after is a job, its id, or a list of them, not {value!r}")
@@ -102,11 +106,11 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def unique(self, own_key: str | None, scope: KeyScope, period: timedelta | None) -> Unique | None:
         """The key of the job: its own, or one of the kind with the *scope* and *period* of the kind."""
-        key = own_key if self.key is None else self.key
-        if key is None:
+        if self.key is None and own_key is None:
             if self.key_for is not None:
                 raise InvalidInput("key_for needs a key")
             return None
+        key = own_key or "" if self.key is None else checked_text(self.key, label="the key")
         if self.key_for is None:
             return Unique(key, scope, period)
         if self.key_for == "ever":
@@ -139,17 +143,19 @@ def complete(options: EnqueueOptions, defaults: KindOptions, *, own_key: str | N
     """A new job: what *options* leave open comes from *defaults*, those of the kind. The kind has formed *own_key*."""
     return NewJob(
         kind_version=request.pop("kind_version", None) or defaults.version,
-        queue=defaults.queue if options.queue is None else options.queue,
-        priority=defaults.priority if options.priority is None else options.priority,
+        queue=defaults.queue if options.queue is None else checked_name(options.queue, label="the queue"),
+        priority=defaults.priority
+        if options.priority is None
+        else checked_number(options.priority, label="a priority"),
         delay=options.delayed(),
-        run_at=options.run_at,
-        label=options.label,
+        run_at=None if options.run_at is None else checked_timestamp(options.run_at, label="run_at"),
+        label=None if options.label is None else checked_name(options.label, label="the label"),
         tags=options.tags_json(),
         unique=options.unique(own_key, defaults.unique_scope, defaults.unique_period),
         on_conflict=OnConflict(options.on_conflict),
         after=options.dependencies(),
-        hold=options.hold,
-        max_attempts=defaults.max_attempts if options.max_attempts is None else options.max_attempts or None,
+        hold=bool(options.hold),
+        max_attempts=defaults.max_attempts if options.max_attempts is None else options.attempts(),
         max_crashes=defaults.max_crashes,
         on_lost=defaults.on_lost,
         retry=(options.curve() or defaults.retry).dumps(),

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from holdfast.domain.batches.unit_function import PublishedUnit
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
@@ -61,12 +62,12 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        checked_name(self.queue, label="the queue")
+        force_setattr(self, "queue", checked_name(self.queue, label="the queue"))
+        force_setattr(self, "priority", checked_number(self.priority, label="a priority"))
         if not isinstance(self.version, int) or not 1 <= self.version < 2**31:
             hint = "It is the version of the payload; Holdfast(version=...) names the code."
             raise InvalidKind(f"the version of a kind is a whole number from 1, not {self.version!r}", hint=hint)
-        for alias in self.aliases:
-            checked_name(alias, label="an alias")
+        force_setattr(self, "aliases", tuple(checked_name(alias, label="an alias") for alias in self.aliases))
         for name in ("max_attempts", "max_crashes"):
             value = getattr(self, name)
             if value is not None and checked_number(value, label=name) < 1:

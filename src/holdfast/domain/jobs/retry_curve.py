@@ -54,7 +54,7 @@ def retry_curve(retry: Curve | Sequence[Duration] | None, default: Curve = DEFAU
     """A curve as people write it: itself, or a list of delays whose last one repeats."""
     if retry is None:
         return default
-    if isinstance(retry, str):
+    if isinstance(retry, str | bytes):
         raise InvalidInput("retry is a list of delays", hint=f"Write retry=[{retry!r}].")
     return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
 

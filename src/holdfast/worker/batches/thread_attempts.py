@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 from msgspec import structs
@@ -14,7 +15,7 @@ from holdfast.domain.batches.unit import TakenUnit, UnitRow, UnitState, row_of
 from holdfast.domain.jobs.context import Cancelled
 from holdfast.worker.batches.unit import Perform, Unit, UnitResult
 from holdfast.worker.batches.unit_runner import KeyCall, UnitRunner
-from holdfast.worker.handler_call import describe_error, refuse_unrun
+from holdfast.worker.handler_call import describe_error, refuse_unrun, safe_text
 
 #: The label of units that a verifier confirmed after a lost run.
 VERIFIED = "verified"
@@ -65,7 +66,7 @@ class _UnitLoop:
         self._runner = asyncio.Runner()
 
     def run(self, unit: Unit) -> Any:
-        return self._runner.run(self._await(unit))
+        return self._runner.run(self._await(unit), context=copy_context())
 
     async def _await(self, unit: Unit) -> Any:
         current = asyncio.current_task()
@@ -119,7 +120,7 @@ class _ThreadAttempt:
             return self._called(Unit(self._runner, row, key), began)
         returned, raised = None, None
         try:
-            returned = self._key_function(key)
+            returned = copy_context().run(self._key_function, key)
         except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
             raised = error
         took_s = time.monotonic() - began
@@ -144,7 +145,7 @@ class _ThreadAttempt:
         return Unit(self._runner, row, key).result(took_s, returned=returned, error=error)
 
     def _misfit(self, row: UnitRow, error: Exception) -> UnitResult:
-        message = f"the key does not fit the function: {error}"
+        message = f"the key does not fit the function: {safe_text(error)}"
         return UnitResult(row, Unit(self._runner, row, row.key).outcome(UnitState.FAILED, message, 0.0))
 
     def _called(self, unit: Unit, began: float) -> UnitResult:
@@ -152,12 +153,12 @@ class _ThreadAttempt:
         timeouts = self._timeouts
         try:
             if timeouts is None:
-                returned = self._function(unit)
+                returned = copy_context().run(self._function, unit)
             else:
                 unit.begin()
                 timeouts.begin(unit)
                 try:
-                    returned = self._function(unit)
+                    returned = copy_context().run(self._function, unit)
                 finally:
                     timeouts.end(unit)
             refuse_unrun(returned)
@@ -169,7 +170,7 @@ class _ThreadAttempt:
         """The result of a unit that a lost run has done already; None if it has not."""
         unit = Unit(self._runner, row, key)
         try:
-            if not verify(key):
+            if not copy_context().run(verify, key):
                 return None
         except Exception as error:  # noqa: BLE001 - the user's own code
             failed = unit.outcome(UnitState.FAILED, describe_error(error), 0.0)

@@ -19,7 +19,7 @@ from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import CommandFailed, InvalidInput, InvalidPayload, StoreUnavailable
 from holdfast.worker.batches.outages import OUTAGE
-from holdfast.worker.handler_call import describe_error, done
+from holdfast.worker.handler_call import describe_error, done, safe_text
 
 if TYPE_CHECKING:
     from holdfast.worker.batches.unit_runner import UnitRunner
@@ -226,6 +226,16 @@ class Unit:
 
     def result(self, took_s: float, *, returned: Any = None, error: BaseException | None = None) -> UnitResult:
         """The result of this attempt, which returned a value or raised an *error*."""
+        try:
+            return self._result(took_s, returned, error)
+        except BaseException:
+            if error is None:
+                raise
+            # A property of the error raises: it is a failure like others.
+            failed = self.outcome(UnitState.FAILED, describe_error(error), took_s)
+            return UnitResult(self.row, failed, retry=True)
+
+    def _result(self, took_s: float, returned: Any, error: BaseException | None) -> UnitResult:
         row = self.row
         if self.settled is not None:
             return self._result_after_commit(self.settled, returned, error)
@@ -239,7 +249,7 @@ class Unit:
             case Cancelled() if self._run.stopping.is_set():
                 return UnitResult(row, None, interrupted=True)
             case Skip():
-                self.warn(str(error))
+                self.warn(safe_text(error))
                 return UnitResult(row, self.outcome(UnitState.SKIPPED, None, took_s))
         fatal = isinstance(error, Fatal)
         failed = self.outcome(UnitState.FAILED, describe_error(error), took_s)

@@ -7,6 +7,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from itertools import repeat
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
@@ -194,7 +195,7 @@ class UnitRunner:
                     result, now = attempt(unit), monotonic()
                 else:  # the common case, without a call of our own
                     try:
-                        returned = function(decode(unit[0]))
+                        returned = copy_context().run(function, decode(unit[0]))
                     except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
                         result = result_of(unit, monotonic() - began, error=error)
                     else:

@@ -37,7 +37,10 @@ class Channel(Generic[T]):
 
     def send(self, value: Any, descriptors: Sequence[int] = ()) -> None:
         """Send a value, with descriptors at its beginning. Raises OSError when the other side is gone."""
-        data = frame(value)
+        self.send_frame(frame(value), descriptors)
+
+    def send_frame(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Send a value that :func:`frame` has encoded."""
         with self._sending:
             sent = socket.send_fds(self._connection, [data], descriptors) if descriptors else 0
             if sent < len(data):

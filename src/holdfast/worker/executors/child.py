@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import types
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.commands.kernel import resident
 from holdfast.worker.context import ANSWERS, Message, RunContext
 from holdfast.worker.executors import children
-from holdfast.worker.executors.channel import Channel
+from holdfast.worker.executors.channel import Channel, frame
 from holdfast.worker.handler_call import await_handler, describe_error, outcome_of, run_handler
 
 #: The name under which a child loads the main script.
@@ -51,7 +52,8 @@ class ChildProcess:
         self._setup = setup
         self._begins: queue.SimpleQueue[children.BeginRun | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[children.MessageReply | None] = queue.SimpleQueue()
-        self._messages: queue.SimpleQueue[children.HandlerMessage] = queue.SimpleQueue()
+        #: Encoded messages: a value that cannot be encoded is an error of the handler that sends it.
+        self._messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._sending = threading.Lock()
         self._sent = 0
         self._run: Run | None = None
@@ -59,20 +61,20 @@ class ChildProcess:
         self._stop: StopReason | None = None
         self._pid = os.getpid()
         self._channel.send(children.ChildReady())
-        threading.Thread(target=self._receive, name="holdfast-line", daemon=True).start()
-        threading.Thread(target=self._transmit, name="holdfast-messages", daemon=True).start()
+        for name, function in (("holdfast-line", self._receive), ("holdfast-messages", self._transmit)):
+            threading.Thread(target=self._supervised, args=(function,), name=name, daemon=True).start()
 
     def serve(self) -> None:
         """Run jobs until the worker closes the channel."""
+        self._supervised(self._serve)
+
+    def _serve(self) -> None:
         while (begin := self._begins.get()) is not None:
             self._channel.send(children.RunBegun(begin.lease.token, begin.lease.job_id))
             outcome = self._outcome(begin)
             if os.getpid() != self._pid:
                 os._exit(0)  # a fork that the handler has left must not answer
-            if isinstance(outcome, Failed | Unreadable):
-                outcome = msgspec.structs.replace(outcome, error=clean_text(outcome.error))
-            lease, name, fields = begin.lease, type(outcome).__name__, msgspec.to_builtins(outcome)
-            self._channel.send(children.RunFinished(lease.token, lease.job_id, name, fields, resident("self")))
+            self._channel.send_frame(_finished(begin.lease, outcome))
 
     def _outcome(self, begin: children.BeginRun) -> Outcome:
         try:
@@ -113,7 +115,8 @@ class ChildProcess:
             raise errors.LeaseLost("a forked process does not hold its parent's lease")
         with self._sending:
             self._sent += 1
-            self._messages.put(children.HandlerMessage(lease.token, lease.job_id, message, self._sent))
+            sent = children.HandlerMessage(lease.token, lease.job_id, message, self._sent)
+            self._messages.put(children.handler_frame(sent))
             # A signal handler of the user can end the wait with an exception, and leave its reply behind.
             while (reply := self._replies.get()) is not None and reply.number != self._sent:
                 pass
@@ -125,9 +128,20 @@ class ChildProcess:
 
     def _transmit(self) -> None:
         """Send messages in a thread, which no signal handler of the user can interrupt in the middle of one."""
-        with suppress(OSError):  # the worker is gone
-            while True:
-                self._channel.send(self._messages.get())
+        while True:
+            self._channel.send_frame(self._messages.get())
+
+    def _supervised(self, function: Callable[[], None]) -> None:
+        """Run a thread of the child. The others would wait for ever after its end, so an error ends the process."""
+        try:
+            function()
+        except ConnectionError:
+            return  # the worker is gone, and the other thread receives that
+        except BaseException as error:  # noqa: BLE001 - the worker reports it
+            if os.getpid() == self._pid:  # a fork must not speak for its parent
+                with suppress(BaseException):
+                    self._channel.send(children.ChildFailed(describe_error(error)))
+            os._exit(1)
 
     def _receive(self) -> None:
         while (message := self._channel.receive()) is not None:
@@ -143,6 +157,18 @@ class ChildProcess:
                         self._run.stop(self._stop)
         self._begins.put(None)
         self._replies.put(None)
+
+
+def _finished(lease: Lease, outcome: Outcome) -> bytes:
+    """The last message of a run."""
+    if isinstance(outcome, Failed | Unreadable):
+        outcome = msgspec.structs.replace(outcome, error=clean_text(outcome.error))
+    try:
+        name, fields = type(outcome).__name__, msgspec.to_builtins(outcome)
+        return frame(children.RunFinished(lease.token, lease.job_id, name, fields, resident("self")))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        failed = Failed(error=f"the outcome cannot be sent to the worker: {clean_text(str(error))}")
+        return _finished(lease, failed)
 
 
 def _load_main(path: str) -> None:

@@ -11,13 +11,16 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import Lease
+from holdfast.errors import InvalidInput
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.worker.commands.kernel import kill_abandoned, kill_children, proc_problem
 from holdfast.worker.context import Message
 from holdfast.worker.executors.channel import (
+    LENGTH,
     Channel,
     FreezeProcess,
     FromSupervisor,
@@ -26,6 +29,7 @@ from holdfast.worker.executors.channel import (
     ProcessExited,
     ProcessLimits,
     StartProcess,
+    frame,
 )
 from holdfast.worker.shortage import WorkerShortage
 
@@ -83,6 +87,12 @@ class HandlerMessage(Struct, frozen=True, tag=True):
     number: int = 0
 
 
+class ChildFailed(Struct, frozen=True, tag=True):
+    """The child ends, because one of its own threads has: no answer would reach its handler."""
+
+    error: str
+
+
 class RunBegun(Struct, frozen=True, tag=True):
     """The child begins a run. A child that ends before this message has not touched the run."""
 
@@ -101,7 +111,24 @@ class RunFinished(Struct, frozen=True, tag=True):
 
 
 ToChild = BeginRun | StopRun | MessageReply
-FromChild = ChildReady | HandlerMessage | RunBegun | RunFinished
+#: Messages about the child itself, not about a run.
+OfChild = ChildReady | ChildFailed
+FromChild = OfChild | HandlerMessage | RunBegun | RunFinished
+_FROM_CHILD: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(FromChild)
+
+
+def handler_frame(message: HandlerMessage) -> bytes:
+    """A message of a handler as it is sent.
+
+    Raises:
+        InvalidInput: It holds a value that the worker could not read.
+    """
+    try:
+        data = frame(message)
+        _FROM_CHILD.decode(memoryview(data)[LENGTH.size :])
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(f"a value of this call cannot be sent to the worker: {error}") from None
+    return data
 
 
 class SupervisorClient(ForkSafe):

@@ -72,6 +72,8 @@ class ProcessSlot(Handle):
         self._channel: Channel[children.FromChild] | None = None
         self._jobs = 0
         self._run: Run | None = None
+        #: Why the child cannot go on, if it or this side has found out.
+        self._failure: str | None = None
 
     def perform(self, run: Run) -> Outcome:
         """Execute a run in the child. A child that ends before it has begun the run costs nothing: another follows."""
@@ -134,7 +136,7 @@ class ProcessSlot(Handle):
 
     def _try(self, run: Run, channel: Channel[children.FromChild]) -> Outcome | None:
         """Execute a run in this child; None: the child has ended before it began the run."""
-        begun, outcome = False, None
+        begun, outcome, self._failure = False, None, None
         with suppress(OSError):  # the child has ended
             channel.send(children.BeginRun(run.lease))
             run.begun_at = clock.now()
@@ -145,15 +147,16 @@ class ProcessSlot(Handle):
         exited = self._supervisor.exit_of(self._child)
         self.close()
         if begun or run.stop_reason is not None or (exited is not None and exited.oom):
-            return _after_exit(exited, run)
+            return _after_exit(exited, run, self._failure)
         return None
 
     def _listen(self, run: Run, channel: Channel[children.FromChild]) -> tuple[bool, Outcome | None]:
         """Whether the child has begun the run, and the outcome; None: the child has ended without one."""
         send, lease, begun = self._reporter(run), (run.lease.job_id, run.lease.token), False
-        while (message := channel.receive()) is not None:
+        while (message := self._receive(channel)) is not None:
             # A thread or fork that an earlier run has left may still send.
-            own = not isinstance(message, children.ChildReady) and (message.job_id, message.token) == lease
+            named = None if isinstance(message, children.OfChild) else (message.job_id, message.token)
+            own = named == lease
             begun = begun or own
             if isinstance(message, children.RunFinished) and own:
                 self._jobs += 1
@@ -166,6 +169,19 @@ class ProcessSlot(Handle):
                 except OSError:
                     break
         return begun, None
+
+    def _receive(self, channel: Channel[children.FromChild]) -> children.FromChild | None:
+        """The next message of a run; None: the child has ended, or sends what cannot be read and is killed."""
+        try:
+            message = channel.receive()
+        except msgspec.MsgspecError as error:
+            self._failure = f"a message of it cannot be read: {error}"
+            self.kill()
+            return None
+        if isinstance(message, children.ChildFailed):
+            self._failure = message.error
+            return None
+        return message
 
     def _limit(self, run: Run) -> None:
         self._supervisor.limit(self._child, until=run.lease_expires_at, memory=run.kind.options.memory)
@@ -182,7 +198,7 @@ def _reply(send: SendMessage, message: children.HandlerMessage, *, own: bool) ->
         return children.MessageReply(error=name, message=str(error), number=message.number)
 
 
-def _after_exit(exited: ProcessExited | None, run: Run) -> Outcome:
+def _after_exit(exited: ProcessExited | None, run: Run, failure: str | None) -> Outcome:
     """The outcome of a run whose child has died: killed by us, or by itself."""
     if run.stop_reason is not None:
         return outcome_of(Cancelled(), run.stop_reason)
@@ -197,6 +213,8 @@ def _after_exit(exited: ProcessExited | None, run: Run) -> Outcome:
     else:
         reason = f"exit_{exited.status}"
         error = f"the child process exited with code {exited.status}"
+    if failure is not None:
+        error = f"{error}: {failure}"
     return Lost(reason=reason, begun=True, error=error, exit_code=exited.status)
 
 

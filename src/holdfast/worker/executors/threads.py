@@ -8,18 +8,20 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import ParamSpec, TypeVar
 
 from holdfast.domain.jobs.verdict import Outcome
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.executors.run_queue import RunQueue, SlotGate
-from holdfast.worker.handler_call import await_handler, outcome_of, run_handler
+from holdfast.worker.handler_call import await_handler, describe_error, outcome_of, run_handler
 from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.shortage import is_shortage
 
@@ -29,6 +31,9 @@ log = logging.getLogger("holdfast")
 SPARE_THREADS = 32
 #: A loop that has not taken new runs for this long is blocked: no more are claimed for it.
 BLOCKED_AFTER_S = 0.1
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Returns None if the run must not begin.
 Perform = Callable[[Run], Outcome | None]
@@ -155,6 +160,13 @@ class CoroutineHandle(Handle):
         self._loop.call_soon_threadsafe(self._task.cancel)
 
 
+class CallThreads(ThreadPoolExecutor):
+    """Threads for the blocking calls of coroutines. A call has the context of its run, and leaves nothing to others."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return super().submit(partial(copy_context().run, fn, *args, **kwargs))
+
+
 class LoopExecutor:
     """Runs as many coroutines at a time as there are slots."""
 
@@ -172,7 +184,9 @@ class LoopExecutor:
         self._tasks: set[asyncio.Future[None]] = set()
         self._loop = asyncio.new_event_loop()
         # Calls of the context wait in threads during an outage; the handlers' own threads must not wait for them.
-        self._loop.set_default_executor(ThreadPoolExecutor(slots + SPARE_THREADS, "holdfast-loop-call"))
+        self._loop.set_default_executor(CallThreads(slots + SPARE_THREADS, "holdfast-loop-call"))
+        #: Each run begins in a copy of it: the context of the loop's thread, as other runs in that of theirs.
+        self._context = Context()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         try:
             self._thread.start()
@@ -209,11 +223,13 @@ class LoopExecutor:
 
     def _serve(self) -> None:
         """Run the loop until it is closed. ``sys.exit`` and ``loop.stop()`` in a coroutine end only one turn of it."""
+        self._context = copy_context()
         while not self._closed:
             try:
                 self._loop.run_forever()
             except BaseException as error:  # noqa: BLE001 - the coroutine has the error too, and its handler fails
-                log.warning("a coroutine of a handler raised %r; the loop continues", error)
+                text = describe_error(error).partition("\n")[0]
+                log.warning("a coroutine of a handler raised %s; the loop continues", text)
             if os.getpid() != self._process:
                 os._exit(0)  # a fork that a handler has left must not run the coroutines of its parent
         self._loop.close()
@@ -233,7 +249,9 @@ class LoopExecutor:
             if run is None:
                 self.running -= 1
                 return
-            self._tasks.add(coroutine := self._loop.create_task(self._run(run)))
+            # This may run in a task that ends, whose context has the variables of its own run.
+            coroutine = self._loop.create_task(self._run(run), context=self._context.copy())
+            self._tasks.add(coroutine)
             coroutine.add_done_callback(partial(self._end, run))
 
     async def _run(self, run: Run) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from holdfast.domain.names import class_name
 from holdfast.errors import HoldfastError, InvalidInput, StoreBusy, StoreUnavailable
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
@@ -152,7 +153,7 @@ class _Call:
                 raise HoldfastError(self._error.message) from self._error
             case Exception():
                 raise self._error
-        raise HoldfastError(f"a provider must not raise {type(self._error).__name__}") from self._error
+        raise HoldfastError(f"a provider must not raise {class_name(self._error)}") from self._error
 
     def _run(self, function: Provider) -> None:
         try:
