@@ -7,8 +7,20 @@ from itertools import pairwise
 
 import pytest
 
+from holdfast.domain.batches.unit import MAX_LABELS, UnitOutcome, UnitState, unit_key
 from holdfast.domain.jobs.job import JobId, Lease, Token
-from holdfast.worker.stats import AHEAD_OF_NEW, ENOUGH_KINDS, MAX_AHEAD, RUN_BUCKETS, Histogram, RunTimes
+from holdfast.worker.stats import (
+    AHEAD_OF_NEW,
+    ENOUGH_KINDS,
+    MAX_AHEAD,
+    MAX_FUNCTIONS,
+    MAX_LANES,
+    OTHER,
+    RUN_BUCKETS,
+    Histogram,
+    RunTimes,
+    Stats,
+)
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -92,3 +104,42 @@ def test_a_histogram_counts_the_same_in_groups_of_any_size(groups):
     expected[0] += values.count(0.0)
     assert histogram.counts == {("mail",): expected}
     assert histogram.sums["mail",] == pytest.approx(sum(values))
+
+
+def labelled(count: int) -> list[UnitOutcome]:
+    return [
+        UnitOutcome(key=unit_key(n), position=n, state=UnitState.DONE, label=f"label {n}", duration_ms=1)
+        for n in range(count)
+    ]
+
+
+def test_labels_of_units_count_by_name_up_to_a_hundred(caplog):
+    """K93: a label for each unit once made a scrape of 14 MB, and memory that never came back."""
+    stats = Stats()
+    for kind in ("f", "g"):
+        for _ in range(2):
+            stats.units_finished(kind, labelled(1000))
+    for kind in ("f", "g"):
+        labels = {label: count for (name, label), count in stats.unit_labels.items() if name == kind}
+        assert len(labels) == MAX_LABELS + 1, "K93 is broken"
+        assert (labels["label 0"], labels[OTHER]) == (2, 2 * (1000 - MAX_LABELS))
+        assert stats.units[kind, UnitState.DONE] == 2000
+    assert [record.args[1] for record in caplog.records] == ["labels of the units of 'f'", "labels of the units of 'g'"]
+
+
+def test_functions_of_units_count_by_name_up_to_a_limit():
+    stats = Stats()
+    for n in range(2 * MAX_FUNCTIONS):
+        stats.units_finished(f"function {n}", labelled(1))
+    assert len(stats.units) == len(stats.unit_runs.counts) == len(stats.unit_labels) == MAX_FUNCTIONS + 1
+    assert stats.units[OTHER, UnitState.DONE] == MAX_FUNCTIONS
+
+
+def test_pairs_of_queue_and_kind_count_by_name_up_to_a_limit(caplog):
+    """K93: each pair is 37 lines of a scrape, for as long as the worker runs."""
+    stats = Stats()
+    for _ in range(2):
+        lanes = [stats.lane(f"queue {n}", "kind") for n in range(MAX_LANES + 10)]
+        assert lanes[:MAX_LANES] == [(f"queue {n}", "kind") for n in range(MAX_LANES)]
+        assert lanes[MAX_LANES:] == [(OTHER, OTHER)] * 10
+    assert len(caplog.records) == 1

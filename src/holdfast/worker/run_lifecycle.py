@@ -169,15 +169,16 @@ class RunLifecycle:
             labels = lease.queue, lease.kind, type(settlement.outcome)
             runs, waits = groups.get(labels) or groups.setdefault(labels, ([], []))
             if ran is None:
-                self.counts.completed[lease.queue, lease.kind, RESULTS[labels[2]]] += 1
+                self.counts.completed[*self.counts.lane(lease.queue, lease.kind), RESULTS[labels[2]]] += 1
                 continue
             runs.append(seconds := ran.total_seconds())
             waits.append(max(0.0, (now - lease.due_at).total_seconds() - seconds))
         for (queue, kind, outcome_type), (runs, waits) in groups.items():
             if runs:
-                self.counts.completed[queue, kind, RESULTS[outcome_type]] += len(runs)
-                self.counts.runs.add((queue, kind), runs)
-                self.counts.waits.add((queue, kind), waits)
+                lane = self.counts.lane(queue, kind)
+                self.counts.completed[*lane, RESULTS[outcome_type]] += len(runs)
+                self.counts.runs.add(lane, runs)
+                self.counts.waits.add(lane, waits)
 
     def _report(self, settlement: Settlement, result: SettleResult) -> None:
         """Log the end of a run. A failed command may pause its queue."""

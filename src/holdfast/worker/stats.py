@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import repeat
 
 from holdfast.domain.batches.done_units import DoneUnits
-from holdfast.domain.batches.unit import UnitOutcome, UnitState
+from holdfast.domain.batches.unit import MAX_LABELS, UnitOutcome, UnitState
 from holdfast.domain.jobs.job import COMMAND, Lease
+
+log = logging.getLogger("holdfast")
 
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 UNIT_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
@@ -30,6 +33,12 @@ ENOUGH_KINDS, AHEAD_OF_NEW = 8, 4
 MAX_AHEAD = 2000
 #: Payloads of claimed-ahead jobs should take no more memory than this.
 AHEAD_BYTES = 1024 * 1024
+
+#: What metrics count by name: pairs of queue and kind, functions of units, and labels of each function. All of these
+#: come from data: without a limit they grow for as long as a worker runs, and every scrape with them.
+MAX_LANES, MAX_FUNCTIONS = 500, 500
+#: Under this name metrics count the others.
+OTHER = "other"
 
 #: The result of units whose results went to an inbox.
 HANDED_OVER = "handed_over"
@@ -58,6 +67,28 @@ class Histogram:
         self.sums[labels] += sum(values)  # type: ignore[assignment]
 
 
+class KnownNames:
+    """The first names that a worker meets, up to *most* of them. Every other name counts as ``other``."""
+
+    def __init__(self, most: int, *, what: str) -> None:
+        self._known: set[Hashable] = set()
+        self._most = most
+        self._what = what
+        self._is_full = False
+
+    def has(self, name: Hashable) -> bool:
+        """Whether *name* is one of them, or becomes one now."""
+        if name in self._known:
+            return True
+        if len(self._known) < self._most:
+            self._known.add(name)
+            return True
+        if not self._is_full:
+            self._is_full = True
+            log.warning("metrics count %d %s by name, and all others as %r", self._most, self._what, OTHER)
+        return False
+
+
 class Stats:
     """The counts of one worker. One thread writes each count, or a lock protects it."""
 
@@ -82,6 +113,10 @@ class Stats:
         self.scope_calls: dict[str, int] = {}
         self.planner = Histogram(PLANNER_BUCKETS)
         self._units_lock = threading.Lock()
+        self._lanes = KnownNames(MAX_LANES, what="pairs of queue and kind")
+        self._functions = KnownNames(MAX_FUNCTIONS, what="functions of units")
+        #: The labels of each function.
+        self._labels: dict[str, KnownNames] = {}
 
     def ticked(self, service: str, result: str) -> None:
         self.ticks[service, result] += 1
@@ -89,6 +124,7 @@ class Stats:
     def units_finished(self, kind: str, outcomes: Sequence[UnitOutcome]) -> None:
         """Count finished units; the threads of several shards may call it."""
         with self._units_lock:
+            kind = kind if self._functions.has(kind) else OTHER
             if isinstance(outcomes, DoneUnits):
                 self.units[kind, UnitState.DONE] += len(outcomes)
                 self.unit_runs.add((kind,), [(each or 0) / 1000 for each in outcomes.durations_ms])
@@ -97,8 +133,19 @@ class Stats:
                 # A unit that handed its result over is finished by a consumer, which may be another process.
                 self.units[kind, outcome.state if outcome.handed is None else HANDED_OVER] += 1
                 if outcome.label is not None:
-                    self.unit_labels[kind, outcome.label] += 1
+                    self.unit_labels[kind, self._label(kind, outcome.label)] += 1
             self.unit_runs.add((kind,), [each.duration_ms / 1000 for each in outcomes if each.duration_ms is not None])
+
+    def lane(self, queue: str, kind: str) -> tuple[str, str]:
+        """The queue and the kind under which to count a job. The caller holds the lock of the counts."""
+        return (queue, kind) if self._lanes.has((queue, kind)) else (OTHER, OTHER)
+
+    def _label(self, kind: str, label: str) -> str:
+        """The label under which to count a unit of this function."""
+        labels = self._labels.get(kind)
+        if labels is None:
+            self._labels[kind] = labels = KnownNames(MAX_LABELS, what=f"labels of the units of {kind!r}")
+        return label if labels.has(label) else OTHER
 
     @property
     def results(self) -> dict[str, int]:

@@ -82,3 +82,16 @@ def test_the_history_of_a_batch(fitting, run, app):
     assert "pause requested" in run("batch", "history", "1").out
     assert len(fitting(("batch", "history"), "1", "-n", "2").data["events"]) == 2
     assert run("batch", "history", "9").code == 3
+
+
+def test_a_batch_with_many_labels_is_short(run, app):
+    """K93: text shows the 20 largest labels, JSON 100 of them."""
+    opened = begin(app.store)
+    units = [unit for span in (range(100), range(100, 130)) for unit in take(app.store, opened, *span).taken]
+    outcomes = [done(unit, label=f"label {n:03}") for n, unit in enumerate(units)]
+    app.store.batches.flush(opened, outcomes)
+    lines = [line.strip() for line in run("batch", "show", "1").out.splitlines()]
+    assert sum(line.startswith("label ") for line in lines) == 20, "K93 is broken"
+    assert "and 110 more labels" in lines
+    summary = run("batch", "show", "1", "-o", "json").data["summary"]
+    assert (len(summary["labels"]), summary["other_labels"]) == (100, 30)

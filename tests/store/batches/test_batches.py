@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.batches.batch import AbortedBy, BatchState
 from holdfast.domain.batches.batch_filter import BatchFilter
 from holdfast.domain.batches.new_units import NewUnits
-from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, row_of, unit_key
+from holdfast.domain.batches.unit import MAX_LABELS, HandedResult, UnitOutcome, UnitState, row_of, unit_key
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.selector import Glob, Selector
@@ -580,3 +580,24 @@ def test_a_cancel_that_a_run_did_not_hear_of_holds(store):
     batch, counted = leave(store, run, total=1)
     assert (batch.state, batch.aborted_by, counted.done) == (BatchState.CANCELLED, AbortedBy.CANCEL, 1)
     check(store, batch.id)
+
+
+def test_labels_beyond_the_largest_hundred_are_counted_without_their_names(store):
+    """K93: there may be one label for each unit, and no answer about a batch may grow with them."""
+    run, others = begin(store), begin(store, "other")
+    for other in (run, others):
+        units = [unit for span in (range(100), range(100, 130)) for unit in take(store, other, *span).taken]
+        named = [done(unit, label="often" if n < 10 else f"label {n:03}") for n, unit in enumerate(units)]
+        store.batches.flush(other, named)
+    for counted in (store.batches.counters(run.batch.id), *_counters(store, run.batch.id, others.batch.id)):
+        assert (len(counted.labels), counted.other_labels, counted.done) == (MAX_LABELS, 21, 130), "K93 is broken"
+        assert counted.labels["often"] == 10
+        assert counted.labels["label 010"] == 1
+        assert "label 129" not in counted.labels
+    totals = {total.name: total.count for total in store.ledger.count_units()}
+    assert (totals["done"], totals["label:often"], totals["label:other"]) == (260, 20, 42)
+    assert len(totals) == 1 + MAX_LABELS + 1, "K93 is broken"
+
+
+def _counters(store, *batch_ids):
+    return [status.counters for status in store.ledger.statuses(batch_ids).values()]

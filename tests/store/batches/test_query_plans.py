@@ -138,7 +138,7 @@ def test_a_look_into_a_ledger_reads_no_more_than_it_shows(big, real_database):
         Query("list_pending_units", {**batch, "last_run": 0, "position": -1, "limit": 50}),
         Query("list_units_window", {**batch, "after": "", "limit": 50}),
         Query("list_unit_errors", {**batch, "after": "", "limit": 50}),
-        Query("list_batch_details", {"ids": [run.batch.id]}),
+        Query("list_batch_details", {"ids": [run.batch.id], "labels": 100}),
         Query("change_failed_units", {**batch, "keys": ["1"], "state": "pending", "before": "failed", "label": None}),
     ]
     assert_no_scan(real_database, store, seen)
@@ -179,7 +179,7 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
         Query("list_unit_notes", {"batch_id": 1, "keys": ["1"]}),
         Query("overrule_units", {"batch_id": 1, "keys": ["1"], "run_number": 2}),
     ]
-    counters = plan_of(real_database, store, Query("count_units_by_kind", {"limit": 2}))
+    counters = plan_of(real_database, store, Query("count_units_by_kind", {"limit": 2, "labels": 100}))
     assert "SCAN counted" not in counters
     assert {
         "finish_units",

@@ -177,8 +177,11 @@ def batch_lines(view: BatchView) -> Iterator[str]:
     if view.arguments:
         yield f"  arguments {msgspec.json.encode(view.arguments).decode()}"
     for name, value in msgspec.to_builtins(view.summary).items():
-        if value and name != "labels":
+        if value and name not in ("labels", "other_labels"):
             yield f"  {name.replace('_', ' '):9} {value}"
-    yield from (f"  {label:9} {count}" for label, count in view.summary.labels.items())
+    labels, others = view.summary.largest_labels()
+    yield from (f"  {label:9} {count}" for label, count in labels.items())
+    if others:
+        yield f"  and {others:,} more labels"
     yield from (f"  stopped by {line}" for line in failure_lines(view.failures))
     yield from (f"  held by   {describe_owner(holder)}" for holder in view.holders)

@@ -285,7 +285,8 @@ def _earlier_errors(unit: UnitOutcome | UnitRow) -> list[str]:
 
 def _summary_line(batch: Batch, summary: Summary) -> str:
     names = ("failed", "skipped", "cancelled", "in_doubt", "in_inbox", "pending", "warned", "returned")
-    counts = {name.replace("_", " "): getattr(summary, name) for name in names} | summary.labels
+    labels, others = summary.largest_labels()
+    counts = {name.replace("_", " "): getattr(summary, name) for name in names} | labels | {"more labels": others}
     words = [f"{summary.succeeded:,} of {summary.total:,} done", *(f"{n:,} {name}" for name, n in counts.items() if n)]
     left = "" if summary.left_by is None else f"; {_LEFT[summary.left_by]}"
     return f"batch {batch.id}: {', '.join(words)}{left}"

@@ -114,6 +114,10 @@ class LeftBy(StrEnum):
     OTHERS = "others"
 
 
+#: Labels in a summary for people.
+SHOWN_LABELS = 20
+
+
 class Summary(Struct, frozen=True, kw_only=True):
     """How a run ended. *left_by* says why pending units are left behind though nothing has stopped the run."""
 
@@ -131,7 +135,16 @@ class Summary(Struct, frozen=True, kw_only=True):
     aborted_by: AbortedBy | None = None
     max_failures_hit: bool = False
     left_by: LeftBy | None = None
+    #: The 100 labels with the most units, and the number of other labels.
     labels: dict[str, int] = {}
+    other_labels: int = 0
+
+    def largest_labels(self, most: int = SHOWN_LABELS) -> tuple[dict[str, int], int]:
+        """The labels with the most units, for people, and the number of all others."""
+        if len(self.labels) <= most:
+            return self.labels, self.other_labels
+        by_size = sorted(self.labels.items(), key=lambda label: (-label[1], label[0]))
+        return dict(by_size[:most]), len(by_size) - most + self.other_labels
 
 
 def summarise(counted: Counters, total: int, aborted_by: AbortedBy | None, left_by: LeftBy | None = None) -> Summary:
@@ -152,6 +165,7 @@ def summarise(counted: Counters, total: int, aborted_by: AbortedBy | None, left_
         max_failures_hit=aborted_by is AbortedBy.MAX_FAILURES,
         left_by=left_by,
         labels=counted.labels,
+        other_labels=counted.other_labels,
     )
 
 

@@ -27,6 +27,10 @@ MAX_UNIT_ERROR = 8000
 MAX_EARLIER_ERRORS, MAX_EARLIER_ERROR = 5, 600
 
 
+#: Labels of a batch that are counted by name: labels come from data, and there may be one for each unit.
+MAX_LABELS = 100
+
+
 class UnitState(StrEnum):
     """The state of a unit. It is running while a holder works on it, or while its result waits in an inbox."""
 
@@ -189,7 +193,9 @@ class Counters(Struct, frozen=True, kw_only=True):
     in_inbox: int = 0
     warned: int = 0
     returned: int = 0
+    #: The labels with the most units, and the number of other labels.
     labels: dict[str, int] = {}
+    other_labels: int = 0
 
     @property
     def over(self) -> int:

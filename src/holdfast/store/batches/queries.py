@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.batches.history import BatchEvent
-from holdfast.domain.batches.unit import Counters, UnitKey, UnitRow, UnitState, sum_counters
+from holdfast.domain.batches.unit import MAX_LABELS, Counters, UnitKey, UnitRow, UnitState, sum_counters
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.unit_steps import change_units
@@ -77,7 +77,7 @@ class LedgerQueries(Noun):
 
     def statuses(self, batch_ids: Sequence[BatchId]) -> dict[BatchId, BatchStatus]:
         """Counters and holders of several batches, in one statement."""
-        rows: list[_Part] = self._fetch("list_batch_details", _Part, ids=list(batch_ids))
+        rows: list[_Part] = self._fetch("list_batch_details", _Part, ids=list(batch_ids), labels=MAX_LABELS)
         return {each: _status([row for row in rows if row.batch_id == each]) for each in batch_ids}
 
     def page(
@@ -114,8 +114,8 @@ class LedgerQueries(Noun):
         return dict(self._fetch("count_batches", limit=COUNTED_BATCHES))
 
     def count_units(self) -> list[UnitTotal]:
-        """The counters of the newest 1,000 batches, by function and name."""
-        return self._fetch("count_units_by_kind", UnitTotal, limit=COUNTED_BATCHES)
+        """The counters of the newest 1,000 batches, by function and name: 100 labels of each, and ``other``."""
+        return self._fetch("count_units_by_kind", UnitTotal, limit=COUNTED_BATCHES, labels=MAX_LABELS)
 
     def history(self, batch_id: BatchId, *, before: int = NEWEST, limit: int = 50) -> list[BatchEvent]:
         """The events of a batch, newest first, below an id."""

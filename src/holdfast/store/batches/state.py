@@ -12,7 +12,15 @@ from msgspec import Struct
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, state_after
 from holdfast.domain.batches.history import BatchEventName
 from holdfast.domain.batches.new_units import HeldUnits
-from holdfast.domain.batches.unit import Counters, UnitKey, UnitRow, UnitState, sum_counters, withdrawal_deltas
+from holdfast.domain.batches.unit import (
+    MAX_LABELS,
+    Counters,
+    UnitKey,
+    UnitRow,
+    UnitState,
+    sum_counters,
+    withdrawal_deltas,
+)
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token, WorkerId
 from holdfast.errors import NoSuchBatch
 from holdfast.store.batches.events import finish, record
@@ -76,7 +84,7 @@ def holders_of(batch_id: BatchId) -> Operation[list[Holder]]:
 
 
 def counted(batch_id: BatchId) -> Operation[Counters]:
-    return sum_counters(dict((yield query("read_unit_counts", batch_id=batch_id))))
+    return sum_counters(dict((yield query("read_unit_counts", batch_id=batch_id, labels=MAX_LABELS))))
 
 
 def units_in_hand(batch_id: BatchId, *, besides: JobId = PEOPLE) -> Operation[list[UnitKey]]:

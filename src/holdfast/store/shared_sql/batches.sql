@@ -64,12 +64,22 @@ SELECT state, count(*) AS count
 FROM (SELECT state FROM holdfast.batch ORDER BY id DESC LIMIT :limit::bigint) AS newest GROUP BY state ORDER BY state
 
 -- name: count_units_by_kind
--- Sum the counters of the newest batches by function and name.
-SELECT newest.kind, counted.name, sum(counted.count)::bigint AS count
--- planner: CROSS JOIN keeps SQLite from reading all counters first.
-FROM (SELECT id, kind FROM holdfast.batch ORDER BY id DESC LIMIT :limit::bigint) AS newest
-CROSS JOIN holdfast.unit_count AS counted WHERE counted.batch_id = newest.id
-GROUP BY newest.kind, counted.name ORDER BY newest.kind, counted.name
+-- Sum the counters of the newest batches by function and name. Labels beyond the largest ones are summed as other.
+WITH summed AS (
+    SELECT newest.kind, counted.name, sum(counted.count)::bigint AS count
+    -- planner: CROSS JOIN keeps SQLite from reading all counters first.
+    FROM (SELECT id, kind FROM holdfast.batch ORDER BY id DESC LIMIT :limit::bigint) AS newest
+    CROSS JOIN holdfast.unit_count AS counted WHERE counted.batch_id = newest.id
+    GROUP BY newest.kind, counted.name
+), ranked AS (
+    SELECT kind, name, count,
+        row_number() OVER (PARTITION BY kind, substr(name, 1, 6) = 'label:' ORDER BY count DESC, name) AS place
+    FROM summed
+)
+SELECT kind, name, count FROM ranked WHERE place <= :labels::bigint
+UNION ALL
+SELECT kind, 'label:other', sum(count)::bigint FROM ranked WHERE place > :labels::bigint GROUP BY kind
+ORDER BY kind, name
 
 -- name: insert_batch_event
 -- Write an event of a batch.
@@ -201,10 +211,20 @@ FROM {in_flight_with_live}
 WHERE in_flight.batch_id = :batch_id AND live.state = 'running' AND live.token = in_flight.token
 
 -- name: list_batch_details
--- Read counters and holders of several batches in one answer.
-SELECT batch_id, 'count' AS part, name, sum(count)::bigint AS count, NULL::timestamptz AS since,
-    false AS expired
-FROM holdfast.unit_count WHERE batch_id = ANY(:ids::bigint[]) GROUP BY batch_id, name
+-- Read counters and holders of several batches in one answer. Labels are read as in read_unit_counts.
+WITH summed AS (
+    SELECT batch_id, name, sum(count)::bigint AS count FROM holdfast.unit_count
+    WHERE batch_id = ANY(:ids::bigint[]) GROUP BY batch_id, name
+), ranked AS (
+    SELECT batch_id, name, count,
+        row_number() OVER (PARTITION BY batch_id, substr(name, 1, 6) = 'label:' ORDER BY count DESC, name) AS place
+    FROM summed WHERE count <> 0
+)
+SELECT batch_id, 'count' AS part, name, count, NULL::timestamptz AS since, false AS expired
+FROM ranked WHERE place <= :labels::bigint
+UNION ALL
+SELECT batch_id, 'count', 'other_labels', count(*), NULL::timestamptz, false
+FROM ranked WHERE place > :labels::bigint GROUP BY batch_id
 UNION ALL
 SELECT in_flight.batch_id, 'holder', in_flight.owner::text, in_flight.job_id, live.claimed_at,
     live.lease_expires_at < (SELECT holdfast.now())

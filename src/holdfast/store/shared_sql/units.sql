@@ -184,8 +184,16 @@ ON CONFLICT (batch_id, job_id, name) DO UPDATE SET count = existing.count + excl
 {upsert_counts}
 
 -- name: read_unit_counts
--- Read the counters of a batch.
-SELECT name, sum(count)::bigint AS count FROM holdfast.unit_count WHERE batch_id = :batch_id GROUP BY name
+-- Read the counters of a batch. Only the labels with the most units are read by name; other_labels counts the others.
+WITH summed AS (
+    SELECT name, sum(count)::bigint AS count FROM holdfast.unit_count WHERE batch_id = :batch_id GROUP BY name
+), ranked AS (  -- counters that are not of labels are few, so that all of them are among the first
+    SELECT name, count,
+        row_number() OVER (PARTITION BY substr(name, 1, 6) = 'label:' ORDER BY count DESC, name) AS place
+    FROM summed WHERE count <> 0
+)
+SELECT name, count FROM ranked WHERE place <= :labels::bigint
+UNION ALL SELECT 'other_labels', count(*) FROM ranked WHERE place > :labels::bigint
 
 -- name: recount_units
 -- Count the units of a batch by state, from the ledger itself.
