@@ -165,7 +165,7 @@ def read_settings(
     values = {field.name: SettingValue(field.name, field.default, "default") for field in setting_fields().values()}
     values["url"] = SettingValue("url", typed["url"], "default")
     key_origins = {f"retention.{key}": "default" for key in values["retention"].value}
-    files = [_file_layer(Path(file))] if file is not None else _nearest_layers(directory or Path.cwd())
+    files = [_file_layer(Path(file))] if file is not None else _nearest_layers(directory or current_directory())
     for origin, layer in (*files, *_environment_layers(environ)):
         for name, value in layer.items():
             if name == "retention" and isinstance(value, dict):
@@ -182,6 +182,24 @@ def user_data(environ: Mapping[str, str]) -> Path:
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "holdfast"
     return Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "holdfast"
+
+
+def current_directory() -> Path:
+    """The current directory.
+
+    Raises:
+        ConfigurationError: It was deleted. No configuration file is found there, and no relative path has a meaning.
+    """
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        hint = "Change to a directory that exists."
+        raise ConfigurationError("the current directory does not exist any more", hint=hint) from None
+
+
+def absolute_path(path: str | Path) -> Path:
+    """The absolute path; a relative one begins in the current directory."""
+    return Path(path) if Path(path).is_absolute() else current_directory() / path
 
 
 def sqlite_file(url: str) -> Path:
@@ -209,7 +227,9 @@ def log_folder(url: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 def command_url(url: str) -> str:
     """The URL of a store for programs that its workers start: it holds in every directory, and has no password."""
-    return anchored(url, Path.cwd()) if url.startswith(SCHEME) else without_password(url)
+    if not url.startswith(SCHEME):
+        return without_password(url)
+    return anchored(url, current_directory()) if SqliteUrl.parse(url).is_relative else url
 
 
 def _nearest_layers(directory: Path) -> list[Layer]:

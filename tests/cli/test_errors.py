@@ -224,3 +224,25 @@ def test_a_damaged_store_is_diagnosed(run, tmp_path):
     assert (answer.code, answer.data["sound"]) == (1, False)
     assert run("db", "backup", tmp_path / "copy.db", "--url", f"sqlite:///{path}").code == 4
     assert not (tmp_path / "copy.db").exists()
+
+
+IN_A_DELETED_DIRECTORY = 'cd "$(mktemp -d)" && rmdir "$PWD" && $H '
+
+
+@pytest.mark.parametrize(
+    "command", ["worker --drain", "up", "ls", "add -- true", "batch ls", "doctor", "web", "status"]
+)
+def test_a_deleted_directory_is_reported(shell, command):
+    """Its configuration file, or one above it, cannot be found: with the defaults a worker might prune too early."""
+    code, _, err = shell(IN_A_DELETED_DIRECTORY + command, PYTHONPATH=f"{ROOT}/src")
+    assert (code, "the current directory does not exist any more" in err) == (4, True), err
+    assert "Traceback" not in err
+
+
+def test_a_command_is_not_added_to_run_in_a_deleted_directory(shell, tmp_path):
+    """With a configuration file that --config names, other commands go on."""
+    (tmp_path / "holdfast.toml").touch()
+    named = f"{IN_A_DELETED_DIRECTORY} --config {tmp_path}/holdfast.toml add"
+    assert shell(f"{named} --cwd {tmp_path} -- true", PYTHONPATH=f"{ROOT}/src")[0] == 0
+    code, _, err = shell(f"{named} -- true", PYTHONPATH=f"{ROOT}/src")
+    assert (code, "does not exist any more" in err) == (4, True), err

@@ -55,14 +55,25 @@ def report(error: BaseException, session: CliSession) -> int:
             return INTERRUPTED
         case SystemExit():
             return error.code if isinstance(error.code, int) else 1
-        case OSError():
-            session.output.error(_failure("E_SYSTEM", f"the system refused: {error}", hint="Check path and rights."))
-            return SYSTEM
         case _:
-            sys.excepthook(type(error), error, error.__traceback__)
-            text = f"this is a defect of Holdfast: {type(error).__name__}: {error}"
-            session.output.error(_failure("E_INTERNAL", text, hint="Please report it, with the lines above."))
-            return 1
+            return _report_other(error, session)
+
+
+def _report_other(error: BaseException, session: CliSession) -> int:
+    """Report an error of the system, or one that nobody has foreseen."""
+    from holdfast.worker.shortage import SHORTAGE_HINT, is_shortage  # few commands need it
+
+    if is_shortage(error):
+        text = f"the process has run out of memory, threads or files: {str(error) or type(error).__name__}"
+        session.output.error(_failure("E_SYSTEM", text, hint=SHORTAGE_HINT))
+        return SYSTEM
+    if isinstance(error, OSError):
+        session.output.error(_failure("E_SYSTEM", f"the system refused: {error}", hint="Check path and rights."))
+        return SYSTEM
+    sys.excepthook(type(error), error, error.__traceback__)
+    text = f"this is a defect of Holdfast: {type(error).__name__}: {error}"
+    session.output.error(_failure("E_INTERNAL", text, hint="Please report it, with the lines above."))
+    return 1
 
 
 def localized(failure: Failure, error: HoldfastError, output: Output) -> Failure:

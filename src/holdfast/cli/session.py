@@ -186,10 +186,9 @@ def load_object(target: str) -> Any:
 
 def _import(name: str) -> ModuleType:
     """Import a module with the current directory on the path; any failure becomes a ConfigurationError."""
-    try:
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - few commands need pathlib
-    except FileNotFoundError:
-        raise ConfigurationError("the current directory does not exist any more") from None
+    from holdfast.settings import current_directory  # the help needs none
+
+    sys.path.insert(0, str(current_directory()))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -67,8 +67,9 @@ class ServiceThread(Generic[S]):
     def start(self) -> None:
         """Begin to tick; a second start does nothing."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"holdfast-{self.service.name}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=f"holdfast-{self.service.name}", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def stop(self, timeout: float | None = None) -> None:
         """Wait until the running tick has finished, then end the thread; idempotent."""

@@ -10,6 +10,7 @@ import logging
 import resource
 
 from holdfast.domain.jobs.verdict import Released
+from holdfast.errors import ConfigurationError
 from holdfast.worker import clock
 
 log = logging.getLogger("holdfast")
@@ -20,6 +21,10 @@ SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 #: File descriptors of a worker without jobs, and those of each job: its output, its log, its process.
 BASE_DESCRIPTORS, DESCRIPTORS_PER_SLOT = 64, 4
+
+
+#: What to do about a shortage.
+SHORTAGE_HINT = "Raise its limits (ulimit -n, -u, -v; LimitNOFILE=, TasksMax=, MemoryMax=), or use fewer slots."
 
 
 class WorkerShortage(OSError):
@@ -49,6 +54,15 @@ class Shortage:
             log.warning("%s; its jobs are released, and it claims nothing for %.0f s", self._error, delay)
         return Released()
 
+    @property
+    def lasts(self) -> bool:
+        """Whether so many starts in a row have failed that the next one is not likely to succeed."""
+        return self._failures >= len(BACKOFF_S)
+
+    def lasting_error(self) -> ConfigurationError:
+        """The error of a worker that ends because of it."""
+        return ConfigurationError(f"{self._error}; {self._failures} starts in a row have failed", hint=SHORTAGE_HINT)
+
     def recovered(self) -> None:
         """A run has started."""
         if self._failures and self.reason is None:
@@ -59,6 +73,8 @@ def is_shortage(error: BaseException) -> bool:
     """Whether *error* means that this process lacks a resource, independent of the job."""
     if isinstance(error, OSError):
         return isinstance(error, WorkerShortage) or error.errno in SHORTAGES
+    if isinstance(error, MemoryError):
+        return True
     return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 

@@ -17,6 +17,7 @@ from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, StoreBusy, StoreUnavailable
 from holdfast.store import Store
+from holdfast.store.engine.backend import Listener
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.commands.identity import CHILD_VARIABLE
@@ -27,13 +28,13 @@ from holdfast.worker.health import WorkerHealth
 from holdfast.worker.heartbeat import Heartbeat, RemoteControl
 from holdfast.worker.maintenance import Maintenance
 from holdfast.worker.options import WorkerOptions, WorkerSetup
-from holdfast.worker.run_lifecycle import RunLifecycle
+from holdfast.worker.run_lifecycle import RunLifecycle, try_write
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
 from holdfast.worker.served_lanes import ServedLanes
-from holdfast.worker.service import ServiceThread, TickResult
+from holdfast.worker.service import ServiceThread, TickResult, stop_threads
 from holdfast.worker.shortage import warn_if_low
-from holdfast.worker.shutdown import Shutdown
+from holdfast.worker.shutdown import HELPER_TIMEOUT_S, Shutdown
 from holdfast.worker.watchdog import Watchdog
 from holdfast.worker.worker_services import Services
 
@@ -117,6 +118,9 @@ class Worker:
 
         *exits*: the process ends afterwards, and jobs of threads that outlast the grace period are released.
         Otherwise their leases are renewed until they finish.
+
+        Raises:
+            ConfigurationError: It drains, and has failed five times in a row to start a job for lack of a resource.
         """
         if os.environ.get("HOLDFAST_WORKER") == "off":
             log.info("HOLDFAST_WORKER is off: this process runs no jobs")
@@ -134,14 +138,27 @@ class Worker:
         if self._autoscaler is not None:
             self._autoscaler.refresh()  # before the first claim
         warn_if_low(slots or 0)
-        for thread in [*self.services.keepers, *self.services.helpers]:
-            thread.start()
-        listener = self.health.listener = self._store.backend.listen(self.services.on_notify)
-        self._work()
+        listener = self._start_services()
+        gives_up = self._work()
         self._stopping.set()
         self.services.claimer.service.finish()
         listener.close()
         self._shutdown.wind_down(exits=exits)
+        if gives_up:
+            raise self._lifecycle.shortage.lasting_error()
+
+    def _start_services(self) -> Listener:
+        """Start the threads. If one cannot start, none stays: a worker that ticks but does not claim seems alive."""
+        threads = [*self.services.keepers, *self.services.helpers]
+        try:
+            for thread in threads:
+                thread.start()
+            self.health.listener = self._store.backend.listen(self.services.on_notify)
+        except BaseException:
+            stop_threads(threads, HELPER_TIMEOUT_S)
+            try_write(lambda: self._store.workers.record_stop(self.id))
+            raise
+        return self.health.listener
 
     @property
     def kinds(self) -> list[str]:
@@ -216,19 +233,23 @@ class Worker:
         """Whether it can claim jobs; ``health.not_ready()`` returns the reason why not."""
         return self.health.not_ready() is None
 
-    def _work(self) -> None:
+    def _work(self) -> bool:
+        """Claim until a stop is requested or a drain ends; returns whether it cannot start the jobs that are left."""
         wake, interval = self.services.claimer.service.wake, MIN_DRAIN_INTERVAL_S
         while not self._stopping.is_set():
             tick = self.services.claimer.tick()
             next_in = tick.next_in
             if self._options.drain and next_in > 0:
                 if self._drained():
-                    return
+                    return False
+                if self._lifecycle.shortage.lasts and not self._pool.running:
+                    return True
                 interval = MIN_DRAIN_INTERVAL_S if tick.processed else min(2 * interval, DRAIN_INTERVAL_S)
                 next_in = min(next_in, interval)
             if next_in > 0:
                 wake.wait(next_in)
             wake.clear()
+        return False
 
     def _poll_interval(self) -> float:
         """Where every enqueue notifies, polling is only a fallback."""

@@ -96,6 +96,11 @@ async def awaited(key: int) -> int:
     return key + 1
 
 
+@app.unit()
+def quick(key: int) -> None:
+    """A unit in a thread that has nothing to do."""
+
+
 @app.unit(executor="process")
 def fatal(key: int) -> None:
     raise holdfast.Fatal("no disk")

@@ -22,7 +22,7 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import count_of
 from holdfast.errors import HoldfastError
-from holdfast.settings import FILES, read_settings
+from holdfast.settings import FILES, current_directory, read_settings
 from holdfast.worker.commands.resource_caps import ROOT
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _check_live(store: Store, live: Sequence[LiveCommand]) -> Iterator[HealthChe
     yield from places(live)
     yield from stale_locks(live)
     yield examined(store, live)
-    results = list(invariants.examine(live, host_size(overview(store)), config_files(Path.cwd())))
+    results = list(invariants.examine(live, host_size(overview(store)), config_files(current_directory())))
     kept = [result.name for result in results if result.level is Level.OK]
     yield ok("rules", f"nothing is against {', '.join(kept)}")
     yield from (result for result in results if result.level is not Level.OK)

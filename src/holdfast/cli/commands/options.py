@@ -23,6 +23,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import MAX_NAME, checked_variable, path_part
 from holdfast.domain.quantities import as_bytes, as_duration
 from holdfast.errors import ConfigurationError, InvalidInput, NoSuchJob
+from holdfast.settings import absolute_path
 
 #: Conditions of ``--after``: how the other job has to finish.
 WHEN = {"ok": When.DONE, "finished": When.FINISHED, "failed": When.FAILED}
@@ -123,7 +124,7 @@ class JobBuilder:
         inherited = {name: os.environ[name] for name in CAPTURED_VARIABLES if name in os.environ}
         return Command(
             argv=argv,
-            cwd=str(Path(values["cwd"] or ".").absolute()),
+            cwd=str(absolute_path(values["cwd"] or ".")),
             env=inherited | resolved.env | dict(parse_variables(variables)) | own_env,
             timeout=None if values["timeout"] is None else as_duration(values["timeout"]),
             memory=None if values["memory"] is None else as_bytes(values["memory"]),

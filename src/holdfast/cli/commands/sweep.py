@@ -19,6 +19,7 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import path_part
 from holdfast.errors import InvalidInput
+from holdfast.settings import absolute_path
 
 #: Unique keys in one query.
 KEYS_PER_QUERY = 500
@@ -45,7 +46,7 @@ def sweep(session: CliSession, *, argv: tuple[str, ...], workdir: str | None, ag
     rows = list(_parameter_sets(options["parameters"], options["file"]))
     check_placeholders(argv, rows[0], all_used=workdir is None)
     if workdir is not None and argv[0].startswith("."):  # a new directory does not have it
-        argv = (str(Path(argv[0]).absolute()), *argv[1:])
+        argv = (str(absolute_path(argv[0])), *argv[1:])
     label = options["label"] or Path(argv[0]).name
     builder, requests = JobBuilder(session, options), []
     for row in rows:

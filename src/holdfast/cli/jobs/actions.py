@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -25,6 +24,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import checked_variable
 from holdfast.domain.quantities import as_bytes, as_duration
 from holdfast.errors import Conflict, InvalidInput, NoSuchJob
+from holdfast.settings import absolute_path
 
 
 def action(name: str, *extra: Callable[..., Any]) -> HoldfastCommand:
@@ -157,7 +157,7 @@ def _parse_edit(options: dict[str, Any]) -> Edit:
         cpus=cap("cpus", _parse_cpus),
         timeout=cap("timeout", as_duration),
         log_cap=cap("log_cap", as_bytes),
-        cwd=UNSET if options["cwd"] is None else str(Path(options["cwd"]).absolute()),
+        cwd=UNSET if options["cwd"] is None else str(absolute_path(options["cwd"])),
     )
 
 

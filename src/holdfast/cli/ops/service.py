@@ -17,6 +17,7 @@ from holdfast.cli.ops.worker import worker_options
 from holdfast.cli.session import CliSession
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.errors import Conflict, InvalidInput, NotFound
+from holdfast.settings import current_directory
 
 
 class ServiceFile(Struct, frozen=True):
@@ -55,7 +56,7 @@ def install(session: CliSession, *, name: str, dry_run: bool, force: bool, **fla
     if url != mask_store_url(url):
         hint = "Put the url into holdfast.toml here (mode 600), or into ~/.pgpass; leave --url and HOLDFAST_URL out."
         raise InvalidInput("a systemd unit must not contain a password", hint=hint)
-    text = unit_text(up_command(session, flags), Path.cwd(), variables)
+    text = unit_text(up_command(session, flags), current_directory(), variables)
     if not dry_run:
         if file.exists() and not force:
             raise Conflict(f"{file} exists already", hint="Use --force to overwrite it, or another --name.")

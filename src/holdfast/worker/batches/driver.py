@@ -73,9 +73,9 @@ class Driver:
 
     def run(self) -> AbortedBy | None:
         """Drive the batch until no unit of it runs here. Returns the reason of a stop, if there was one."""
-        for thread in self._threads:
-            thread.start()
         try:
+            for thread in self._threads:
+                thread.start()
             while not self._is_finished():
                 self._wake.wait(self._until_due())
                 self._wake.clear()

@@ -44,7 +44,13 @@ class ProcessExecutor(SlotExecutor):
 
         def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
             child = ProcessSlot(self._supervisor, for_child, setup.options.children, reporter=lifecycle.reporter)
-            return child.perform, child.close
+
+            def perform(run: Run) -> Outcome:
+                outcome = child.perform(run)
+                lifecycle.shortage.recovered()
+                return outcome
+
+            return perform, child.close
 
         super().__init__("child", setup.options.slots, make_slot=make_slot, lifecycle=lifecycle)
 
