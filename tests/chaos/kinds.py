@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,16 @@ LIMIT = 2
 SCHEDULE = "beat"
 #: How the names of batches in ``tx`` mode begin.
 TX_KINDS = ("count_tx", "session tx")
+
+#: The job that runs in this context.
+OWNER: ContextVar[int | None] = ContextVar("owner", default=None)
+
+
+class Text(str):
+    """A text of another class, as templates and parsers make them."""
+
+    __slots__ = ()
+
 
 app = holdfast.Holdfast(os.environ.get("CHAOS_URL"))
 
@@ -64,8 +75,10 @@ def recorder() -> Recorder:
 
 @contextmanager
 def told(kind: str, me: holdfast.Context, queue: str = "default") -> Iterator[None]:
-    """A run whose effect is made at its end."""
-    with recorder().running("run", job=me.id, token=me.token, kind=kind, queue=queue):
+    """A run whose effect is made at its end. It tells the run whose context variable it sees, if any."""
+    seen = OWNER.get()
+    OWNER.set(me.id)
+    with recorder().running("run", job=me.id, token=me.token, kind=kind, queue=queue, seen=seen):
         yield
         recorder().tell("effect", job=me.id, token=me.token)
 
@@ -104,7 +117,7 @@ def parent(name: str, me: holdfast.Context) -> dict[str, int]:
         child = f"{name}/child"
         facts = {"name": child, "kind": "quick", "parent": me.id, "token": me.token, "key_for": "ever"}
         with recorder().asking("enqueue", **facts) as answer:
-            made = me.enqueue("quick", {"name": child, "token": me.token}, key=child, key_for="ever")
+            made = me.enqueue("quick", {"name": child, "token": me.token}, key=Text(child), key_for="ever")
             answer.update(id=made.id, created=made.created)
         return {"token": me.token}
 
@@ -199,6 +212,7 @@ async def aside(name: str, me: holdfast.Context) -> dict[str, int]:
 @app.job(**PATIENT, executor="process")
 def apart(name: str, me: holdfast.Context) -> dict[str, int]:
     with told("apart", me):
+        me.progress(1, 2, Text("half"))
         me.stopping.wait(0.02)
         return {"token": me.token}
 

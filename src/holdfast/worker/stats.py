@@ -70,10 +70,10 @@ class Histogram:
 class KnownNames:
     """The first names that a worker meets, up to *most* of them. Every other name counts as ``other``."""
 
-    def __init__(self, most: int, *, what: str) -> None:
+    def __init__(self, most: int, *, named: str) -> None:
         self._known: set[Hashable] = set()
         self._most = most
-        self._what = what
+        self._named = named
         self._is_full = False
 
     def has(self, name: Hashable) -> bool:
@@ -85,7 +85,7 @@ class KnownNames:
             return True
         if not self._is_full:
             self._is_full = True
-            log.warning("metrics count %d %s by name, and all others as %r", self._most, self._what, OTHER)
+            log.warning("metrics count %d %s by name, and all others as %r", self._most, self._named, OTHER)
         return False
 
 
@@ -113,8 +113,8 @@ class Stats:
         self.scope_calls: dict[str, int] = {}
         self.planner = Histogram(PLANNER_BUCKETS)
         self._units_lock = threading.Lock()
-        self._lanes = KnownNames(MAX_LANES, what="pairs of queue and kind")
-        self._functions = KnownNames(MAX_FUNCTIONS, what="functions of units")
+        self._lanes = KnownNames(MAX_LANES, named="pairs of queue and kind")
+        self._functions = KnownNames(MAX_FUNCTIONS, named="functions of units")
         #: The labels of each function.
         self._labels: dict[str, KnownNames] = {}
 
@@ -144,7 +144,7 @@ class Stats:
         """The label under which to count a unit of this function."""
         labels = self._labels.get(kind)
         if labels is None:
-            self._labels[kind] = labels = KnownNames(MAX_LABELS, what=f"labels of the units of {kind!r}")
+            self._labels[kind] = labels = KnownNames(MAX_LABELS, named=f"labels of the units of {kind!r}")
         return label if labels.has(label) else OTHER
 
     @property
