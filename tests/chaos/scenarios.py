@@ -29,7 +29,7 @@ from holdfast.store import Store
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.batches.state import BatchRun
 from holdfast.store.batches.unit_choice import NextUnits
-from holdfast.store.jobs.enqueue import ChildCall
+from holdfast.store.jobs.enqueue import EnqueueCall
 from holdfast.store.schedules.fired_plans import Advance, PlanToFire
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START, Database
@@ -310,7 +310,7 @@ def _cancel(world: World, store: Store) -> None:
 def _children(world: World, store: Store) -> None:
     for lease in world.claim(store):
         world.asked.update(["child"])
-        answer = store.jobs.enqueue_child(NewJob(kind=KIND, label="child", unique=Unique("child")), ChildCall(lease))
+        answer = store.jobs.enqueue_child(NewJob(kind=KIND, label="child", unique=Unique("child")), EnqueueCall(lease))
         world.known["child"] = answer.id
         world.run(store, lease)
 

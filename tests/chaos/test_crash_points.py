@@ -16,7 +16,7 @@ from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.store.batches.unit_choice import NextUnits
 from holdfast.store.engine.operation import ById, query
-from holdfast.store.jobs.enqueue import ChildCall
+from holdfast.store.jobs.enqueue import EnqueueCall
 from tests.chaos.batch_scenarios import BATCH_SCENARIOS
 from tests.chaos.points import Fault, Points, strike
 from tests.chaos.scenarios import HOUR, KEYS, KIND, QUEUE, SCENARIOS, World, keys, opening, recover
@@ -101,7 +101,7 @@ WRITES = {
     "progress": lambda store, lease: store.leases.report(lease, done=9, total=9, message="late"),
     "checkpoint": lambda store, lease: store.leases.report(lease, checkpoint='"late"'),
     "step": lambda store, lease: store.steps.keep(lease, "late", result="1"),
-    "child": lambda store, lease: store.jobs.enqueue_child(NewJob(kind=KIND, label="late"), ChildCall(lease)),
+    "child": lambda store, lease: store.jobs.enqueue_child(NewJob(kind=KIND, label="late"), EnqueueCall(lease)),
 }
 BATCH_WRITES = {
     "flush": _flush_one,

@@ -18,7 +18,7 @@ from holdfast.store import Store
 from holdfast.store.engine import sql
 from holdfast.store.engine.database import CHECKS
 from holdfast.store.engine.operation import query
-from holdfast.store.jobs.enqueue import ChildCall
+from holdfast.store.jobs.enqueue import EnqueueCall
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, postgres_url
 from tests.support.jobs import claim_jobs, prune, record_start
@@ -194,7 +194,7 @@ OPERATIONS = {
     "enqueue": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail")),
     "enqueue jobs that are alike": lambda store, layout: store.jobs.enqueue_alike(NewJob(kind="mail"), ["{}"] * 100),
     "enqueue a child": lambda store, layout: store.jobs.enqueue_child(
-        NewJob(kind="mail"), ChildCall(leases(layout)[0])
+        NewJob(kind="mail"), EnqueueCall(leases(layout)[0])
     ),
     "enqueue keys": enqueue(keyed),
     "enqueue a rerun": rerun,
@@ -346,7 +346,7 @@ SMALL = {
     *(*sql.statements("sqlite", noun="workers"), "get_worker_host"),
 }
 #: Statements that run only after a broken connection, or only where ids are drawn beforehand.
-UNSEEN = {"get_job_nonce", "skip_job_ids", "find_jobs_by_label_pattern"}
+UNSEEN = {"count_jobs_of_call", "skip_job_ids", "find_jobs_by_label_pattern"}
 #: Statements of PostgreSQL alone; the tests above observe them there.
 POSTGRES_ONLY = {
     "claim_few",

@@ -4,6 +4,7 @@ or falls silent."""
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import socket
 import struct
@@ -122,7 +123,7 @@ class Proxy:
         """Whether the answer to *query* is to be lost; each order is carried out once."""
         with self._lock:
             for order in self._losing:
-                if order in query:
+                if _names(order, query):
                     self._losing.remove(order)
                     return True
             if not self._chance or self._random.random() >= self._chance:
@@ -133,7 +134,7 @@ class Proxy:
     def act_before(self, query: str) -> None:
         """Whatever is to happen before *query*; each act once."""
         with self._lock:
-            due = [order for order in self._acts if order[0] in query]
+            due = [order for order in self._acts if _names(order[0], query)]
             self._acts = [order for order in self._acts if order not in due]
         for _, act, done in due:
             act()
@@ -235,6 +236,11 @@ def proxy_to(url: str) -> Iterator[Proxy]:
         yield proxy
     finally:
         proxy.close()
+
+
+def _names(order: str, query: str) -> bool:
+    """Whether an order means *query*. Whole words: COMMIT is no part of READ COMMITTED."""
+    return re.search(rf"(?<!\w){re.escape(order)}(?!\w)", query) is not None
 
 
 def _connect(url: str) -> socket.socket:

@@ -22,7 +22,7 @@ from holdfast.domain.names import checked_name, clean_text
 from holdfast.domain.quantities import Duration, as_duration, checked_count
 from holdfast.errors import HoldfastError, InvalidInput, LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.jobs.enqueue import ChildCall
+from holdfast.store.jobs.enqueue import EnqueueCall
 from holdfast.store.jobs.leases import MAX_MESSAGE
 from holdfast.store.jobs.steps import StoredStep
 from holdfast.worker import clock
@@ -101,7 +101,7 @@ class Reporter:
             LeaseLost: Another worker has the job, or could have it soon.
             StoreUnavailable: The run was stopped meanwhile, or the call would block an event loop.
         """
-        call = ChildCall(self._run.lease)
+        call = EnqueueCall(self._run.lease)
         while True:
             try:
                 return self._carry_out(message, call)
@@ -127,7 +127,7 @@ class Reporter:
                 raise LeaseLost(text, job_id=run.lease.job_id, token=run.lease.token) from error
             raise StoreUnavailable(f"the run stops, and the store does not answer: {error.message}") from error
 
-    def _carry_out(self, message: Message, call: ChildCall) -> Any:
+    def _carry_out(self, message: Message, call: EnqueueCall) -> Any:
         lease = self._run.lease
         match message:
             case ReportProgress():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -15,7 +13,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import DuplicateJob, InvalidInput, InvalidText, LeaseLost
 from holdfast.store.jobs import job_rows
-from holdfast.store.jobs.enqueue import ChildCall
+from holdfast.store.jobs.enqueue import EnqueueCall
 from holdfast.store.postgres import statements
 from tests.support.backends import START
 from tests.support.jobs import BOOM, only, put, state, states, take, take_one
@@ -326,20 +324,43 @@ def test_a_running_job_enqueues_children(store):
     """They name it as their parent."""
     parent = put(store)
     lease = take_one(store)
-    child = store.jobs.enqueue_child(NewJob(kind="child"), ChildCall(lease))
+    child = store.jobs.enqueue_child(NewJob(kind="child"), EnqueueCall(lease))
     assert store.views.get(child.id).parent_id == parent
 
 
-@pytest.mark.parametrize("options", [{}, {"unique": Unique("k")}])
-def test_a_child_that_is_sent_again_is_one_job(postgres_database, options):
-    """K16: a handler sends its call again when nothing tells whether the first was committed. SQLite always tells."""
-    store = postgres_database.open()
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"unique": Unique("k")}, {"unique": Unique("taken"), "on_conflict": OnConflict.RERUN}, {"delay": HOUR}],
+    ids=["plain", "with a key", "rerun", "delayed"],
+)
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_child_that_is_sent_again_is_one_job(store, options, finished):
+    """K16: a handler sends its call again when nothing tells whether the first was committed."""
+    put(store, "busy", unique=Unique("taken"))
     put(store)
-    call, request = ChildCall(take_one(store)), NewJob(kind="child", **options)
-    first, again = (store.jobs.enqueue_child(request, call) for _ in range(2))
-    other = store.jobs.enqueue_child(NewJob(kind="child"), ChildCall(call.holder))
-    assert (first.created, again.id, other.created) == (True, first.id, True)
-    assert len(states(store)) == 3
+    call, request = EnqueueCall(take_one(store)), NewJob(kind="child", **options)
+    take_one(store, kinds=("busy",))
+    first = store.jobs.enqueue_child(request, call)
+    if finished:
+        store.control.cancel(only(first.id), actor="ada")
+    again = store.jobs.enqueue_child(request, call)
+    assert again == first, "I2 is broken: a call that was sent again is another call"
+    other = store.jobs.enqueue_child(NewJob(kind="child"), EnqueueCall(call.holder))
+    assert len(states(store)) == 4
+    assert other.created
+
+
+def test_a_child_whose_first_try_was_rolled_back_is_enqueued(store):
+    """On SQLite others have got its id meanwhile: it draws another one."""
+    put(store)
+    call, request = EnqueueCall(take_one(store)), NewJob(kind="child")
+    with store.dry_run() as trial:
+        trial.jobs.enqueue_child(request, call)
+    others = [put(store) for _ in range(3)]
+    child = store.jobs.enqueue_child(request, call)
+    assert child.created
+    assert child.id not in others, "I1 is broken: a call takes the job of another one for its own"
+    assert len(states(store)) == 5
 
 
 def test_a_lost_lease_enqueues_nothing(store):
@@ -348,7 +369,7 @@ def test_a_lost_lease_enqueues_nothing(store):
     lease = take_one(store)
     store.leases.settle(lease, Done())
     with pytest.raises(LeaseLost):
-        store.jobs.enqueue_child(NewJob(kind="child"), ChildCall(lease))
+        store.jobs.enqueue_child(NewJob(kind="child"), EnqueueCall(lease))
     assert len(states(store)) == 1
 
 
@@ -387,49 +408,3 @@ def test_the_edges_of_the_calendar_work(store):
         store.control.reschedule(only(job_id), edge, actor="ada")
     with pytest.raises(InvalidInput):
         store.control.reschedule(Selector(), datetime.max.replace(tzinfo=UTC), actor="ada")
-
-
-def test_threads_that_enqueue_at_once_share_transactions(store, monkeypatch):
-    """Each gets the id of its own job."""
-    calls, started = [], threading.Barrier(16)
-    write = store.backend.write
-
-    def counted(operation, *args, **options):
-        calls.append(operation)
-        return write(operation, *args, **options)
-
-    monkeypatch.setattr(store.backend, "write", counted)
-
-    def enqueue(thread: int) -> list[tuple[int, str]]:
-        started.wait(60)
-        return [(store.jobs.enqueue(NewJob(kind="mail", label=f"{thread}-{n}")).id, f"{thread}-{n}") for n in range(20)]
-
-    with ThreadPoolExecutor(16) as pool:
-        answers = [pair for pairs in pool.map(enqueue, range(16)) for pair in pairs]
-    assert {(job.id, job.label) for job in store.views.all(Selector())} == set(answers)
-    assert len({job_id for job_id, _ in answers}) == 320
-    if store.backend.name != "sqlite":  # there, the writer shares the transactions, behind this call
-        assert 0 < len(calls) < 160
-
-
-def test_threads_that_enqueue_jobs_which_are_alike_share_statements(store, monkeypatch):
-    """Each gets the id of its own job."""
-    calls, started = [], threading.Barrier(16)
-    run = store.backend.run
-
-    def counted(statement, **options):
-        calls.append(statement.name)
-        return run(statement, **options)
-
-    monkeypatch.setattr(store.backend, "run", counted)
-
-    def enqueue(thread: int) -> list[tuple[int, str]]:
-        started.wait(60)
-        texts = [f'{{"n":"{thread}-{n}"}}' for n in range(20)]
-        return [(store.jobs.enqueue(NewJob(kind="mail", payload=text)).id, text) for text in texts]
-
-    with ThreadPoolExecutor(16) as pool:
-        answers = [pair for pairs in pool.map(enqueue, range(16)) for pair in pairs]
-    assert {(job.id, job.payload) for job in store.views.all(Selector())} == set(answers)
-    if store.backend.name != "sqlite":
-        assert 0 < calls.count("insert_jobs") < 160

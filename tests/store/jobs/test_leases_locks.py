@@ -17,7 +17,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import JobLocked, StatementTimeout
 from holdfast.store import Store
-from holdfast.store.jobs.enqueue import ChildCall
+from holdfast.store.jobs.enqueue import EnqueueCall
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
 from tests.support.jobs import BOOM, claim_jobs, put, record_start
@@ -76,7 +76,7 @@ def test_a_handler_of_a_locked_job_keeps_no_connection_for_long(postgres, write)
     writes = {
         "report": lambda: store.leases.report(lease, done=1),
         "step": lambda: store.steps.keep(lease, "fetch", "1"),
-        "child": lambda: store.jobs.enqueue_child(NewJob(kind="work"), ChildCall(lease)),
+        "child": lambda: store.jobs.enqueue_child(NewJob(kind="work"), EnqueueCall(lease)),
     }
     with connect(postgres.url) as user:
         user.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (lease.job_id,))

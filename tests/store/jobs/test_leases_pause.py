@@ -11,7 +11,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed, Released
 from holdfast.errors import LeaseLost
 from holdfast.store import Store
-from holdfast.store.jobs.enqueue import ChildCall
+from holdfast.store.jobs.enqueue import EnqueueCall
 from tests.support.jobs import claim_jobs, record_start
 from tests.support.processes import children, open_store, wait_until
 
@@ -160,7 +160,7 @@ def writes_of(store, lease):
         "released": lambda: leases.settle(lease, Released()),
         "report": lambda: leases.report(lease, done=1, checkpoint='"old"'),
         "give back": lambda: leases.release([lease]).released,
-        "child": lambda: store.jobs.enqueue_child(NewJob(kind="child"), ChildCall(lease)),
+        "child": lambda: store.jobs.enqueue_child(NewJob(kind="child"), EnqueueCall(lease)),
     }
 
 

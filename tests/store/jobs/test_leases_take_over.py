@@ -10,7 +10,7 @@ from holdfast.domain.jobs.job import OnLost, State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
 from holdfast.errors import LeaseLost
-from holdfast.store.jobs.enqueue import ChildCall
+from holdfast.store.jobs.enqueue import EnqueueCall
 from tests.support.jobs import BOOM, lapse, only, put, record_start, state, take, take_one
 
 
@@ -47,7 +47,7 @@ def test_the_old_holder_writes_nothing_while_the_new_one_runs(make_store, clock)
         lambda: slow.leases.report(stale, done=1),
         lambda: slow.leases.settle(stale, Done()),
         lambda: slow.leases.settle(stale, BOOM),
-        lambda: slow.jobs.enqueue_child(NewJob(kind="child"), ChildCall(stale)),
+        lambda: slow.jobs.enqueue_child(NewJob(kind="child"), EnqueueCall(stale)),
     ):
         with pytest.raises(LeaseLost):
             write()

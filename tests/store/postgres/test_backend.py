@@ -18,7 +18,7 @@ from holdfast.domain.jobs.job import Lease, State
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.verdict import Done, Failed, Released
 from holdfast.store import Store
-from holdfast.store.jobs.enqueue import ChildCall
+from holdfast.store.jobs.enqueue import EnqueueCall
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
 from tests.support.jobs import claim_jobs
@@ -79,7 +79,7 @@ def test_a_lost_commit_of_children_doubles_none(postgres, proxy, store):
     """A child that a running job enqueues is there once, though the answer to its COMMIT was lost."""
     lease = claim_one(store)
     proxy.lose_answer("COMMIT")
-    answer = store.jobs.enqueue_child(NewJob(kind="child"), ChildCall(lease))
+    answer = store.jobs.enqueue_child(NewJob(kind="child"), EnqueueCall(lease))
 
     assert proxy.cuts == 1
     children = postgres.execute("SELECT id FROM holdfast.job WHERE parent_id = %s", (lease.job_id,))

@@ -139,7 +139,7 @@ def _lease(request: RunRequest, batch: Batch, worker: WorkerId, lease_duration: 
         max_crashes=None,
         on_lost=OnLost.DEAD,
     )
-    (created,) = yield from enqueue_operation([job], None)
+    (created,) = yield from enqueue_operation([job])
     ((token,),) = yield query("claim_driver", id=created.id, worker=worker, lease_duration=lease_duration)
     return Lease(
         job_id=created.id,
@@ -190,7 +190,7 @@ def start_shard(batch: Batch) -> Operation[bool]:
     missing = [number for number, key in enumerate(keys) if key not in states]
     if not missing or not {State.READY, State.SCHEDULED}.isdisjoint(states.values()):
         return False
-    (shard,) = yield from enqueue_operation([shard_job(batch, sharding, missing[0])], None)
+    (shard,) = yield from enqueue_operation([shard_job(batch, sharding, missing[0])])
     return shard.created
 
 

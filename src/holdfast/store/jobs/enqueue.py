@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -22,16 +23,13 @@ from holdfast.store.engine.operation import (
     Noun,
     Operation,
     Query,
-    T,
     query,
     read_now,
     without_empty,
 )
-from holdfast.store.engine.shared_calls import SharedCalls
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.job_rows import (
     insert_alike,
-    insert_blocks,
     insert_one,
     job_columns,
     live_columns,
@@ -43,16 +41,26 @@ from holdfast.store.jobs.unique_keys import reserve_keys
 ID_TRIES = 5
 #: An operation whose answers come in the order of its requests.
 Answers = Operation[list[Enqueued]]
+#: Builds a statement from ids, a nonce and the text of a notification.
+Insert = Callable[[Sequence[JobId] | None, int, str | None], Query]
 
 
-class ChildCall:
-    """One enqueue by a running job, *holder*, the parent of the new one. It can be sent again and is the same call."""
+class EnqueueCall:
+    """A call that enqueues jobs; by a running job if it has a *holder*, the parent of the new ones.
 
-    def __init__(self, holder: Lease) -> None:
+    It can be sent any number of times, by any path, and is the same call: its ids and its nonce are chosen before it is
+    sent, and its jobs keep both. A repetition meets the jobs of the first try: their ids are taken, by its own nonce.
+    """
+
+    __slots__ = ("answers", "holder", "ids", "nonce")
+
+    def __init__(self, holder: Lease | None = None) -> None:
         self.holder = holder
-        self.nonce = _new_nonce()
-        #: The id of the new job, on backends that draw ids before the transaction.
-        self.drawn: Sequence[JobId] | None = None
+        self.nonce = int.from_bytes(os.urandom(8), signed=True)
+        #: The consecutive ids of its jobs; None on SQLite, where the transaction draws them.
+        self.ids: Sequence[JobId] | None = None
+        #: The answers of the last try that wrote everything. No other try can have been committed.
+        self.answers: list[Enqueued] | None = None
 
 
 class Jobs(Noun):
@@ -65,7 +73,6 @@ class Jobs(Noun):
         - With ``on_conflict`` ``rerun``, a run that starts after this call sees the payload, whatever becomes of a
           run that is under way.
         - When the connection breaks, the job exists once, or an error is raised.
-        - Calls of many threads at once share transactions.
 
         Raises:
             DuplicateJob: The key is taken, and ``on_conflict`` is ``raise``.
@@ -73,37 +80,13 @@ class Jobs(Noun):
             DependencyNotFound: ``after`` names a job, key or label that does not exist.
         """
         check_requests([request])
-        # SQLite has one writer, whose transactions the threads share.
-        if self._backend.single_writer or not request.plain:
-            return self._enqueue_single(request)
-        return self._shared.call(request)
+        call, changes = EnqueueCall(), changes_of([request], at_once=True)
+        if request.plain:
+            return self._send(call, 1, changes, lambda: self._insert(call, partial(insert_one, request), changes))[0]
+        return self._write([request], call, changes)[0]
 
-    @cached_property
-    def _shared(self) -> SharedCalls[NewJob, Enqueued]:
-        return SharedCalls(self._enqueue_shared)
-
-    def _enqueue_shared(self, requests: list[NewJob]) -> list[Enqueued]:
-        first = requests[0]
-        if len(requests) == 1:
-            return [self._enqueue_single(first)]
-        if all(structs.replace(request, payload=first.payload) == first for request in requests[1:]):
-            return self.enqueue_alike(first, [request.payload for request in requests])
-        return self.enqueue_many(requests)
-
-    def _enqueue_single(self, request: NewJob) -> Enqueued:
-        changes = changes_of([request], at_once=True)
-
-        def enqueue(drawn: Sequence[JobId] | None) -> Enqueued:
-            if not request.plain:
-                return self._wake(self._backend.write(_enqueue_alone, [request], drawn)[0], changes)
-            job_id = drawn[0] if drawn else None
-            rows = self._insert(partial(insert_one, request, job_id), changes, job_id)
-            return Enqueued(rows[0][0] if job_id is None else job_id)  # without an id, the statement draws it
-
-        return self._with_ids(1, enqueue)
-
-    def enqueue_child(self, request: NewJob, call: ChildCall) -> Enqueued:
-        """Enqueue one job for a running one, as :meth:`enqueue`.
+    def enqueue_child(self, request: NewJob, call: EnqueueCall) -> Enqueued:
+        """Enqueue one job for a running one, the holder of *call*, as :meth:`enqueue`.
 
         - A call that is sent again after an error creates no second job, also if the first is committed late.
 
@@ -112,42 +95,7 @@ class Jobs(Noun):
             LeaseLost: The holder no longer has its lease; nothing was written.
         """
         check_requests([request])
-
-        def enqueue() -> Enqueued:
-            if call.drawn is None:
-                call.drawn = self._backend.draw_ids(1)
-            try:
-                return self._backend.write(_enqueue_alone, [request], call.drawn, call=call)[0]
-            except IdsTaken:
-                if call.drawn and self._fetch("get_job_nonce", id=call.drawn[0]) == [(call.nonce,)]:
-                    return Enqueued(call.drawn[0])
-                call.drawn = None
-                raise
-
-        return self._wake(self._with_free_ids(enqueue), changes_of([request]))
-
-    def _with_ids(self, count: int, enqueue: Callable[[Sequence[JobId] | None], T]) -> T:
-        """Call *enqueue* with new ids, and again with others if the database has given some out twice."""
-        return self._with_free_ids(lambda: enqueue(self._backend.draw_ids(count)))
-
-    def _with_free_ids(self, enqueue: Callable[[], T]) -> T:
-        for _ in range(ID_TRIES):
-            try:
-                return enqueue()
-            except IdsTaken:
-                self._backend.discard_ids()
-        return enqueue()
-
-    def _insert(self, insert: Callable[..., Query], changes: Changes, first_id: JobId | None) -> list[Any]:
-        """Insert in one statement, and notify. If an id is taken, it was sent twice, or another job has the id."""
-        nonce = None if first_id is None else _new_nonce()
-        with self._backend.notification(changes) as text:
-            try:
-                return self._backend.run(insert(nonce, text), repeatable=True)
-            except IdsTaken:
-                if first_id is None or self._fetch("get_job_nonce", id=first_id) != [(nonce,)]:
-                    raise
-        return []
+        return self._write([request], call, changes_of([request]))[0]
 
     def enqueue_alike(self, request: NewJob, payloads: Sequence[str]) -> list[Enqueued]:
         """Enqueue jobs that differ in their payloads alone, as :meth:`enqueue_many`."""
@@ -159,18 +107,12 @@ class Jobs(Noun):
         if blocks is None:
             return self.enqueue_many([structs.replace(request, payload=payload) for payload in payloads])
         check_requests([request])
-        changes = changes_of([request], at_once=len(blocks) == 1)
-
-        def enqueue(ids: Sequence[JobId] | None) -> list[Enqueued]:
-            assert ids is not None
-            if len(blocks) == 1:
-                self._insert(partial(insert_alike, request, ids, blocks[0]), changes, ids[0])
-            else:
-                self._backend.write(insert_blocks, request, ids, blocks)
-                self._backend.notify(changes)
-            return list(map(Enqueued, ids))
-
-        return self._with_ids(len(payloads), enqueue)
+        call, changes = EnqueueCall(), changes_of([request], at_once=len(blocks) == 1)
+        if len(blocks) == 1:
+            insert = partial(insert_alike, request, blocks[0])
+            return self._send(call, len(payloads), changes, lambda: self._insert(call, insert, changes))
+        operation = partial(_insert_blocks, request, call, blocks)
+        return self._send(call, len(payloads), changes, lambda: self._commit(call, changes, operation))
 
     def enqueue_many(self, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them, or none.
@@ -181,8 +123,43 @@ class Jobs(Noun):
         if not requests:
             return []
         check_requests(requests)
-        answers = self._with_ids(len(requests), lambda drawn: self._backend.write(_enqueue_alone, requests, drawn))
-        return self._wake(answers, changes_of(requests))
+        return self._write(requests, EnqueueCall(), changes_of(requests))
+
+    def _write(self, requests: Sequence[NewJob], call: EnqueueCall, changes: Changes) -> list[Enqueued]:
+        """Enqueue by an operation, in a transaction of its own."""
+        operation = partial(_enqueue_alone, requests, call)
+        return self._send(call, len(requests), changes, lambda: self._commit(call, changes, operation))
+
+    def _commit(self, call: EnqueueCall, changes: Changes, operation: Callable[[], Answers]) -> list[Enqueued]:
+        return self._wake(self._backend.write(_unless_done, call, operation), changes)
+
+    def _insert(self, call: EnqueueCall, insert: Insert, changes: Changes) -> list[Enqueued]:
+        """Enqueue by one statement, which is sent again until it is answered, and notify with its commit."""
+        call.answers = [*map(Enqueued, call.ids or ())]
+        with self._backend.notification(changes) as text:
+            rows = self._backend.run(insert(call.ids, call.nonce, text), repeatable=True)
+        return call.answers or [Enqueued(rows[0][0])]  # without an id, the statement draws it
+
+    def _send(
+        self, call: EnqueueCall, count: int, changes: Changes, send: Callable[[], list[Enqueued]]
+    ) -> list[Enqueued]:
+        """Draw the ids of *call* and *send* it; with other ids again, if the database has given some out twice.
+
+        If they are taken by jobs of the same call, its first try was committed, and only the answer was lost.
+        """
+        for tries_left in reversed(range(ID_TRIES + 1)):
+            if call.ids is None:
+                call.ids = self._backend.draw_ids(count)
+            try:
+                return send()
+            except IdsTaken:
+                if call.answers is not None and self._backend.read(_is_done, call.answers, call.nonce):
+                    return self._wake(call.answers, changes)
+                call.ids = call.answers = None
+                self._backend.discard_ids()
+                if not tries_left:
+                    raise
+        raise AssertionError("the last try has raised")
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction: the jobs exist if and only if it commits.
@@ -192,18 +169,20 @@ class Jobs(Noun):
             NoTransaction: The connection is in autocommit mode outside a transaction.
         """
         changes = changes_of(requests)
-        # What fails leaves nothing in the caller's transaction, so that it can be tried again there.
-        return self._with_free_ids(lambda: self._backend.run_on(connection, enqueue_operation(requests, None), changes))
+        for _ in range(ID_TRIES):
+            with suppress(IdsTaken):  # a try that failed has left nothing in the caller's transaction
+                return self._backend.run_on(connection, enqueue_operation(requests), changes)
+            self._backend.discard_ids()
+        return self._backend.run_on(connection, enqueue_operation(requests), changes)
 
     async def aenqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction on an async connection."""
         changes = changes_of(requests)
         for _ in range(ID_TRIES):
-            try:
-                return await self._backend.arun_on(connection, enqueue_operation(requests, None), changes)
-            except IdsTaken:
-                self._backend.discard_ids()
-        return await self._backend.arun_on(connection, enqueue_operation(requests, None), changes)
+            with suppress(IdsTaken):
+                return await self._backend.arun_on(connection, enqueue_operation(requests), changes)
+            self._backend.discard_ids()
+        return await self._backend.arun_on(connection, enqueue_operation(requests), changes)
 
 
 def changes_of(requests: Sequence[NewJob], *, at_once: bool = False) -> Changes:
@@ -224,31 +203,56 @@ def _comes_last(request: NewJob) -> bool:
     return request.plain and not (request.priority or request.run_at)
 
 
-def enqueue_operation(requests: Sequence[NewJob], drawn: Sequence[JobId] | None) -> Answers:
+def enqueue_operation(requests: Sequence[NewJob]) -> Answers:
     """Enqueue as a part of another operation."""
     check_requests(requests)
-    return _enqueue(requests, drawn)
+    return _enqueue(requests)
 
 
-def _new_nonce() -> int:
-    return int.from_bytes(os.urandom(8), signed=True)
-
-
-def _enqueue(requests: Sequence[NewJob], drawn: Sequence[JobId] | None, *, call: ChildCall | None = None) -> Answers:
-    ids = drawn or (yield from draw_ids(len(requests)))
+def _enqueue(requests: Sequence[NewJob], call: EnqueueCall | None = None) -> Answers:
+    ids = (call and call.ids) or (yield from draw_ids(len(requests)))
     now = yield from read_now()
     answers = yield from reserve_keys(requests, ids)
     yield from insert_jobs(requests, answers, ids, now, call=call)
     return answers
 
 
-def _enqueue_alone(requests: Sequence[NewJob], drawn: Sequence[JobId] | None, call: ChildCall | None = None) -> Answers:
-    """Enqueue in a transaction of its own. Its waits for keys and dependencies are short: it keeps a connection."""
-    if call is not None:
+def _unless_done(call: EnqueueCall, operation: Callable[[], Answers]) -> Answers:
+    """Run *operation* in a transaction of its own, unless an earlier try of *call* was committed."""
+    if call.holder is not None:
         yield from _check_holder(call.holder)
+    if call.answers is not None and (yield from _is_done(call.answers, call.nonce)):
+        return call.answers
+    # Only now: if these ids are taken, the answers before decide whether this call has taken them.
+    call.answers = answers = yield from operation()
+    return answers
+
+
+def _is_done(answers: Sequence[Enqueued], nonce: int) -> Operation[bool]:
+    """Whether a try with these answers was committed. One that created nothing can be repeated."""
+    created = [answer.id for answer in answers if answer.created]
+    if not created:
+        return False
+    rows = yield query("count_jobs_of_call", first=created[0], last=created[-1], nonce=nonce)
+    return bool(rows[0][0])
+
+
+def _enqueue_alone(requests: Sequence[NewJob], call: EnqueueCall) -> Answers:
+    """Enqueue. Its waits for keys and dependencies are short: it keeps a connection."""
     if any(request.unique or request.after for request in requests):
-        yield query("limit_lock_waits", longest="1s" if call else "5s")
-    return (yield from _enqueue(requests, drawn, call=call))
+        yield query("limit_lock_waits", longest="1s" if call.holder else "5s")
+    return (yield from _enqueue(requests, call))
+
+
+def _insert_blocks(request: NewJob, call: EnqueueCall, blocks: list[str]) -> Answers:
+    """Enqueue jobs that differ in their payloads alone, by several statements."""
+    assert call.ids is not None
+    start = 0
+    for block in blocks:
+        end = start + block.count("\n") + 1
+        yield insert_alike(request, block, call.ids[start:end], call.nonce, None)
+        start = end
+    return [*map(Enqueued, call.ids)]
 
 
 def _check_holder(holder: Lease) -> Operation[None]:
@@ -269,14 +273,15 @@ def insert_jobs(
     ids: Sequence[JobId],
     now: datetime,
     *,
-    call: ChildCall | None = None,
+    call: EnqueueCall | None = None,
 ) -> Operation[None]:
     """Insert the requests that :func:`reserve_keys` answered as created, with their dependencies."""
     created = [i for i, answer in enumerate(answers) if answer.created]
     if not created:
         return
     new, new_ids = [_following(requests[i], answers[i]) for i in created], [ids[i] for i in created]
-    parent, nonce = (call.holder.job_id, call.nonce) if call else (None, None)
+    parent = call.holder.job_id if call and call.holder else None
+    nonce = call.nonce if call else None
     yield BulkInsert("job", without_empty(job_columns(new, new_ids, now, parent=parent, nonce=nonce)))
     yield BulkInsert("live", live_columns(new, new_ids, now))
     traced = {job_id: request.trace for request, job_id in zip(new, new_ids, strict=True) if request.trace}

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import KEPT_COLUMNS, NewJob, due_at
-from holdfast.store.engine.operation import Operation, Query, columns_of
+from holdfast.store.engine.operation import Query, columns_of
 
 #: The values of a request that :meth:`Jobs.enqueue_alike` sends once for all its jobs.
 _COMMON = (
@@ -21,33 +21,25 @@ _common = attrgetter(*_COMMON)
 MAX_ROWS, MAX_CHARACTERS = 10_000, 8_000_000
 
 
-def _common_values(request: NewJob, nonce: int | None, notification: str | None) -> dict[str, Any]:
+def _common_values(request: NewJob, nonce: int, notification: str | None) -> dict[str, Any]:
     """The values of a request except its id and its payload."""
     values = dict(zip(_COMMON, _common(request), strict=True))
     return {**values, "no_prefetch": request.no_prefetch, "nonce": nonce, "notification": notification}
 
 
-def insert_one(request: NewJob, job_id: JobId | None, nonce: int | None, notification: str | None) -> Query:
+def insert_one(request: NewJob, ids: Sequence[JobId] | None, nonce: int, notification: str | None) -> Query:
     """Insert one job; without an id, the statement draws it."""
-    values = {"id": job_id, "payload": request.payload, **_common_values(request, nonce, notification)}
-    return Query("insert_job", values, direct=True)
+    values = {"id": ids[0] if ids else None, "payload": request.payload}
+    return Query("insert_job", {**values, **_common_values(request, nonce, notification)}, direct=True)
 
 
 def insert_alike(
-    request: NewJob, ids: Sequence[JobId], payloads: str, nonce: int | None, notification: str | None
+    request: NewJob, payloads: str, ids: Sequence[JobId] | None, nonce: int, notification: str | None
 ) -> Query:
     """Insert jobs with consecutive ids that differ in their payloads alone, which are lines."""
+    assert ids is not None
     values = {"first_id": ids[0], "last_id": ids[-1], "payloads": payloads}
     return Query("insert_jobs", {**values, **_common_values(request, nonce, notification)}, direct=True)
-
-
-def insert_blocks(request: NewJob, ids: Sequence[JobId], blocks: list[str]) -> Operation[None]:
-    """Insert jobs that differ in their payloads alone, by several statements."""
-    start = 0
-    for block in blocks:
-        end = start + block.count("\n") + 1
-        yield insert_alike(request, ids[start:end], block, None, None)
-        start = end
 
 
 def payload_blocks(payloads: Sequence[str], longest: int) -> list[str] | None:
@@ -63,7 +55,7 @@ def payload_blocks(payloads: Sequence[str], longest: int) -> list[str] | None:
 def job_columns(
     requests: list[NewJob], ids: list[JobId], now: datetime, *, parent: JobId | None, nonce: int | None
 ) -> dict[str, list[Any]]:
-    """The requests. *parent* and *nonce* are those of a call by a running job."""
+    """The requests. *parent* is the running job that enqueues them, *nonce* that of the call."""
     return {
         "id": ids,
         **columns_of(requests, "kind", "kind_version", "payload", "label", "tags", "actor", "plan"),

@@ -40,6 +40,8 @@ _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
 _TIMED_OUT = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 #: A server refuses writes for a short time around its promotion.
 _TEMPORARY = (*_CONFLICTS, *_TIMED_OUT, errors.ReadOnlySqlTransaction)
+#: The ids of new jobs. Which of them a statement violates first is up to its plan.
+_JOB_IDS = ("job_pkey", "live_pkey")
 
 
 class FormerPrimaryError(psycopg.OperationalError):
@@ -158,7 +160,7 @@ _TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[HoldfastError],
 
 def translate(error: BaseException) -> BaseException:
     """The error to raise in place of the driver's error."""
-    if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "job_pkey":
+    if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name in _JOB_IDS:
         return IdsTaken(f"a job's id is taken: {error.diag.message_detail}")
     if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "plan_pkey":
         return PlanRecorded(f"a plan is recorded already: {error.diag.message_detail}")

@@ -18,11 +18,13 @@ class IdSource:
         self._lock = threading.Lock()
         self._remaining: Sequence[JobId] = ()
         self._block = 1
+        self._discards = 0
 
     def discard(self) -> None:
         """Discard the ids that were drawn ahead."""
         with self._lock:
             self._remaining = ()
+            self._discards += 1
 
     def draw(self, count: int) -> Sequence[JobId]:
         # The database is queried without the lock: while it does not answer, no thread waits for the tries of others.
@@ -32,7 +34,9 @@ class IdSource:
                 return drawn
             size = max(count, self._block)
             self._block = min(size * 2, self.MAX_BLOCK_SIZE)
+            discards = self._discards
         ids = self._draw(size)
         with self._lock:
-            self._remaining = max(self._remaining, ids[count:], key=len)
+            if discards == self._discards:  # otherwise they may have been drawn before those that are in use
+                self._remaining = max(self._remaining, ids[count:], key=len)
         return ids[:count]

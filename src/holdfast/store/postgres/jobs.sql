@@ -9,7 +9,8 @@ SELECT CASE set_config('synchronous_commit', 'off', true) WHEN 'off' THEN holdfa
 
 -- name: skip_job_ids
 -- Draw past the ids that exist already, at most 100,000: after a restore or a failover the sequence may be behind.
-SELECT holdfast.draw_job_ids(least(100000, (SELECT coalesce(max(id), 0) FROM holdfast.job) - holdfast.draw_job_ids(1))::integer)
+SELECT holdfast.draw_job_ids(least(100000, greatest((SELECT max(id) FROM holdfast.job), (SELECT max(id) FROM holdfast.live))
+    - holdfast.draw_job_ids(1))::integer)
 
 -- name: limit_lock_waits
 -- Limit the waits of this transaction for rows and keys that another transaction has locked.

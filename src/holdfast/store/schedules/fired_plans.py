@@ -264,7 +264,7 @@ def _write_plans(
         if each.fire.then is not None and answer.created
     ]
     if followers:
-        yield from enqueue_operation(followers, None)
+        yield from enqueue_operation(followers)
     return list(map(FiredPlan, *columns.values(), [None] * len(placed)))
 
 

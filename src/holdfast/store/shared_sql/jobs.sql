@@ -1,8 +1,8 @@
 -- Jobs: enqueue, unique keys, steps, progress and events.
 
--- name: get_job_nonce
--- Read the nonce of a job, which decides whether a repeated enqueue is the same call.
-SELECT nonce FROM holdfast.job WHERE id = :id
+-- name: count_jobs_of_call
+-- Count the jobs in a range of ids that a call with this nonce has enqueued: whether a call that is sent again is done.
+SELECT count(*) FROM holdfast.job WHERE id BETWEEN :first::bigint AND :last::bigint AND nonce = :nonce::bigint
 
 -- name: lock_lease
 -- Lock a running job's row while its holder enqueues children, so that the lease stays valid. As all writes of a
