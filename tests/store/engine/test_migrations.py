@@ -187,6 +187,19 @@ def test_a_worker_refuses_another_schema(place, change):
         app.worker()
 
 
+@pytest.mark.parametrize("created", ["on", "off"])
+def test_a_setting_that_quotes_all_names_is_no_difference(place, created):
+    """``ALTER DATABASE … SET quote_all_identifiers`` changes the texts of types and indexes, not the schema."""
+    if place.name == "sqlite":
+        pytest.skip("SQLite has no such setting")
+    with holdfast.Holdfast(f"{place.url}&options=-c%20quote_all_identifiers%3D{created}") as app:
+        assert app.store
+    for opened in ("on", "off"):
+        with holdfast.Holdfast(f"{place.url}&options=-c%20quote_all_identifiers%3D{opened}") as app:
+            app.worker()
+            assert all(finding.ok for finding in app.store.database.check())
+
+
 def test_the_schema_is_compared_for_the_first_worker_of_a_process(place):
     """That takes 10 ms. A running worker does not compare it again, either."""
     with holdfast.Holdfast(place.url) as app:

@@ -125,6 +125,19 @@ def test_ranges_begin_ahead_and_have_no_gap(database, store):
     assert consistent(store)
 
 
+def test_a_row_beyond_the_next_range_does_not_end_the_round(database, store):
+    """A restore has set the sequence back. The next range begins above the rows that exist."""
+    finish(store, 60)
+    database.execute("SELECT setval('holdfast.job_id', 300)")
+    far = put(opened(database))
+    store.leases.settle(take_one(store), Done())
+    first = ranges(database)[-1][0]
+    database.execute("SELECT setval('holdfast.job_id', %s)", (first,))
+    maintain(store)
+    assert ranges(database)[-1][0] > far
+    assert consistent(store)
+
+
 def test_an_id_far_ahead_finds_its_range(database, store):
     """No maintenance has run: the last range takes every id, and the next one begins above it."""
     database.execute("SELECT setval('holdfast.job_id', 1000000)")

@@ -17,8 +17,9 @@ from holdfast.store import open_store
 from holdfast.store.engine.changes import QUEUES, REQUESTS, SCHEDULES
 from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from tests.support.backends import available, open_database
-from tests.support.jobs import put
+from tests.support.jobs import put, take, take_one
 from tests.support.listeners import Listener
+from tests.support.postgres import QUICK, bundled_programs, running
 from tests.support.processes import wait_until
 
 
@@ -57,6 +58,40 @@ def test_a_callers_ring_can_be_switched_off(store, listen, database):
         connection.execute("SET holdfast.notify = off")
         store.jobs.enqueue_on(connection, [NewJob(kind="mail")])
     assert not listener.hears(within=0.1)
+
+
+@pytest.fixture(scope="module")
+def two_phase():
+    """A store on a server that prepares transactions, and its URL."""
+    settings = {**QUICK, "max_prepared_transactions": "2"}
+    with running(bundled_programs(), settings=settings) as server, holdfast.Holdfast(server.url()) as app:
+
+        @app.job()
+        def mail() -> None: ...
+
+        yield app.store, server.url()
+
+
+@pytest.mark.parametrize("notify", ["on", "off"])
+@pytest.mark.parametrize("path", ["client", "sql"])
+def test_a_prepared_transaction_enqueues_without_a_notification(two_phase, path, notify):
+    """Two-phase commit: PostgreSQL prepares no transaction that has notified. The setting switches it off."""
+    store, url = two_phase
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"SET holdfast.notify = {notify}".encode())
+        connection.execute("BEGIN")
+        if path == "client":
+            store.jobs.enqueue_on(connection, [NewJob(kind="mail")])
+        else:
+            connection.execute("SELECT holdfast.enqueue('mail')")
+        if notify == "on":
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="NOTIFY"):
+                connection.execute("PREPARE TRANSACTION 'enqueue'")
+            return
+        connection.execute("PREPARE TRANSACTION 'enqueue'")
+        assert take(store) == []
+        connection.execute("COMMIT PREPARED 'enqueue'")
+    assert take_one(store).kind == "mail"
 
 
 def test_an_enqueue_in_sql_rings(store, listen, database):

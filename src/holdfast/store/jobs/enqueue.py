@@ -42,7 +42,7 @@ ID_TRIES = 5
 #: An operation whose answers come in the order of its requests.
 Answers = Operation[list[Enqueued]]
 #: Builds a statement from ids, a nonce and the text of a notification.
-Insert = Callable[[Sequence[JobId] | None, int, str | None], Query]
+Insert = Callable[[Sequence[JobId] | None, int | None, str | None], Query]
 
 
 class EnqueueCall:
@@ -52,15 +52,22 @@ class EnqueueCall:
     sent, and its jobs keep both. A repetition meets the jobs of the first try: their ids are taken, by its own nonce.
     """
 
-    __slots__ = ("answers", "holder", "ids", "nonce")
+    __slots__ = ("_nonce", "answers", "holder", "ids")
 
     def __init__(self, holder: Lease | None = None) -> None:
         self.holder = holder
-        self.nonce = int.from_bytes(os.urandom(8), signed=True)
+        self._nonce: int | None = None
         #: The consecutive ids of its jobs; None on SQLite, where the transaction draws them.
         self.ids: Sequence[JobId] | None = None
         #: The answers of the last try that wrote everything. No other try can have been committed.
         self.answers: list[Enqueued] | None = None
+
+    @property
+    def nonce(self) -> int:
+        """A random number, drawn on its first use."""
+        if self._nonce is None:
+            self._nonce = int.from_bytes(os.urandom(8), signed=True)
+        return self._nonce
 
 
 class Jobs(Noun):
@@ -137,8 +144,9 @@ class Jobs(Noun):
         """Enqueue by one statement, which is sent again until it is answered, and notify with its commit."""
         call.answers = [*map(Enqueued, call.ids or ())]
         with self._backend.notification(changes) as text:
-            rows = self._backend.run(insert(call.ids, call.nonce, text), repeatable=True)
-        return call.answers or [Enqueued(rows[0][0])]  # without an id, the statement draws it
+            # Without ids the statement draws one, on SQLite, which answers always: it is never repeated.
+            rows = self._backend.run(insert(call.ids, call.nonce if call.ids else None, text), repeatable=True)
+        return call.answers or [Enqueued(rows[0][0])]
 
     def _send(
         self, call: EnqueueCall, count: int, changes: Changes, send: Callable[[], list[Enqueued]]

@@ -21,20 +21,20 @@ _common = attrgetter(*_COMMON)
 MAX_ROWS, MAX_CHARACTERS = 10_000, 8_000_000
 
 
-def _common_values(request: NewJob, nonce: int, notification: str | None) -> dict[str, Any]:
+def _common_values(request: NewJob, nonce: int | None, notification: str | None) -> dict[str, Any]:
     """The values of a request except its id and its payload."""
     values = dict(zip(_COMMON, _common(request), strict=True))
     return {**values, "no_prefetch": request.no_prefetch, "nonce": nonce, "notification": notification}
 
 
-def insert_one(request: NewJob, ids: Sequence[JobId] | None, nonce: int, notification: str | None) -> Query:
+def insert_one(request: NewJob, ids: Sequence[JobId] | None, nonce: int | None, notification: str | None) -> Query:
     """Insert one job; without an id, the statement draws it."""
     values = {"id": ids[0] if ids else None, "payload": request.payload}
     return Query("insert_job", {**values, **_common_values(request, nonce, notification)}, direct=True)
 
 
 def insert_alike(
-    request: NewJob, payloads: str, ids: Sequence[JobId] | None, nonce: int, notification: str | None
+    request: NewJob, payloads: str, ids: Sequence[JobId] | None, nonce: int | None, notification: str | None
 ) -> Query:
     """Insert jobs with consecutive ids that differ in their payloads alone, which are lines."""
     assert ids is not None

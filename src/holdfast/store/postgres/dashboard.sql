@@ -9,17 +9,22 @@ run.started_at + make_interval(secs => nullif(coalesce((SELECT timeout FROM hold
         (SELECT (options->>'timeout_seconds')::double precision FROM holdfast.kind AS kind WHERE name = run.kind)), 0))
 
 -- name: list_ready_lanes
--- Count ready jobs per lane: one index step per lane and per priority.
-WITH RECURSIVE lane (queue, kind, step) AS (
+-- Count ready jobs per lane: one index step per lane and per priority. Names that share a hash are among its first jobs.
+WITH RECURSIVE head (queue, kind, step) AS (
     (SELECT queue, kind, 1 FROM holdfast.live WHERE state = 'ready'
         ORDER BY hashtextextended(queue, 0), hashtextextended(kind, 0) LIMIT 1)
     UNION ALL
-    SELECT next_lane.queue, next_lane.kind, lane.step + 1 FROM lane CROSS JOIN LATERAL (
+    SELECT next_head.queue, next_head.kind, head.step + 1 FROM head CROSS JOIN LATERAL (
         SELECT queue, kind FROM holdfast.live
         WHERE state = 'ready' AND (hashtextextended(queue, 0), hashtextextended(kind, 0))
-            > (hashtextextended(lane.queue, 0), hashtextextended(lane.kind, 0))
-        ORDER BY hashtextextended(queue, 0), hashtextextended(kind, 0) LIMIT 1) AS next_lane
-    WHERE lane.step < :lanes::bigint
+            > (hashtextextended(head.queue, 0), hashtextextended(head.kind, 0))
+        ORDER BY hashtextextended(queue, 0), hashtextextended(kind, 0) LIMIT 1) AS next_head
+    WHERE head.step < :lanes::bigint
+), lane (queue, kind) AS (
+    SELECT DISTINCT first_job.queue, first_job.kind FROM head CROSS JOIN LATERAL (
+        SELECT queue, kind FROM holdfast.live
+        WHERE state = 'ready' AND hashtextextended(queue, 0) = hashtextextended(head.queue, 0)
+            AND hashtextextended(kind, 0) = hashtextextended(head.kind, 0) LIMIT 20) AS first_job
 ), level (queue, kind, priority, step) AS (
     SELECT queue, kind, (
         SELECT max(priority) FROM holdfast.live

@@ -1,14 +1,21 @@
 -- fragment: ready_queues
--- The queues that have ready jobs, one index step per queue.
-WITH RECURSIVE ready_queue (name) AS (
+-- The queues that have ready jobs, one index step per hash. Names that share a hash are among its first jobs, or have
+-- settings: those are searched by name.
+WITH RECURSIVE head (name) AS (
     (SELECT queue FROM holdfast.live WHERE state = 'ready' ORDER BY hashtextextended(queue, 0) LIMIT 1)
     UNION ALL
     SELECT (SELECT queue FROM holdfast.live
-        WHERE state = 'ready' AND hashtextextended(queue, 0) > hashtextextended(ready_queue.name, 0)
+        WHERE state = 'ready' AND hashtextextended(queue, 0) > hashtextextended(head.name, 0)
         ORDER BY hashtextextended(queue, 0) LIMIT 1)
-    FROM ready_queue WHERE ready_queue.name IS NOT NULL
+    FROM head WHERE head.name IS NOT NULL
 )
-SELECT name FROM ready_queue WHERE name IS NOT NULL
+SELECT first_job.queue AS name FROM head CROSS JOIN LATERAL (
+    -- planner: LIMIT; all jobs of a hash would be all ready jobs of a queue.
+    SELECT queue FROM holdfast.live
+    WHERE state = 'ready' AND hashtextextended(queue, 0) = hashtextextended(head.name, 0) LIMIT 20) AS first_job
+UNION
+SELECT queue.name FROM holdfast.queue
+WHERE (SELECT true FROM holdfast.live WHERE state = 'ready' AND holdfast.same(live.queue, queue.name) LIMIT 1)
 
 -- name: list_ready_queues
 -- List the queues that have ready jobs.

@@ -175,8 +175,10 @@ def read_record(connection: Connection, statements: Statements) -> SchemaRecord:
 
 
 def read_objects(connection: Connection, statements: Statements) -> dict[str, str]:
-    """The columns, indexes, functions, triggers and views of the schema."""
-    return dict(connection.execute(_OBJECTS, {"schema": statements.schema}).fetchall())
+    """The columns, indexes, functions, triggers and views of the schema, whatever this database quotes."""
+    with connection.transaction():
+        connection.execute("SET LOCAL quote_all_identifiers = off")
+        return dict(connection.execute(_OBJECTS, {"schema": statements.schema}).fetchall())
 
 
 def _read_meta(connection: Connection, statements: Statements) -> tuple[int, int, str] | None:

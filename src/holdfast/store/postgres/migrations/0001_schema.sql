@@ -195,7 +195,8 @@ CREATE TABLE holdfast.live (
 CREATE INDEX live_ready ON holdfast.live (hashtextextended(queue, 0), hashtextextended(kind, 0),
     hashtextextended(reader, 0), priority DESC, due_at, id) WITH (deduplicate_items = off) WHERE state = 'ready';
 -- Whether two names are the same. PostgreSQL puts the body in place of the call and finds the name in an index of hashes.
--- Two names may have the same hash, so the names are compared too.
+-- Two names may have the same hash, so the names are compared too. What searches for names goes from hash to hash: of the
+-- names that share one it finds those of its first 20 jobs, and queues with settings. It takes intent to find such names.
 CREATE FUNCTION holdfast.same(text, text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN hashtextextended($1, 0) = hashtextextended($2, 0) AND $1 = $2;
 -- Jobs that some build could not read. Held ones without a reader wait for a new build.
@@ -430,9 +431,11 @@ BEGIN
     IF crowded THEN
         RETURN;  -- its check would block others for seconds; its rows are pruned one by one
     END IF;
+    PERFORM holdfast.lock_ranges();
+    -- Ids may have been drawn since *last* was read, or the sequence was set back: no row may lie beyond the range.
+    EXECUTE format('SELECT greatest($1, max(id)) FROM %s', open.leaf) INTO last USING last;
     next := greatest(last, open.first_id)
         + greatest(width, (open.first_id - (SELECT min(next_id) FROM holdfast.done_ranges())) / 8);
-    PERFORM holdfast.lock_ranges();
     EXECUTE format('ALTER TABLE holdfast.finished_done DETACH PARTITION %s', open.leaf);
     EXECUTE format('ALTER TABLE holdfast.finished_done ATTACH PARTITION %s FOR VALUES FROM (%s) TO (%s)',
         open.leaf, open.first_id, next);
