@@ -7,7 +7,7 @@ import os
 import random
 import sys
 
-from tests.chaos import campaigns, figures
+from tests.chaos import campaigns, figures, producers
 from tests.chaos.campaigns import Campaign, Outcome
 from tests.chaos.situations import NEMESES
 from tests.chaos.world import NEEDED
@@ -49,7 +49,8 @@ def main() -> int:
     failed = 0
     for campaign in _campaigns(asked):
         _say(f"{', '.join(campaign.names)} on {campaign.backend}, seed {campaign.seed}")
-        outcome = campaigns.run(campaign, told=lambda text: _say(f"  {text}"))
+        run = producers.run if campaign.names == (producers.NAME,) else campaigns.run
+        outcome = run(campaign, told=lambda text: _say(f"  {text}"))
         _report(outcome)
         failed += bool(outcome.violations)
         if asked.write:
@@ -63,7 +64,7 @@ def _arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         default=os.environ.get("HOLDFAST_CHAOS", "all").split(),
-        help=f"campaigns ({', '.join(NEMESES)}); several nemeses at once with commas; all: one after the other",
+        help=f"campaigns ({', '.join([*NEMESES, producers.NAME])}); several nemeses at once with commas; all: one after the other",
     )
     parser.add_argument("--backend", choices=["sqlite", "postgres", "both"], default="both")
     parser.add_argument(
@@ -86,6 +87,10 @@ def _campaigns(asked: argparse.Namespace) -> list[Campaign]:
     found = []
     for name in names:
         parts = tuple(name.split(","))
+        if parts == (producers.NAME,):
+            full = producers.FULL
+            found += [Campaign(names=parts, backend=b, seed=seed, count=asked.count or full[b]) for b in backends]
+            continue
         if unknown := set(parts) - set(NEMESES):
             sys.exit(f"there is no nemesis {', '.join(unknown)}; there are {', '.join(NEMESES)}")
         count = (
