@@ -34,7 +34,7 @@ for n in range(6):
     app.queues.pause(f"q{n}")
 with app.worker(queues=["*"], poll=0.1):
     for n in range(6, 9):
-        (odd if n % 2 else even).options(queue=f"late{n}").enqueue(n).result(60)
+        (odd if n % 2 else even).options(queue=f"late{n}").enqueue(n).result(30)
 lanes = [(lane.queue, lane.kind) for lane in app.store.dashboard.lanes()]
 print(json.dumps([sorted(app.queues.with_ready_jobs()), sorted(lanes)]))
 """
