@@ -1,78 +1,83 @@
-"""Statements that are sent without a cursor of the driver, which takes longer than all the rest of a short call."""
+"""Statements that pass by the cursor of the driver, which takes longer than all the rest of a short call.
+
+This is the only module that reaches into psycopg. If a name that it needs is missing, statements run on a cursor.
+"""
 
 from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import errors
-from psycopg.abc import PQGen
-from psycopg.adapt import Transformer
-from psycopg.pq import ExecStatus, Format
-from psycopg.pq.abc import PGconn, PGresult
-from psycopg.waiting import Ready, Wait
 
-Connection = psycopg.Connection[Any]
-Values = Mapping[str, Any]
-#: Statements with their values, in the order in which the server runs them.
-Steps = Sequence[tuple["PreparedStatement", Values]]
+from holdfast.store.postgres.connections import Connection, roll_back
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn, PGresult
+
+#: What a cursor of psycopg would hide. The tests find all of it in the versions that pyproject.toml admits.
+NEEDED = {
+    "psycopg": "Connection.wait ConnectionInfo.encoding",
+    "psycopg.adapt": "Transformer.load_rows Transformer.set_pgresult",
+    "psycopg.errors": "error_from_result",
+    "psycopg.pq": "ExecStatus.FATAL_ERROR ExecStatus.PIPELINE_SYNC Format.BINARY PGconn.consume_input PGconn.flush"
+    " PGconn.enter_pipeline_mode PGconn.exit_pipeline_mode PGconn.get_result PGconn.is_busy PGconn.pipeline_sync"
+    " PGconn.send_prepare PGconn.send_query_prepared PGresult.fname PGresult.nfields PGresult.ntuples PGresult.status",
+    "psycopg.waiting": "Ready.R Wait.R Wait.RW",
+}
+with suppress(ImportError):  # one of them is missing, and nothing below runs
+    from psycopg.adapt import Transformer
+    from psycopg.pq import ExecStatus, Format
+    from psycopg.waiting import Ready, Wait
+
+
+def missing() -> list[str]:
+    """The needed names that the installed psycopg lacks."""
+    absent = [f"{module}:{name}" for module, names in NEEDED.items() for name in names.split()]
+    for name in list(absent):
+        with suppress(ImportError, AttributeError):
+            resolve_name(name)
+            absent.remove(name)
+    return absent
+
+
 _PARAMETER = re.compile(r"%\(([\w.]+)\)s")
+#: The names of the statements that each session has prepared.
+_prepared: weakref.WeakKeyDictionary[Connection, set[bytes]] = weakref.WeakKeyDictionary()
 
 
-class PreparedStatement:
-    """A statement that each connection prepares once."""
+class DirectStatement:
+    """A statement that each connection prepares once, under a name that no other text has."""
 
     def __init__(self, name: str, text: bytes) -> None:
-        """*text* is the statement as psycopg wants it."""
-        self._name = f"holdfast_{name}".encode()
-        self._parameters = tuple(dict.fromkeys(_PARAMETER.findall(text.decode())))
-        places = {parameter: f"${place}" for place, parameter in enumerate(self._parameters, start=1)}
+        """*text* is the statement as psycopg wants it; its values are sent in the order of :attr:`parameters`."""
+        self.parameters = tuple(dict.fromkeys(_PARAMETER.findall(text.decode())))
+        places = {parameter: f"${place}" for place, parameter in enumerate(self.parameters, start=1)}
         self._text = _PARAMETER.sub(lambda match: places[match[1]], text.decode()).replace("%%", "%").encode()
-        self._prepared: weakref.WeakSet[Connection] = weakref.WeakSet()
+        # PostgreSQL compares 63 bytes. A pooler may pass on a session with the statements of another program.
+        self.name = f"holdfast_{name:.37}_{blake2b(self._text, digest_size=8).hexdigest()}".encode()
         #: The columns of its results, after the first.
         self.columns: tuple[str, ...] = ()
 
-    def run(self, connection: Connection, steps: Steps) -> list[Any]:
-        """Run statements, of which this is the last, in a transaction of their own, and return its rows.
+    def prepare(self, connection: Connection) -> None:
+        """Prepare it, unless the session has. An interrupt may have hidden that it has: then the server refuses."""
+        known = _prepared.setdefault(connection, set())
+        if self.name not in known:
+            with suppress(errors.DuplicatePreparedStatement):
+                _exchange(connection, lambda: connection.pgconn.send_prepare(self.name, self._text))
+            known.add(self.name)
 
-        The connection is in autocommit. A statement before this one takes locks.
-        """
-        try:
-            return self.receive(connection, self.start(connection, steps))
-        except errors.InvalidSqlStatementName:  # the driver has forgotten its own statements, and these with them
-            return self.receive(connection, self.start(connection, steps, again=True))
+    def send(self, connection: Connection, values: Sequence[bytes | None]) -> None:
+        connection.pgconn.send_query_prepared(self.name, values, result_format=Format.BINARY)
 
-    def start(self, connection: Connection, steps: Steps, *, again: bool = False) -> int:
-        """Send statements, of which this is the last; returns how many answers will come.
-
-        The server begins at once. *again*: prepare them again.
-        """
-        for statement, _ in steps:
-            statement.prepare(connection, again=again)
-        return _send(connection, steps)
-
-    def receive(self, connection: Connection, answers: int) -> list[Any]:
-        """Wait for the rows of a statement that was sent before."""
-        return self._rows(connection, _receive(connection, answers))
-
-    def prepare(self, connection: Connection, *, again: bool = False) -> None:
-        if again or connection not in self._prepared:
-            connection.pgconn.send_prepare(self._name, self._text)
-            _wait(connection)
-            self._prepared.add(connection)
-
-    def send(self, connection: Connection, values: Values) -> None:
-        """Send it without waiting for its result."""
-        encoding = connection.info.encoding
-        parameters = [None if (value := values[name]) is None else _text(value, encoding) for name in self._parameters]
-        connection.pgconn.send_query_prepared(self._name, parameters, result_format=Format.BINARY)
-
-    def _rows(self, connection: Connection, result: PGresult) -> list[Any]:
+    def read(self, connection: Connection, result: PGresult) -> list[Any]:
         if not self.columns:
             self.columns = tuple((result.fname(place) or b"").decode() for place in range(result.nfields))
         if not result.ntuples:
@@ -82,72 +87,72 @@ class PreparedStatement:
         return rows.load_rows(0, result.ntuples, tuple)
 
 
-def _send(connection: Connection, steps: Steps) -> int:
-    """Send statements at once; returns the number of answers. The server commits when it has run the last one."""
-    pgconn = connection.pgconn
-    if len(steps) == 1:
-        ((statement, values),) = steps
-        statement.send(connection, values)
-    else:
-        with _closed_on_error(connection):
-            pgconn.enter_pipeline_mode()
-            for statement, values in steps:
-                statement.send(connection, values)
-            pgconn.pipeline_sync()
-    with _closed_on_error(connection):
-        connection.wait(_flush(pgconn))  # the server may begin
-    return 1 if len(steps) == 1 else len(steps) + 1
+#: The level is named: behind a lock, a statement must see what others have committed meanwhile.
+_BEGIN = DirectStatement("begin", b"BEGIN ISOLATION LEVEL READ COMMITTED")
+_COMMIT = DirectStatement("commit", b"COMMIT")
+#: Statements with their values, in the order in which the server runs them.
+Steps = Sequence[tuple[DirectStatement, Sequence[bytes | None]]]
 
 
-def _receive(connection: Connection, count: int) -> PGresult:
-    """The result of the last statement that was sent."""
-    if count == 1:
-        return _wait(connection)
-    with _closed_on_error(connection):
-        *answers, end = connection.wait(_answers(connection.pgconn, count))
-        _checked(connection, end)
-        connection.pgconn.exit_pipeline_mode()
-    return [_checked(connection, each) for each in answers][-1]
+def run(connection: Connection, steps: Steps) -> list[Any]:
+    """Run statements in a transaction of their own, and return the rows of the last one. One before it takes locks.
 
-
-@contextmanager
-def _closed_on_error(connection: Connection) -> Iterator[None]:
-    """Close the connection after an error: a part of a statement or of an answer may still be on its way."""
+    The connection is in autocommit. After an error of the server it is as before; after any other it is closed.
+    """
     try:
-        yield
+        return _run(connection, steps)
+    except errors.InvalidSqlStatementName:  # the driver has deallocated its own statements, and these with them
+        _prepared.pop(connection, None)
+        return _run(connection, steps)
+
+
+def _run(connection: Connection, steps: Steps) -> list[Any]:
+    statement, values = steps[-1]
+    if len(steps) == 1:
+        statement.prepare(connection)
+        return statement.read(connection, _exchange(connection, lambda: statement.send(connection, values))[0])
+    steps = [(_BEGIN, ()), *steps, (_COMMIT, ())]
+    for each, _ in steps:
+        each.prepare(connection)
+
+    def send() -> None:
+        connection.pgconn.enter_pipeline_mode()
+        for each, values in steps:
+            each.send(connection, values)
+        connection.pgconn.pipeline_sync()
+
+    results = _exchange(connection, send, len(steps) + 1)
+    return statement.read(connection, results[-3])  # behind it are the commit and the end of the pipeline
+
+
+def _exchange(connection: Connection, send: Callable[[], None], answers: int = 1) -> list[PGresult]:
+    """Send, and wait for the results. An interrupt closes the connection: parts may still be on their way."""
+    try:
+        send()
+        results = connection.wait(_receive(connection.pgconn, answers))
+        if answers > 1 and results[-1].status == ExecStatus.PIPELINE_SYNC:  # else the session has ended before
+            connection.pgconn.exit_pipeline_mode()
     except BaseException:
         connection.close()
         raise
+    for result in results:  # the error of a commit may follow an answer
+        if result.status == ExecStatus.FATAL_ERROR:
+            with suppress(psycopg.Error):
+                roll_back(connection)
+            raise errors.error_from_result(result, connection.info.encoding)
+    return results
 
 
-def _wait(connection: Connection) -> PGresult:
-    (answer,) = connection.wait(_answers(connection.pgconn, 1))
-    return _checked(connection, answer)
+def _receive(pgconn: PGconn, answers: int) -> PQGen[list[PGresult]]:
+    """Send what is left to send, and receive the results of so many statements.
 
-
-def _answers(pgconn: PGconn, count: int) -> PQGen[list[list[PGresult]]]:
-    """Send what is left to send, and receive *count* answers.
-
-    The generators of the driver let other threads run at each step. While handlers compute, each step then takes 5 ms
-    or more. This one lets them run only while it waits for the server.
+    Other threads run only while it waits for the server. The driver lets them run at each step, for 5 ms or more.
     """
-    yield from _flush(pgconn)
-    answers: list[list[PGresult]] = []
-    while len(answers) < count:
-        answers.append((yield from _answer(pgconn)))
-    return answers
-
-
-def _flush(pgconn: PGconn) -> PQGen[None]:
     while pgconn.flush():
-        if (yield Wait.RW) & Ready.R:
+        if ((yield Wait.RW) or 0) & Ready.R:
             pgconn.consume_input()
-
-
-def _answer(pgconn: PGconn) -> PQGen[list[PGresult]]:
-    """The results of a statement, or that of the end of a pipeline."""
     results: list[PGresult] = []
-    while not results or results[-1].status != ExecStatus.PIPELINE_SYNC:
+    while answers:
         try:
             while pgconn.is_busy():
                 if (yield Wait.R):
@@ -157,30 +162,8 @@ def _answer(pgconn: PGconn) -> PQGen[list[PGresult]]:
             if not results or results[-1].status != ExecStatus.FATAL_ERROR:
                 raise
             break  # the last result says why the server has ended the session
-        if (result := pgconn.get_result()) is None:
-            break
-        results.append(result)
+        result = pgconn.get_result()
+        if result is not None:
+            results.append(result)
+        answers -= result is None or result.status == ExecStatus.PIPELINE_SYNC
     return results
-
-
-def _checked(connection: Connection, results: list[PGresult]) -> PGresult:
-    """The answer of a statement, which the error of a commit may follow."""
-    for result in results:
-        if result.status == ExecStatus.FATAL_ERROR:
-            raise errors.error_from_result(result, connection.info.encoding)
-    return results[0]
-
-
-def _text(value: Any, encoding: str) -> bytes:
-    """A value as PostgreSQL reads it, whatever the settings of the session are."""
-    if isinstance(value, str):
-        return value.encode(encoding)
-    if isinstance(value, bool):
-        return b"t" if value else b"f"
-    if isinstance(value, int):
-        return b"%d" % value
-    if isinstance(value, list) and not value:
-        return b"{}"
-    if isinstance(value, timedelta):
-        return f"{value.days:+d} days {value.seconds:+d} seconds {value.microseconds:+d} microseconds".encode()
-    return (value.isoformat() if isinstance(value, datetime) else str(value)).encode(encoding)
