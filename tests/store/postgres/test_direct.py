@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import signal
 import sys
@@ -295,30 +296,28 @@ def alarm(*_):
     raise Alarm
 
 
-def at_instruction(number, work):
-    """Run *work*, and raise at an instruction of the module: the *number*th one. Returns whether there are so many."""
-    left = number
+def trace_instructions(work, interrupt=lambda _: False):
+    """Run *work*, and raise before an instruction of the module that *interrupt* accepts. Returns those before it."""
+    passed = []
 
     def trace(frame, event, _):
-        nonlocal left
         if frame.f_code.co_filename != direct.__file__:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
-            left -= 1
-            if left == 0:
+            passed.append((frame.f_code, frame.f_lasti))
+            if interrupt(passed):
                 raise Alarm
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        work()
-    except Alarm:
-        return True
+        with suppress(Alarm):
+            work()
     finally:
         sys.settrace(before)
-    return False
+    return passed
 
 
 @pytest.mark.parametrize("locks", [False, True])
@@ -326,19 +325,23 @@ def test_an_interrupt_leaves_no_connection_half_used(postgres_database, locks):
     """E2: after an exception at any instruction it is closed, or as it was; what is prepared may be prepared again."""
     steps = [(DirectStatement("lock", LOCK), {"key": 7})] if locks else []
     steps.append((DirectStatement("one", b"SELECT %(number)s::bigint"), {"number": 1}))
-    connection, number, closed = psycopg.connect(postgres_database.url, autocommit=True), 1, 0
-    while at_instruction(number, lambda: run(connection, *steps)):  # noqa: B023 - called at once
-        number += 1
+    connection, closed = psycopg.connect(postgres_database.url, autocommit=True), 0
+    places = dict.fromkeys(trace_instructions(lambda: run(connection, *steps)))
+    for place, nth in itertools.product(places, (1, 2)):  # a statement is prepared first, and then sent
+        connection.execute("DEALLOCATE ALL", prepare=False)
+        direct._prepared.pop(connection, None)
+        trace_instructions(
+            lambda: run(connection, *steps),  # noqa: B023 - called at once
+            lambda passed: passed[-1] == place and passed.count(place) == nth,  # noqa: B023
+        )
         if connection.closed:
             closed += 1
             connection = psycopg.connect(postgres_database.url, autocommit=True)
         assert connection.info.transaction_status == TransactionStatus.IDLE
         assert connection.info.pipeline_status == PipelineStatus.OFF
         assert run(connection, *steps) == [(1,)], "E2 is broken"
-        connection.execute("DEALLOCATE ALL", prepare=False)  # the next interrupt meets a first use, too
-        direct._prepared.pop(connection)
     connection.close()
-    assert number > 150 < closed
+    assert closed > 50
 
 
 def test_a_signal_while_an_answer_is_awaited_closes_the_connection(connection):

@@ -74,7 +74,7 @@ class DirectStatement:
                 _exchange(connection, lambda: connection.pgconn.send_prepare(self.name, self._text))
             known.add(self.name)
 
-    def send(self, connection: Connection, values: Sequence[bytes | None]) -> None:
+    def send(self, connection: Connection, values: list[bytes | None]) -> None:
         connection.pgconn.send_query_prepared(self.name, values, result_format=Format.BINARY)
 
     def read(self, connection: Connection, result: PGresult) -> list[Any]:
@@ -91,7 +91,7 @@ class DirectStatement:
 _BEGIN = DirectStatement("begin", b"BEGIN ISOLATION LEVEL READ COMMITTED")
 _COMMIT = DirectStatement("commit", b"COMMIT")
 #: Statements with their values, in the order in which the server runs them.
-Steps = Sequence[tuple[DirectStatement, Sequence[bytes | None]]]
+Steps = Sequence[tuple[DirectStatement, list[bytes | None]]]
 
 
 def run(connection: Connection, steps: Steps) -> list[Any]:
@@ -111,7 +111,7 @@ def _run(connection: Connection, steps: Steps) -> list[Any]:
     if len(steps) == 1:
         statement.prepare(connection)
         return statement.read(connection, _exchange(connection, lambda: statement.send(connection, values))[0])
-    steps = [(_BEGIN, ()), *steps, (_COMMIT, ())]
+    steps = [(_BEGIN, []), *steps, (_COMMIT, [])]
     for each, _ in steps:
         each.prepare(connection)
 
