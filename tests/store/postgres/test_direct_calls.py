@@ -168,7 +168,16 @@ def check(call: Call, outcome: Outcome) -> None:
 
 every = pytest.mark.parametrize("name", CALLS)
 direct = pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call.direct])
-#: A statement that the cursor of the driver sends needs no test of its preparation, its session and its values.
+#: Only statements without a cursor: the driver prepares the others, on sessions with the same settings.
+poolings = pytest.mark.parametrize(
+    ("name", "pooler"),
+    [
+        (name, pooler)
+        for name, call in CALLS.items()
+        for pooler in ("none", "session mode", "transaction mode")
+        if call.direct or pooler != "session mode"
+    ],
+)
 inserts = pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call.inserts])
 edges = pytest.mark.parametrize(
     ("name", "edge"), [(name, number) for name, call in CALLS.items() for number in range(len(call.edges))]
@@ -255,12 +264,9 @@ def poolers():
         yield {"none": url, "session mode": session, "transaction mode": f"{transaction}&prepare=off"}
 
 
-@pytest.mark.parametrize("pooler", ["none", "session mode", "transaction mode"])
-@every
+@poolings
 def test_a_dba_has_other_settings(call, postgres_database, poolers, name, pooler):
     """D5: isolation, timeouts, formats and planner; a pooler drops the startup options."""
-    if pooler == "session mode" and not call.direct:
-        pytest.skip("a cursor sends it on a session as in the first case")
     with settings_of_a_dba(postgres_database), opened(poolers[pooler]) as store:
         outcome = observe(postgres_database, call, store)
     assert outcome.error is None
