@@ -107,10 +107,10 @@ class Statements:
         """Send a transaction at once. Its level is named: behind a lock it must see what others commit meanwhile."""
         try:
             with connection.pipeline():
-                self._execute(connection, b"BEGIN ISOLATION LEVEL READ COMMITTED", {})
+                psycopg.Cursor(connection).execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                 self._execute(connection, self.text(lock), self.arguments(lock))
                 cursor = self._execute(connection, self.text(step), self.arguments(step))
-                self._execute(connection, b"COMMIT", {})
+                psycopg.Cursor(connection).execute("COMMIT")
         except BaseException:
             roll_back(connection)
             raise
