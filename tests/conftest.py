@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from holdfast.store import Store
 from tests.support.backends import Clock, Database, available, open_database, stop_servers
+from tests.support.direct_calls import watched
 from tests.support.listeners import Listener
 
 # A shell ignores SIGINT in its background jobs (make test &), and every process started here would inherit that.
@@ -64,6 +65,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _servers() -> Iterator[None]:
     yield
     stop_servers()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _statements_that_pass_by_the_driver() -> Iterator[None]:
+    """Refuse a statement without a row in the table of those, whichever test runs it."""
+    with watched():
+        yield
 
 
 @pytest.fixture

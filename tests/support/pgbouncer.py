@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode, before a PostgreSQL of the tests."""
+"""PgBouncer, before a PostgreSQL of the tests."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PORT = 6432
 
 
 @contextmanager
-def pgbouncer(server_url: str) -> Iterator[str]:
-    """The URL of a PgBouncer with three connections to the server, shared by all clients."""
+def pgbouncer(server_url: str, *, mode: str = "transaction", size: int = 3) -> Iterator[str]:
+    """The URL of a PgBouncer with *size* connections to the server, shared by all clients."""
     assert PROGRAM is not None
     server = conninfo_to_dict(server_url)
     home = Path(tempfile.mkdtemp(prefix="holdfast-bouncer-"))
@@ -29,7 +29,7 @@ def pgbouncer(server_url: str) -> Iterator[str]:
     (home / "ini").write_text(
         f"[databases]\n* = host={server['host']} port={server.get('port', 5432)} user={server['user']}\n"
         f"[pgbouncer]\nunix_socket_dir = {home}\nlisten_addr =\nlisten_port = {PORT}\nauth_type = any\n"
-        f"pool_mode = transaction\ndefault_pool_size = 3\nlogfile = {home}/log\npidfile = {home}/pid\n"
+        f"pool_mode = {mode}\ndefault_pool_size = {size}\nlogfile = {home}/log\npidfile = {home}/pid\n"
         "ignore_startup_parameters = options,extra_float_digits\n"
     )
     identity = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}

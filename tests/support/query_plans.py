@@ -22,10 +22,11 @@ from psycopg.adapt import PyFormat, Transformer
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.store import Store
+from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.changes import Notification
 from holdfast.store.engine.operation import Query, Statement, run_operation, to_micros
 from holdfast.store.postgres.backend import PostgresBackend
-from holdfast.store.postgres.connections import prepared_options
+from holdfast.store.postgres.connections import begin_session, connect, connect_options
 from holdfast.store.postgres.statements import Statements
 from holdfast.store.sqlite import statements as sqlite_statements
 from holdfast.store.sqlite.backend import SqliteBackend
@@ -195,7 +196,8 @@ class BigPostgres:
         url = psycopg.conninfo.make_conninfo(server_url, dbname=DATABASE)
         PostgresBackend(url).close()
         self._statements = Statements("holdfast")
-        self._connection = psycopg.connect(url, **prepared_options(url))
+        self._connection = connect(url, **connect_options(url), prepare_threshold=2)
+        begin_session(self._connection, Timeouts.statement)
         self._make_ranges(jobs)
         self._tables = [row[0] for row in self._run(_TABLES)]
         self._load()

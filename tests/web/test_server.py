@@ -59,15 +59,6 @@ def test_a_slow_read_times_out(app, tmp_path):
         hasty.close()
 
 
-def test_postgres_limits_reads():
-    """By the settings of the connection, prepared or not."""
-    from datetime import timedelta
-
-    from holdfast.store.postgres.connections import prepared_options
-
-    assert "statement_timeout=5000" in prepared_options("postgresql://h/d", timedelta(seconds=5))["options"]
-
-
 def test_a_page_that_is_open_does_not_keep_it(app, make_server):
     """Its stream ends in order; it is not cut off after the grace time."""
     server = make_server("127.0.0.1:0")

@@ -11,8 +11,10 @@ from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import InvalidInput
+from holdfast.store import open_store
 from holdfast.store.fleet.registry import Depth
 from tests.support.jobs import lapse, only, put, take, take_one
+from tests.support.proxy import proxy_to
 
 OTHER = WorkerId("worker-2")
 
@@ -161,3 +163,16 @@ def test_how_long_the_oldest_ready_job_has_waited(store, clock):
     ages = store.queues.oldest_ready(["default", "empty"], ["mail", "later"])
     assert ages == {"default": timedelta(minutes=2)}
     assert store.queues.oldest_ready(["default"], ["later"]) == {"default": timedelta(minutes=1)}
+
+
+@pytest.mark.parametrize("part", ["DELETE FROM holdfast.queue", "COMMIT"])
+def test_a_lost_answer_to_a_deletion_is_still_its_answer(postgres_database, part):
+    """S9: the second run would report that the queue had no settings."""
+    postgres_database.open().queues.set_limits("mails", limit=1)
+    with proxy_to(postgres_database.url) as proxy:
+        store = open_store(proxy.uri)
+        proxy.lose_answer(part)
+        assert store.queues.delete("mails"), "S9 is broken"
+        assert proxy.cuts == 1
+        assert not store.queues.delete("mails")
+        store.close()

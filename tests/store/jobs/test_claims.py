@@ -9,16 +9,14 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast import Holdfast
 from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import OnLost, WorkerId
 from holdfast.domain.jobs.lane_position import LanePositions
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
-from holdfast.errors import JobLocked, StoreUnavailable
+from holdfast.errors import JobLocked
 from holdfast.store.engine.operation import ById, Query
 from holdfast.store.jobs.settlement import Settlement
-from holdfast.store.postgres.backend import MIN_CONNECTIONS
 from tests.support.backends import available, open_database
 from tests.support.jobs import WORKER, lapse, put, take
 from tests.support.postgres import failing_writes
@@ -414,46 +412,12 @@ def test_a_claim_in_turn_sees_what_was_committed_before_it(store, database):
         assert [ids(first), ids(second.result())] == [jobs[:2], jobs[2:]]
 
 
-# -- answers that are awaited later ----------------------------------------------------------
+# -- conflicts ------------------------------------------------------------------------------
 
 
-def test_a_claim_goes_on_while_its_answer_is_not_awaited(store, database):
-    jobs = [put(store) for _ in range(4)]
-    positions = begin(store)
-    answers = [send_onward(store, positions, 1), send_onward(store, positions, 1)]
-    wait_until(lambda: database.execute("SELECT count(*) FROM holdfast.live WHERE state = 'running'") == [(3,)])
-    wait_until(lambda: store.backend.pool_stats().connections["in_use"] == 2)  # the notifier may use one for a moment
-    assert sorted(job for answer in answers for job in ids(answer())) == jobs[1:3]
-    wait_until(lambda: store.backend.pool_stats().connections["in_use"] == 0)
-
-
-def test_a_claim_whose_answer_is_awaited_later_is_sent_again_after_a_conflict(store, database):
+def test_a_claim_from_a_position_is_sent_again_after_a_conflict(store, database):
     """It was rolled back for certain."""
     _, second = put(store), put(store)
     positions = begin(store)
     with failing_writes(database, "40001", times=1, event="UPDATE"):
         assert ids(send_onward(store, positions)()) == [second]
-
-
-def test_an_answer_that_is_awaited_later_may_be_lost(store, database):
-    put(store), put(store)
-    positions = begin(store)
-    with a_turn(store, database, "default"):
-        route = positions.route(["default"], ["mail"], 1)
-        options = {"leases": {"mail": MINUTE}, "free": 1, "ahead": 0, "short": ()}
-        receive = store.leases.claim_onward(WORKER, route, turn=MINUTE, **options)
-        waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory'"
-        wait_until(lambda: (found := database.execute(waiting)) and database.execute(END, found[0]))
-        with pytest.raises(StoreUnavailable):
-            receive()
-    assert store.backend.pool_stats().connections["in_use"] == 0
-    assert len(onward(store, positions)) == 1
-
-
-def test_with_few_connections_no_claim_keeps_one(database):
-    """Other calls of the process would wait for it."""
-    with Holdfast(f"{database.url}&connections={MIN_CONNECTIONS}") as app:
-        put(app.store), put(app.store)
-        receive = send_onward(app.store, begin(app.store))
-        wait_until(lambda: app.store.backend.pool_stats().connections["in_use"] == 0)
-        assert len(receive()) == 1

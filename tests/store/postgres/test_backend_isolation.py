@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -13,8 +16,10 @@ from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import StoreBusy, StoreUnavailable
 from holdfast.store import open_store
+from holdfast.store.postgres.connections import SESSION_SETTINGS
 from tests.support.backends import available, open_database
 from tests.support.jobs import claim_jobs, take_one
+from tests.support.pgbouncer import PROGRAM, pgbouncer
 from tests.support.postgres import failing_writes
 from tests.support.processes import wait_until
 
@@ -116,6 +121,62 @@ def test_a_limit_holds_whatever_the_default_level_is(database, strict_store):
         )
     waiting.join()
     assert claimed == []
+
+
+#: What a DBA may set for a role or a database.
+DBA = {
+    "default_transaction_isolation": "repeatable read",
+    "plan_cache_mode": "force_custom_plan",
+    "statement_timeout": "200ms",
+    "lock_timeout": "5ms",
+    "jit": "on",
+    "timezone": "Asia/Tokyo",
+    "array_nulls": "off",
+    "enable_seqscan": "on",
+}
+
+
+@pytest.fixture
+def settings_of_a_dba(postgres_database):
+    for name, value in DBA.items():
+        postgres_database.execute(f"ALTER DATABASE postgres SET {name} = '{value}'")
+    yield postgres_database
+    for name in DBA:
+        postgres_database.execute(f"ALTER DATABASE postgres RESET {name}")
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+def test_the_settings_of_a_session_need_no_startup_options(settings_of_a_dba, pooler):
+    """D5: PgBouncer in session mode ignores these, so that the settings of the database would apply."""
+    assert PROGRAM is not None, "PgBouncer is missing: make services"
+    url = settings_of_a_dba.url
+    with pgbouncer(url, mode="session") if pooler else nullcontext(url) as url:
+        store = open_store(url, patience=timedelta(seconds=5))
+        wanted = {**SESSION_SETTINGS, "statement_timeout": "5s"}
+        text = "SELECT name, current_setting(name, true) FROM unnest(%s::text[]) AS name"
+        for backend in (store.backend, store.backend.reserved):
+            settings = dict(backend._once(lambda each: each.execute(text, [list(wanted)]).fetchall()))
+            assert settings == wanted, "D5 is broken"
+        store.close()
+
+
+def test_a_limit_holds_behind_a_pooler_without_startup_options(settings_of_a_dba):
+    """D5: the lock and the count would share a snapshot."""
+    with pgbouncer(settings_of_a_dba.url, mode="session", size=8) as url:
+        store = open_store(url)
+        store.queues.set_limits("default", limit=1)
+        store.jobs.enqueue_many([NewJob(kind="mail")] * 2)
+        with psycopg.connect(settings_of_a_dba.url) as first:
+            first.isolation_level = IsolationLevel.READ_COMMITTED
+            first.execute("SELECT FROM holdfast.queue WHERE name = 'default' FOR UPDATE")
+            with ThreadPoolExecutor(2) as pool:
+                claims = [
+                    pool.submit(claim_jobs, store, f"w{n}", 2, queues=["default"], kinds=["mail"]) for n in range(2)
+                ]
+                wait_until(lambda: len(settings_of_a_dba.execute("SELECT 1 FROM pg_locks WHERE NOT granted")) >= 2)
+                first.rollback()
+                assert sum(len(claim.result()) for claim in claims) == 1, "I8 is broken"
+        store.close()
 
 
 def test_a_transaction_of_a_unit_names_its_level(strict_store):

@@ -75,13 +75,6 @@ class Backend(Protocol):
         connection breaks before the answer arrives.
         """
 
-    def send(self, statement: Query, *, timeout: timedelta) -> Callable[[], list[Any]]:
-        """Send a statement as :meth:`run` does; returns a function that waits for its rows. Call it once, and soon.
-
-        The server works on it meanwhile. SQLite runs it in that call, and so does a store with few connections, or with
-        none that prepare statements.
-        """
-
     def fetch(self, statement: Query) -> list[Any]:
         """Read with one statement; no writer waits for it."""
 

@@ -65,9 +65,10 @@ class Queues(Noun):
         self._backend.run(query("resume_queue", name=name), repeatable=True)
         self._backend.notify(QUEUES)
 
-    def delete(self, name: str) -> bool:
+    @transaction()
+    def delete(self, name: str) -> Operation[bool]:
         """Delete the settings of a queue that has no live jobs; False if it has none, or has such jobs."""
-        return bool(self._backend.run(query("delete_queue", name=name), repeatable=True))
+        return bool((yield query("delete_queue", name=name)))
 
     def get(self, name: str) -> Queue:
         """The settings of a queue; an unknown queue has the default settings."""

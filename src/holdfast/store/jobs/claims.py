@@ -143,8 +143,7 @@ class Claims(Promotion):
     ) -> Callable[[], list[Lease]]:
         """Take leases on the next jobs of known lanes, each from the position of its last claim on. PostgreSQL only.
 
-        The claim is sent at once. The answer is a function that waits for the leases: call it once and soon, because
-        nobody renews them before.
+        The answer is a function that claims: call it once.
 
         - As :meth:`claim`, for jobs behind the positions, at the priorities of *route*. Only :meth:`claim` finds the
           others: those before a position, poison suspects, and those for one build alone.
@@ -157,8 +156,7 @@ class Claims(Promotion):
         values: dict[str, Any] = {"worker": worker, "free": free, "ahead": ahead, "few": free, "alone": free}
         values |= route.columns(short) | _durations(leases)
         claim = Query("claim_onward", values, Lease, (), _turn(values["queues"], turn), direct=True)
-        receive = self._backend.send(claim, timeout=Timeouts.brief)
-        return lambda: _in_order(receive())
+        return lambda: _in_order(self._backend.run(claim, timeout=Timeouts.brief))
 
     def lane_heads(self, queues: Sequence[str], kinds: Sequence[str]) -> list[LanePosition]:
         """The first ready job of each lane that has one. PostgreSQL only."""

@@ -37,10 +37,10 @@ from holdfast.store.postgres.commits import Commits
 from holdfast.store.postgres.connections import (
     Connection,
     begin,
+    begin_session,
     connect_options,
     is_conflict,
     is_temporary,
-    prepared_options,
     roll_back,
     time_limits,
     translate,
@@ -51,7 +51,6 @@ from holdfast.store.postgres.ids import IdSource
 from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from holdfast.store.postgres.pool import Calls, Pool
 from holdfast.store.postgres.schema import migrate, open_schema
-from holdfast.store.postgres.sent_statement import SentStatement
 from holdfast.store.postgres.statements import Statements
 
 if TYPE_CHECKING:
@@ -91,9 +90,7 @@ class PostgresBackend(ForkSafe):
         self.statements = Statements(schema)
         self._channel = self.statements.in_schema(CHANNEL)
         self._size = connections
-        self._pool_options = (
-            prepared_options(url, self._patience) if prepare else {"prepare_threshold": None, **connect_options(url)}
-        )
+        self._pool_options = {**connect_options(url), "prepare_threshold": 2 if prepare else None}
         self._hosts = Hosts(url)
         self._make_connections()
         survive_forks(self)
@@ -131,12 +128,6 @@ class PostgresBackend(ForkSafe):
 
         limit = timeout or Timeouts.call
         return self._retry(once, limit, again=is_temporary if repeatable else is_conflict)
-
-    def send(self, statement: Query, *, timeout: timedelta) -> Callable[[], list[Any]]:
-        again = partial(self.run, statement, timeout=timeout)
-        if self._size < MIN_CONNECTIONS + 2 or not (self._prepared and self.statements.sends_directly(statement)):
-            return again
-        return SentStatement(self._pool, self.statements, statement, timeout=timeout, again=again).rows
 
     def fetch(self, statement: Query) -> list[Any]:
         return self.run(statement, repeatable=True)
@@ -240,7 +231,11 @@ class PostgresBackend(ForkSafe):
         return Pool(self._connect_for_pool, size=size, patience=patience, calls=self._calls, abandoned=self._abandoned)
 
     def _connect_for_pool(self) -> Connection:
-        return self._hosts.connect(**self._pool_options)
+        """A new connection. A pooler that shares sessions by transactions keeps no settings."""
+        connection = self._hosts.connect(**self._pool_options)
+        if self._prepared:
+            begin_session(connection, self._patience)
+        return connection
 
     @contextmanager
     def _spare_connection(self) -> Iterator[Connection]:

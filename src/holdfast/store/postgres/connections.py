@@ -33,6 +33,24 @@ from holdfast.store.engine.backend import IdsTaken, PlanRecorded, Timeouts
 Connection = psycopg.Connection[Any]
 #: Plan types that prepared statements never use.
 DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
+#: The settings of sessions with prepared statements. These are planned once, for tables of any later size: a plan from
+#: the time when a table was empty would read, hash or sort a full table. So such plans are disabled: an index yields
+#: all rows, in its order. Each statement then has only one good plan, and a generic plan saves planning at each call.
+#: The other settings are those that our statements need, whatever a role or a database has.
+SESSION_SETTINGS = {
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+    **dict.fromkeys(DISABLED_PLANS, "off"),
+    "timezone": "UTC",
+    "array_nulls": "on",
+    "default_transaction_isolation": "read committed",
+    "lock_timeout": "0",
+    "transaction_timeout": "0",
+}
+SET_SETTINGS = """
+SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS settings (name, value)
+WHERE current_setting(name, true) IS NOT NULL
+"""
 _NO_DATABASE = re.compile(r'FATAL:  database "(.+)" does not exist')
 #: The server has rolled the transaction back because of another one.
 _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
@@ -94,24 +112,18 @@ def connect_options(url: str) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in in_url}
 
 
-def prepared_options(url: str, patience: timedelta = Timeouts.statement) -> dict[str, Any]:
-    """Options for prepared statements, which are planned once, for tables of any later size.
+def begin_session(connection: Connection, patience: timedelta) -> None:
+    """Make the settings of a new session, in one round trip. *patience* limits its statements.
 
-    A plan from the time when a table was empty would read, hash or sort a full table. So such plans
-    are disabled: an index yields all rows, in its order. Each statement then has only one good plan,
-    and a generic plan saves planning at each call.
+    They are no startup options: PgBouncer ignores these, and the settings of a role or a database would apply.
+    A setting that the server does not know is left out.
     """
-    in_url = psycopg.conninfo.conninfo_to_dict(url).get("options") or ""
-    settings = {
-        "plan_cache_mode": "force_generic_plan",
-        "jit": "off",
-        "timezone": "UTC",
-        "default_transaction_isolation": r"read\ committed",
-        "statement_timeout": int(patience.total_seconds() * 1000),
-        **dict.fromkeys(DISABLED_PLANS, "off"),
-    }
-    options = " ".join([str(in_url), *(f"-c {name}={value}" for name, value in settings.items())])
-    return {**connect_options(url), "options": options.strip(), "prepare_threshold": 2}
+    settings = {**SESSION_SETTINGS, "statement_timeout": str(int(patience.total_seconds() * 1000))}
+    try:
+        psycopg.Cursor(connection).execute(SET_SETTINGS, (list(settings), list(settings.values())), prepare=False)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def is_readable(url: str) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from operator import gt
@@ -18,7 +17,9 @@ from psycopg.rows import tuple_row
 from holdfast.domain.jobs.selector import Glob
 from holdfast.store.engine import sql
 from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, Statement, reader, unstorable
-from holdfast.store.postgres.prepared import PreparedStatement, Steps
+from holdfast.store.postgres import direct
+from holdfast.store.postgres.connections import roll_back
+from holdfast.store.postgres.direct import DirectStatement
 
 _encoder = msgspec.json.Encoder()
 _MICROSECOND = timedelta(microseconds=1)
@@ -44,7 +45,8 @@ class Statements:
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self._composed: dict[tuple[str, tuple[str, ...]], tuple[bytes, list[str], list[list[str]]]] = {}
-        self._prepared: dict[tuple[str, tuple[str, ...]], PreparedStatement] = {}
+        self._direct: dict[tuple[str, tuple[str, ...]], DirectStatement] = {}
+        self._has_driver = not direct.missing()
 
     def in_schema(self, text: str) -> str:
         """Return the text with ``holdfast.`` replaced by the schema in use."""
@@ -59,49 +61,30 @@ class Statements:
 
     def run(self, connection: psycopg.Connection[Any], query: Query) -> list[Any]:
         """Run a statement in a transaction of its own, on a connection that may prepare statements."""
-        if not self.sends_directly(query):
+        if not (query.direct and self._has_driver and self.cursor_class is psycopg.Cursor):
             return self.perform(connection, query)
-        prepared, steps = self._steps(query)
-        with self._explained(connection, query):
-            return _read(query, prepared, prepared.run(connection, steps))
-
-    def sends_directly(self, query: Query) -> bool:
-        """Whether a statement is sent without a cursor."""
-        return query.direct and self.cursor_class is psycopg.Cursor
-
-    def send(self, connection: psycopg.Connection[Any], query: Query) -> Callable[[], list[Any]]:
-        """Send a statement, as :meth:`run` does; returns the function that waits for its rows."""
-        prepared, steps = self._steps(query)
-        with self._explained(connection, query):
-            answers = prepared.start(connection, steps)
-
-        def receive() -> list[Any]:
-            with self._explained(connection, query):
-                return _read(query, prepared, prepared.receive(connection, answers))
-
-        return receive
-
-    def _steps(self, query: Query) -> tuple[PreparedStatement, Steps]:
-        prepared = self._statement(query)
-        step = (prepared, self.arguments(query))
-        lock = query.lock
-        return prepared, [step] if lock is None else [(self._statement(lock), self.arguments(lock)), step]
-
-    @contextmanager
-    def _explained(self, connection: psycopg.Connection[Any], query: Query) -> Iterator[None]:
+        statement = self._statement(query)
         try:
-            yield
+            steps = [self._step(connection, each) for each in (query.lock, query) if each is not None]
+            rows = direct.run(connection, steps)
         except errors.InsufficientPrivilege as error:
             raise self._denial(error, connection, query) from error
         except UnicodeEncodeError as error:
             raise unstorable(error) from None
+        return rows if query.rows is None else reader(query.rows, statement.columns, micros=False)(rows)
 
-    def _statement(self, query: Query) -> PreparedStatement:
-        prepared = self._prepared.get((query.name, query.where))
-        if prepared is None:
-            prepared = PreparedStatement("_".join((query.name, *query.where)), self.text(query))
-            self._prepared[query.name, query.where] = prepared
-        return prepared
+    def _step(self, connection: psycopg.Connection[Any], query: Query) -> tuple[DirectStatement, list[bytes | None]]:
+        """The statement, and its values: an error in one of them is raised before anything is sent."""
+        statement, values, encoding = self._statement(query), self.arguments(query), connection.info.encoding
+        return statement, [encode(values[name], encoding) for name in statement.parameters]
+
+    def _statement(self, query: Query) -> DirectStatement:
+        """One object for each statement, whichever thread needs it first."""
+        statement = self._direct.get((query.name, query.where))
+        if statement is None:
+            statement = DirectStatement("_".join((query.name, *query.where)), self.text(query))
+            statement = self._direct.setdefault((query.name, query.where), statement)
+        return statement
 
     def _perform(self, connection: psycopg.Connection[Any], step: Statement) -> list[Any]:
         """The class of the cursor and the binary format are named: a caller's connection may have other defaults.
@@ -112,13 +95,26 @@ class Statements:
             for text, arguments in self._inserts(step):
                 self._execute(connection, text, arguments)
             return []
-        # Without a transaction, the statements of a pipeline are one: the server commits when it has run the last.
-        idle = connection.info.transaction_status == TransactionStatus.IDLE
-        with connection.pipeline() if step.lock and idle else nullcontext():
+        if step.lock and connection.info.transaction_status == TransactionStatus.IDLE:
+            cursor = self._perform_at_once(connection, step.lock, step)
+        else:
             if step.lock:
                 self._execute(connection, self.text(step.lock), self.arguments(step.lock))
             cursor = self._execute(connection, self.text(step), self.arguments(step))
         return _rows(step, cursor, cursor.fetchall() if cursor.description else [])
+
+    def _perform_at_once(self, connection: psycopg.Connection[Any], lock: Query, step: Query) -> psycopg.Cursor[Any]:
+        """Send a transaction at once. Its level is named: behind a lock it must see what others commit meanwhile."""
+        try:
+            with connection.pipeline():
+                psycopg.Cursor(connection).execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                self._execute(connection, self.text(lock), self.arguments(lock))
+                cursor = self._execute(connection, self.text(step), self.arguments(step))
+                psycopg.Cursor(connection).execute("COMMIT")
+        except BaseException:
+            roll_back(connection)
+            raise
+        return cursor
 
     def _execute(
         self, connection: psycopg.Connection[Any], text: bytes, arguments: dict[str, Any]
@@ -200,6 +196,25 @@ class Statements:
             yield text, {**arguments, **parts}
 
 
+def encode(value: Any, encoding: str) -> bytes | None:
+    """A value as PostgreSQL reads it, whatever the settings of the session are."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if "\0" in value:  # the server would read no further
+            raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+        return value.encode(encoding)
+    if isinstance(value, bool):
+        return b"t" if value else b"f"
+    if isinstance(value, int):
+        return b"%d" % value
+    if isinstance(value, list) and not value:
+        return b"{}"
+    if isinstance(value, timedelta):
+        return f"{value.days:+d} days {value.seconds:+d} seconds {value.microseconds:+d} microseconds".encode()
+    return (value.isoformat() if isinstance(value, datetime) else str(value)).encode(encoding)
+
+
 def quoted(name: str) -> str:
     """Quote a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
@@ -269,10 +284,6 @@ def _by_id(table: ById) -> dict[int, dict[str, Any]]:
     names = tuple(name for name in table.columns if name != "id")
     rows = zip(*(table.columns[name] for name in names), strict=True)
     return {key: dict(zip(names, row, strict=True)) for key, row in zip(table.columns["id"], rows, strict=True)}
-
-
-def _read(query: Query, prepared: PreparedStatement, rows: list[Any]) -> list[Any]:
-    return rows if query.rows is None else reader(query.rows, prepared.columns, micros=False)(rows)
 
 
 def _rows(query: Query, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +102,6 @@ class SqliteBackend(ForkSafe):
         limit = None if timeout is None else min(self._busy_timeout, timeout.total_seconds())
         with self._gate:
             return self._writer.write(lambda: single(statement), timeout=limit)
-
-    def send(self, statement: Query, *, timeout: timedelta) -> Callable[[], list[Any]]:
-        return partial(self.run, statement, timeout=timeout)
 
     def fetch(self, statement: Query) -> list[Any]:
         with self.reader() as connection, translated():

@@ -385,8 +385,8 @@ CREATE INDEX event_job ON holdfast.event (job_id, id);
 -- The ranges of jobs that are done, oldest first. The first one has no first_id, the last one no next_id.
 CREATE FUNCTION holdfast.done_ranges() RETURNS TABLE (leaf regclass, first_id bigint, next_id bigint)
     LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
-    SELECT inhrelid::regclass, substring(bound FROM 'FROM \(''(\d+)''\)')::bigint,
-        substring(bound FROM 'TO \(''(\d+)''\)')::bigint
+    SELECT inhrelid::regclass, substring(bound FROM 'FROM [(]''([0-9]+)''[)]')::bigint,
+        substring(bound FROM 'TO [(]''([0-9]+)''[)]')::bigint
     FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
     CROSS JOIN LATERAL pg_get_expr(relpartbound, inhrelid) AS bounds (bound)
     WHERE inhparent = 'holdfast.finished_done'::regclass ORDER BY 2 NULLS FIRST
@@ -642,7 +642,7 @@ BEGIN
             FROM jsonb_array_elements(value) WITH ORDINALITY AS item (value, ordinal));
     WHEN 'number' THEN
         -- A number with a fraction has the digits of a float, as in Python.
-        RETURN CASE WHEN number ~ '^-?\d+$' THEN number ELSE trim_scale(number::float8::text::numeric)::text END;
+        RETURN CASE WHEN number ~ '^-?[0-9]+$' THEN number ELSE trim_scale(number::float8::text::numeric)::text END;
     ELSE
         RETURN value::text;
     END CASE;
@@ -667,7 +667,7 @@ END $$;
 -- Refuses a name that Python would refuse. No name at all is allowed.
 CREATE FUNCTION holdfast.check_name(name text, label text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    IF name = '' OR name ~ '^\s|\s$' THEN
+    IF name = '' OR name ~ '^[[:space:]]|[[:space:]]$' THEN
         RAISE EXCEPTION 'E_INVALID: the % cannot be empty or begin or end with a space: "%"', label, name;
     ELSIF length(name) > 200 THEN
         RAISE EXCEPTION 'E_INVALID: the % is longer than 200 characters: "%"', label, left(name, 40);
