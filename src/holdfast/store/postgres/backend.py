@@ -20,6 +20,7 @@ from holdfast.errors import OtherDatabase
 from holdfast.store.engine.backend import IdsTaken, PoolStats, Timeouts
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
+from holdfast.store.engine.interrupts import deliver, uninterrupted
 from holdfast.store.engine.operation import (
     Operation,
     OperationFunction,
@@ -123,6 +124,7 @@ class PostgresBackend(ForkSafe):
         if closed:
             self.close()
 
+    @uninterrupted
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: Connection) -> list[Any]:
             if self._prepared:
@@ -132,6 +134,7 @@ class PostgresBackend(ForkSafe):
         limit = timeout or Timeouts.call
         return self._retry(once, limit, again=is_temporary if repeatable else is_conflict)
 
+    @uninterrupted
     def send(self, statement: Query, *, timeout: timedelta) -> Callable[[], list[Any]]:
         again = partial(self.run, statement, timeout=timeout)
         if self._size < MIN_CONNECTIONS + 2 or not (self._prepared and self.statements.sends_directly(statement)):
@@ -141,6 +144,7 @@ class PostgresBackend(ForkSafe):
     def fetch(self, statement: Query) -> list[Any]:
         return self.run(statement, repeatable=True)
 
+    @uninterrupted
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: Connection) -> T:
             return self._transaction(connection, operation(*args, **kwargs), begin(self._patience))
@@ -150,6 +154,7 @@ class PostgresBackend(ForkSafe):
         self.discard_ids()  # an operation that draws its ids itself draws free ones now
         return self._retry(once)
 
+    @uninterrupted
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: Connection) -> T:
             start = begin(self._patience, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -157,9 +162,11 @@ class PostgresBackend(ForkSafe):
 
         return self._retry(once)
 
+    @uninterrupted
     def draw_ids(self, count: int) -> Sequence[JobId] | None:
         return self._ids.draw(count)
 
+    @uninterrupted
     def discard_ids(self) -> None:
         self._ids.discard()
         self.run(Query("skip_job_ids", {}))
@@ -201,6 +208,7 @@ class PostgresBackend(ForkSafe):
         connect = partial(self.connect, autocommit=True)
         return PostgresListener(connect, self._channel, send=self._notifier.send, wake=wake)
 
+    @uninterrupted
     def migrate(self) -> list[int]:
         return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
 
@@ -216,6 +224,7 @@ class PostgresBackend(ForkSafe):
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
 
+    @uninterrupted
     def close(self) -> None:
         self._notifier.close()
         self._closed.set()
@@ -271,6 +280,7 @@ class PostgresBackend(ForkSafe):
                     raise translate(error) from error
             if self._closed.wait(wait):
                 break
+            deliver()
         return self._once(work, limit)
 
     def _transaction(self, connection: Connection, operation: Operation[T], begin: str, *, writes: bool = True) -> T:

@@ -18,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.store.engine.changes import EVERYTHING, Changes, Notification, decode, encode
+from holdfast.store.engine.interrupts import uninterrupted
 
 log = logging.getLogger("holdfast")
 
@@ -66,6 +67,7 @@ class PostgresNotifier:
         #: The seconds of the last commit that did not notify.
         self._usual = 0.0
 
+    @uninterrupted
     def notification(self, changes: Changes) -> Notification:
         """Let the transaction of *changes* notify itself, unless another did just now, or this cost too much.
 
@@ -92,6 +94,7 @@ class PostgresNotifier:
         self._usual = min(time.monotonic() - began, USUAL_COMMIT_S)
         self.notify(changes)
 
+    @uninterrupted
     def notify(self, changes: Changes) -> None:
         if not changes:
             return

@@ -15,6 +15,7 @@ from psycopg import errors
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.backend import PoolStats
+from holdfast.store.engine.interrupts import WINDOW_S, deliver, waits_in_windows
 from holdfast.store.postgres.abandoned_connections import AbandonedConnections
 from holdfast.store.postgres.connections import Connection, opened_at
 
@@ -100,26 +101,42 @@ class Pool:
             return IDLE_TIMEOUT_S if len(self._idle) > 1 else None
 
     def _take(self, deadline: float) -> Connection:
-        with self._returned:
-            grow_at, waited = self._grow_at(), False
-            while True:
+        grow_at, waited = None, False
+        while True:
+            with self._returned:
+                grow_at = self._grow_at() if grow_at is None else grow_at
                 if self._closed:
                     raise StoreUnavailable("the store is closed")
                 if (connection := self._pop_idle()) is not None:
                     return connection
-                now = time.monotonic()
-                if self._open < self._size and now >= grow_at:
+                if self._open < self._size and time.monotonic() >= grow_at:
                     self._open += 1
                     break
-                if now >= deadline:
-                    raise self._exhausted()
-                self._returned.wait(min(grow_at if now < grow_at else deadline, deadline) - now)
-                self._waits, waited = self._waits + (not waited), True
-                self._wait_seconds += time.monotonic() - now
+                self._wait(grow_at, deadline)
+                self._waits += not waited
+            waited = True
+            self._deliver()
         try:
             return self._connect()
         except BaseException:
             self._release()
+            raise
+
+    def _wait(self, grow_at: float, deadline: float) -> None:
+        """Wait until a connection is returned, or another may be opened."""
+        now = time.monotonic()
+        if now >= deadline:
+            raise self._exhausted()
+        limit = min(grow_at if now < grow_at else deadline, deadline) - now
+        self._returned.wait(min(limit, WINDOW_S) if waits_in_windows() else limit)
+        self._wait_seconds += time.monotonic() - now
+
+    def _deliver(self) -> None:
+        try:
+            deliver()
+        except BaseException:
+            with self._returned:
+                self._returned.notify()  # another thread takes the connection of which this one was notified
             raise
 
     def _grow_at(self) -> float:

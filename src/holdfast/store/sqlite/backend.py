@@ -17,6 +17,7 @@ from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissin
 from holdfast.store.engine.backend import PoolStats
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
+from holdfast.store.engine.interrupts import uninterrupted
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
 from holdfast.store.sqlite.caller_connections import autocommits, keep_transaction, lock_for_caller, plain_texts
 from holdfast.store.sqlite.checkpoints import Checkpoints
@@ -97,6 +98,7 @@ class SqliteBackend(ForkSafe):
             queue=WriterQueue(str(self.path)),
         )
 
+    @uninterrupted
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         del repeatable  # a local commit always answers
         limit = None if timeout is None else min(self._busy_timeout, timeout.total_seconds())
@@ -106,14 +108,17 @@ class SqliteBackend(ForkSafe):
     def send(self, statement: Query, *, timeout: timedelta) -> Callable[[], list[Any]]:
         return partial(self.run, statement, timeout=timeout)
 
+    @uninterrupted
     def fetch(self, statement: Query) -> list[Any]:
         with self.reader() as connection, translated():
             return performer(connection, self.clock())(statement)
 
+    @uninterrupted
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._gate:
             return self._writer.write(lambda: operation(*args, **kwargs))
 
+    @uninterrupted
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self.reader() as connection, translated():
             connection.execute("BEGIN")
@@ -183,6 +188,7 @@ class SqliteBackend(ForkSafe):
     def pool_stats(self) -> PoolStats:
         return PoolStats()
 
+    @uninterrupted
     def migrate(self) -> list[int]:
         with self._gate, self._writer.exclusive(), translated(), closing(self.connect()) as connection:
             return migrate(connection)
@@ -199,6 +205,7 @@ class SqliteBackend(ForkSafe):
         with self._gate.guest(), self._writer.exclusive(), self._checkpoints.lock(wait=True):
             yield
 
+    @uninterrupted
     def close(self) -> None:
         with self._gate, self._writer.exclusive(), self._checkpoints.lock(wait=True):
             if self._writer.connection is not None and not self._closed:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.store.engine.changes import MAX_TEXT_BYTES, Changes, Notification, decode, encode
+from holdfast.store.engine.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     import socket
@@ -33,6 +34,7 @@ class SqliteNotifier:
         """A commit sends nothing."""
         return Notification(None, partial(self.notify, changes))
 
+    @uninterrupted
     def notify(self, changes: Changes) -> None:
         """Send *changes* to all listeners. The socket of a dead process is deleted."""
         if not changes:
