@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from collections import deque
@@ -16,6 +14,7 @@ from psycopg import errors
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.backend import PoolStats
 from holdfast.store.engine.interrupts import WINDOW_S, deliver, waits_in_windows
+from holdfast.store.engine.sockets import shut_down
 from holdfast.store.postgres.abandoned_connections import AbandonedConnections
 from holdfast.store.postgres.connections import Connection, opened_at
 
@@ -278,5 +277,5 @@ class Calls:
 
 def _hang_up(connection: Connection) -> None:
     """Wake the thread that waits for this connection; it gets a connection error."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as peer:
-        peer.shutdown(socket.SHUT_RDWR)
+    with suppress(psycopg.Error):
+        shut_down(connection.fileno())
