@@ -224,6 +224,10 @@ class PostgresBackend(ForkSafe):
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
 
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
     @uninterrupted
     def close(self) -> None:
         self._notifier.close()

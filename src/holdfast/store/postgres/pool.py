@@ -12,7 +12,7 @@ import psycopg
 from psycopg import errors
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.engine.backend import PoolStats
+from holdfast.store.engine.backend import PoolStats, StoreClosed
 from holdfast.store.engine.interrupts import WINDOW_S, deliver, waits_in_windows
 from holdfast.store.engine.sockets import shut_down
 from holdfast.store.postgres.abandoned_connections import AbandonedConnections
@@ -105,7 +105,7 @@ class Pool:
             with self._returned:
                 grow_at = self._grow_at() if grow_at is None else grow_at
                 if self._closed:
-                    raise StoreUnavailable("the store is closed")
+                    raise StoreClosed("the store is closed")
                 if (connection := self._pop_idle()) is not None:
                     return connection
                 if self._open < self._size and time.monotonic() >= grow_at:

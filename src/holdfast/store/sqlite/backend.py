@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
-from holdfast.store.engine.backend import PoolStats
+from holdfast.store.engine.backend import PoolStats, StoreClosed
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.interrupts import uninterrupted
@@ -205,6 +205,10 @@ class SqliteBackend(ForkSafe):
         with self._gate.guest(), self._writer.exclusive(), self._checkpoints.lock(wait=True):
             yield
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     @uninterrupted
     def close(self) -> None:
         with self._gate, self._writer.exclusive(), self._checkpoints.lock(wait=True):
@@ -289,7 +293,7 @@ class SqliteBackend(ForkSafe):
     def _refuse_closed(self) -> None:
         """Refuse a closed store, and a file that was deleted: its writes would be lost, its rows are outdated."""
         if self._closed:
-            raise StoreUnavailable("the store is closed")
+            raise StoreClosed("the store is closed")
         try:
             inode = os.stat(self._checkpoints.database).st_ino  # noqa: PTH116 - before every statement, and twice as fast
         except OSError:
