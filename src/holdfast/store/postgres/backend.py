@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import copy
 import threading
 import time
@@ -117,7 +116,7 @@ class PostgresBackend(ForkSafe):
     def after_fork_in_child(self) -> None:
         """Begin anew: connections, ids, threads and locks belong to the parent, which keeps them."""
         closed = self._closed.is_set()
-        atexit.unregister(self._notifier.close)
+        self._notifier.abandon()
         self.__dict__.pop("reserved", None)
         self._hosts = Hosts(self.url)
         self._make_connections()

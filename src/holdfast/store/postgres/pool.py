@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,6 +58,8 @@ class Pool:
         self._waits, self._wait_seconds = 0, 0.0
         self._closed = False
         calls.rests.append(self.close_extra)
+        # Earlier than __del__ of the connections, which would warn that they are open.
+        weakref.finalize(self, _close_dropped, self._idle).atexit = False
 
     @contextmanager
     def connection(self, *, limit: float) -> Iterator[Connection]:
@@ -199,6 +202,12 @@ class Pool:
         return StoreUnavailable(text, hint=hint)
 
 
+def _close_dropped(idle: deque[tuple[Connection, float]]) -> None:
+    """Close the connections of an application that was dropped."""
+    while idle:
+        idle.popleft()[0].close()
+
+
 def _is_silent(connection: Connection) -> bool:
     """Whether the server has not ended an idle session. A poll would let busy threads run for 5 ms."""
     try:
@@ -224,7 +233,10 @@ class Call:
 
 
 class Calls:
-    """The running calls. A call past its limit is aborted, and with it those that have waited half as long."""
+    """The running calls. A call past its limit is aborted, and with it those that have waited half as long.
+
+    The thread that checks them ends with this object, which nothing but the backend refers to.
+    """
 
     def __init__(self) -> None:
         #: Called when no call is running; each returns the seconds until its next call.
@@ -254,16 +266,20 @@ class Calls:
     def _start(self) -> None:
         with self._lock:
             if self._watch is None:
-                self._watch = threading.Thread(target=self._work, name="holdfast-calls", daemon=True)
+                arguments = (weakref.ref(self), self._has_calls, self._closed)
+                self._watch = threading.Thread(target=_watch, args=arguments, name="holdfast-calls", daemon=True)
                 self._watch.start()
 
-    def _work(self) -> None:
-        while not self._closed.is_set():
-            self._has_calls.clear()
-            if not self._running:
-                self._has_calls.wait(min((wait for rest in self.rests if (wait := rest()) is not None), default=None))
-            self._closed.wait(POLL_INTERVAL_S)
-            self.abort_late(time.monotonic())
+    def __del__(self) -> None:
+        self.close()
+
+    def rest(self) -> float | None:
+        """Do what is due while no call is running; returns the seconds until the next is due."""
+        return min((wait for rest in self.rests if (wait := rest()) is not None), default=None)
+
+    @property
+    def running(self) -> bool:
+        return bool(self._running)
 
     def abort_late(self, now: float) -> None:
         """Abort calls past their limit, and those that have waited half as long: the peer is dead for all of them."""
@@ -273,6 +289,21 @@ class Calls:
             if late and now - call.since > min(late) / 2:
                 call.aborted = True
                 _hang_up(call.connection)
+
+
+def _watch(reference: weakref.ref[Calls], has_calls: threading.Event, closed: threading.Event) -> None:
+    """Check calls until they are closed or gone; no reference keeps them alive while this thread waits."""
+    while not closed.is_set() and (calls := reference()) is not None:
+        has_calls.clear()
+        idle = not calls.running
+        limit = calls.rest() if idle else None
+        del calls
+        if idle:
+            has_calls.wait(limit)
+        closed.wait(POLL_INTERVAL_S)
+        if (calls := reference()) is not None:
+            calls.abort_late(time.monotonic())
+            del calls
 
 
 def _hang_up(connection: Connection) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -35,6 +36,14 @@ if TYPE_CHECKING:
 #: Steps of SQLite's machine between two checks of the time limit of a read.
 STEPS_PER_CHECK = 10_000
 NOT_SQLITE3 = "this store is a SQLite file, and {} is not a sqlite3 connection"
+
+
+def _close_dropped(checkpoints: Checkpoints, *dropped: MutableSequence[sqlite3.Connection]) -> None:
+    """Close the connections of an application that was dropped; no thread uses them any more."""
+    with suppress(OSError, sqlite3.Error), checkpoints.lock(wait=False):
+        for connections in dropped:
+            while connections:
+                connections.pop().close()
 
 
 def utc_now() -> datetime:
@@ -97,6 +106,9 @@ class SqliteBackend(ForkSafe):
             committed=self._after_commit,
             queue=WriterQueue(str(self.path)),
         )
+        dropped = (self._checkpoints, self._readers.idle, self._writer.opened)
+        self._finalizer = weakref.finalize(self, _close_dropped, *dropped)
+        self._finalizer.atexit = False
 
     @uninterrupted
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
@@ -234,6 +246,7 @@ class SqliteBackend(ForkSafe):
 
     def after_fork_in_child(self) -> None:
         """Begin anew: no thread that used the connections or held the locks exists here."""
+        self._finalizer.detach()
         if not self._forkable:
             abandon(str(self.path), self._readers, self._writer)
             self._writer.queue.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -66,6 +67,7 @@ class SqliteNotifier:
             if self._sender is None:
                 self._sender = _datagram_socket()
                 self._sender.setblocking(False)
+                weakref.finalize(self, self._sender.close).atexit = False
             return self._sender
 
 

@@ -42,7 +42,8 @@ class Writer:
         committed: Callable[[sqlite3.Connection], None],
         queue: WriterQueue,
     ) -> None:
-        self.connection: sqlite3.Connection | None = None
+        #: The open connection, if there is one; a list, so that it can be closed when this object is gone.
+        self.opened: list[sqlite3.Connection] = []
         self._connect = connect
         self._timeout = timeout
         self._performer = performer
@@ -59,7 +60,7 @@ class Writer:
     def use(self, connection: sqlite3.Connection) -> None:
         """Write on this connection from now on."""
         connection.execute(f"PRAGMA busy_timeout = {int(min(LOCK_WAIT_S, self._timeout) * 1000)}")
-        self.connection = connection
+        self.opened.append(connection)
 
     def write(self, operation: Callable[[], Operation[T]], *, timeout: float | None = None) -> T:
         """Run an operation in a transaction, together with those of other threads.
@@ -123,15 +124,17 @@ class Writer:
     def close(self) -> None:
         """Close the connection. The caller keeps other threads from writing."""
         self.queue.close()
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
+        while self.opened:
+            self.opened.pop().close()
+
+    @property
+    def connection(self) -> sqlite3.Connection | None:
+        return self.opened[0] if self.opened else None
 
     def _connected(self) -> sqlite3.Connection:
-        if self.connection is None:
+        if not self.opened:
             self.use(self._connect())
-        assert self.connection is not None
-        return self.connection
+        return self.opened[0]
 
     def _serve(self, own: _Request) -> None:
         """Write until *own* is finished, or until it is time to deliver interrupts: their handlers may write, too."""
