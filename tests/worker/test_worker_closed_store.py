@@ -50,6 +50,7 @@ def test_a_handler_that_closes_its_application_stops_nothing(app, close):
 
 
 def test_another_thread_closes_the_application_while_a_job_runs(app):
+    """Issue 36, E3: as the teardown of a web framework does."""
     begun, free = threading.Event(), threading.Event()
 
     @app.job()
@@ -96,7 +97,7 @@ def test_a_switch_to_another_store_leaves_the_worker_on_its_own(app, tmp_path):
 
 
 def test_a_worker_whose_connections_are_closed_ends_with_an_error(app, caplog):
-    """It must not stay alive without work."""
+    """Issue 36, E3: it must not stay alive without work."""
     worker, errors = app.worker(poll=0.02, grace=1), []
 
     def run():

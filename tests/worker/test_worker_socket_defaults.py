@@ -114,6 +114,7 @@ def test_a_slow_scraper_is_served(real_database, limited):
 
 
 def test_signals_arrive_after_the_limit(limited):
+    """Issue 36, D2: the process ended when the socket that receives signals had a time limit."""
     received = threading.Event()
     with Signals(received.set, lambda: None):
         receiver = thread_named("holdfast-signals")

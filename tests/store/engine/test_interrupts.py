@@ -157,7 +157,7 @@ def test_the_last_handler_counts(app, raising):
 
 
 def test_all_signals_of_a_call_are_delivered(app):
-    """Also if the handler of the first one raises."""
+    """Issue 36, E2: none of them within it, and also if the handler of the first one raises."""
     raised = []
 
     def first(*_):
@@ -210,7 +210,7 @@ def main_thread_is_in(function, package="holdfast"):
 
 
 def test_an_interrupt_ends_a_wait_for_the_server(postgres_app, postgres_database, raising):
-    """The table is locked by somebody for as long as the call lasts."""
+    """Issue 36, E2: somebody has locked the table for as long as the call lasts."""
     import psycopg
 
     with psycopg.connect(postgres_database.url) as other:
