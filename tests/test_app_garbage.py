@@ -48,7 +48,7 @@ def test_forty_applications_leave_nothing_behind(real_database):
     before = resources()
     for _ in range(APPLICATIONS):
         use(real_database.url)
-    wait_until(lambda: resources() == before, seconds=30, failure=f"{resources()}, not {before}")
+    wait_until(lambda: resources() == before, seconds=30, failure=f"E6 is broken: {resources()}, not {before}")
 
 
 def test_the_server_has_no_session_of_them(postgres_database):

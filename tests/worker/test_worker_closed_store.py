@@ -59,13 +59,15 @@ def test_another_thread_closes_the_application_while_a_job_runs(app):
         free.wait(60)
         return "done"
 
-    with working(app):
+    with working(app) as worker:
         ref = slow.enqueue()
         assert begun.wait(60)
         thread = threading.Thread(target=app.close)
         thread.start()
         thread.join(60)
+        is_open = not worker._store.backend.closed
         free.set()
+        assert is_open, "E3 is broken: the application has closed the connections of its worker"
         assert ref.result(60) == "done"
 
 
@@ -111,7 +113,7 @@ def test_a_worker_whose_connections_are_closed_ends_with_an_error(app, caplog):
     assert app.enqueue("double", {"n": 1}).result(60) == 2
     worker._store.backend.close()
     thread.join(60)
-    assert [str(error) for error in errors] == ["the store was closed under this worker"]
+    assert [str(error) for error in errors] == ["the store was closed under this worker"], "E3 is broken"
     assert any("was closed under this worker: it ends" in record.message for record in caplog.records)
 
 

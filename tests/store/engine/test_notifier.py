@@ -175,7 +175,7 @@ def test_a_listener_that_fails_listens_again(tmp_path, caplog):
         for fail in (failing.set, lambda: listener._socket.shutdown(socket.SHUT_RDWR)):
             fail()
             notifier.notify(JOBS)
-            assert received.wait(30), "anything may have changed while it did not listen"
+            assert received.wait(30), "D2 is broken: anything may have changed while it did not listen"
             assert listener.works
             received.clear()
             notifier.notify(JOBS)
