@@ -44,7 +44,7 @@ def resources():
 def test_forty_applications_leave_nothing_behind(real_database):
     """Issue 36, E6 and S2: each kept a thread and a connection on PostgreSQL, and a descriptor on SQLite."""
     use(real_database.url)
-    wait_until(lambda: resources()[0] == [])
+    wait_until(lambda: resources()[0] == [], seconds=30, failure="E6 is broken: a thread outlives its application")
     before = resources()
     for _ in range(APPLICATIONS):
         use(real_database.url)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -185,10 +186,11 @@ def test_all_signals_of_a_call_are_delivered(app):
 
 def interrupted_soon(call, *, once):
     """Run *call*, and send SIGALRM to this thread when *once* holds; it must raise."""
-    main = threading.get_ident()
+    main, sent_at = threading.get_ident(), []
 
     def send():
         wait_until(once)
+        sent_at.append(time.monotonic())
         signal.pthread_kill(main, signal.SIGALRM)
 
     thread = threading.Thread(target=send)
@@ -196,6 +198,8 @@ def interrupted_soon(call, *, once):
     try:
         call()
     except Interrupt:
+        # A statement ends by itself after 30 s, and a wait for the file as well.
+        assert time.monotonic() - sent_at[0] < PATIENCE_S, "E2 is broken: the interrupt came after the wait"
         return
     except HoldfastError as error:
         pytest.fail(f"E2 is broken: the call ended by itself, with {error}")
