@@ -290,7 +290,10 @@ class Holdfast:
         return await asyncio.to_thread(self.get, job_id)
 
     def close(self) -> None:
-        """Close the store. Closing twice is harmless, and the next use opens the store again."""
+        """Close the store. Closing twice is harmless, and the next use opens the store again.
+
+        A worker of the application that runs goes on: its connections are closed when it has wound down.
+        """
         self._registry.close()
 
     def __enter__(self) -> Self:

@@ -40,6 +40,7 @@ FULL = {
     "deploys": 300,
     "providers": 300,
     "scattered": 300,
+    "interrupts": 20_000,
 }
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +20,8 @@ from tests.chaos.scattered import Scattered
 from tests.chaos.sites import SqliteSite
 from tests.chaos.world import World
 
+#: Interrupted calls of one strike.
+INTERRUPTS = 500
 #: No worker may end, and a free slot may not stay free while a job waits.
 STEADY = MappingProxyType({"steady": True, "workers": 3, "slots": 4, "heavy": False})
 
@@ -245,6 +250,37 @@ class HungProviders(Nemesis):
                 kinds.recorder().tell("late plan", schedule=name, seconds=round(float(waited), 1))
 
 
+class Interrupts(Nemesis):
+    """SIGALRM that raises in client calls of a main thread, on a store beside that of the world.
+
+    Nothing hangs, other threads enqueue undisturbed, no acknowledged job is lost, and all connections are idle at the end.
+    """
+
+    unit = "interrupted calls"
+    every = 0.1
+    shape = MappingProxyType({"workers": 1, "slots": 2, "heavy": False, "drivers": False})
+
+    def strike(self, world: World) -> int:
+        name = f"interrupted_{world.random.randrange(10**9)}"
+        beside = f"{world.folder / name}.db?durability=fast"
+        # The schema is part of the URL: no worker of the world runs its jobs.
+        url = f"sqlite:///{beside}" if isinstance(world.site, SqliteSite) else _with_schema(world.site.url, name)
+        arguments = [sys.executable, "-m", "tests.chaos.interrupted", url, name.rpartition("_")[2], str(INTERRUPTS)]
+        ended = subprocess.run(arguments, capture_output=True, text=True, timeout=600, check=False)
+        if ended.returncode:
+            raise AssertionError(f"the program hung or failed, seed {name}: {ended.stderr[-5000:]}")
+        result = json.loads(ended.stdout)
+        if result["broken"]:
+            raise AssertionError(f"seed {name}: {result}")
+        if not isinstance(world.site, SqliteSite):
+            world.site.execute(f"DROP SCHEMA {name} CASCADE")
+        return int(result["interrupts"])
+
+
+def _with_schema(url: str, schema: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}schema={schema}"
+
+
 NEMESES: dict[str, Callable[[], Nemesis]] = {
     **KILLERS,
     "providers": HungProviders,
@@ -254,4 +290,5 @@ NEMESES: dict[str, Callable[[], Nemesis]] = {
     "outages": Outages,
     "deploys": Deploys,
     "scattered": Scattered,
+    "interrupts": Interrupts,
 }

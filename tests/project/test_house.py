@@ -291,3 +291,30 @@ def test_every_statement_says_what_it_is_for(path):
     """A comment stands directly below the name."""
     silent = [name for name, text in statements_of(path) if not re.match(r"\n-- \w", text)]
     assert silent == []
+
+
+# -- processes ------------------------------------------------------------------------------
+
+
+def calls_in(path: Path) -> set[str]:
+    """The dotted names that a module calls, such as ``os.fork``."""
+    return {
+        f"{call.func.value.id}.{call.func.attr}"
+        for call in ast.walk(tree_of(path))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
+    }
+
+
+#: The one module that may make each of these calls, and why.
+PLACES = {
+    "socket.socket": "store/engine/sockets.py",  # without the default time limit of the program
+    "socket.socketpair": "store/engine/sockets.py",
+    "socket.fromfd": "store/engine/sockets.py",
+    "os._exit": "worker/exit.py",  # after a line that says why
+}
+
+
+@pytest.mark.parametrize("call", PLACES)
+def test_a_call_with_a_trap_has_one_place(call):
+    """Issue 36, D2: sockets with an inherited time limit ended workers, and nothing said so."""
+    assert {name_of(path) for path in MODULES if call in calls_in(path)} <= {PLACES[call]}

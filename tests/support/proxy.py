@@ -240,7 +240,9 @@ def proxy_to(url: str) -> Iterator[Proxy]:
 
 def _names(order: str, query: str) -> bool:
     """Whether an order means *query*. Whole words: COMMIT is no part of READ COMMITTED."""
-    return re.search(rf"(?<!\w){re.escape(order)}(?!\w)", query) is not None
+    before = r"(?<!\w)" if re.match(r"\w", order) else ""
+    after = r"(?!\w)" if re.search(r"\w$", order) else ""
+    return re.search(f"{before}{re.escape(order)}{after}", query) is not None
 
 
 def _connect(url: str) -> socket.socket:

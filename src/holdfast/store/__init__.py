@@ -22,9 +22,10 @@ from urllib.parse import parse_qsl
 from holdfast.domain.store_url import SqliteUrl, without_driver
 from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
 from holdfast.settings import sqlite_file, user_data
-from holdfast.store.engine import forks  # noqa: F401 - imported before a fork, it knows children
+from holdfast.store.engine import forks
 
 if TYPE_CHECKING:
+    from holdfast.domain.jobs.job import WorkerId
     from holdfast.store.access.audit import AuditedAction, AuditLog
     from holdfast.store.access.credentials import Credentials
     from holdfast.store.access.idempotency_keys import IdempotencyKeys
@@ -109,6 +110,9 @@ class Store:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
+        #: The workers that hold it, and the fork in which they run.
+        self._holders: set[tuple[str, int]] = set()
+        self._close_requested = False
 
     def audited(self, action: AuditedAction) -> Store:
         """The same store for one action of a person: its changes and its audit entry are one transaction."""
@@ -150,9 +154,21 @@ class Store:
         store.leases = self.leases.on(store.backend)
         return store
 
+    def hold(self, worker: WorkerId) -> None:
+        """Keep the connections open until this worker releases them, also if the store is closed meanwhile."""
+        self._holders.add((worker, forks.depth))
+
+    def release(self, worker: WorkerId) -> None:
+        """End a hold; idempotent."""
+        self._holders.discard((worker, forks.depth))
+        if self._close_requested:
+            self.close()
+
     def close(self) -> None:
-        """Close all connections; idempotent."""
-        self.backend.close()
+        """Close all connections, or let the last worker that holds them close them; idempotent."""
+        self._close_requested = True
+        if not any(depth == forks.depth for _, depth in list(self._holders)):
+            self.backend.close()
 
 
 def open_store(url: str, *, create: bool = True, may_migrate: bool = False, patience: timedelta | None = None) -> Store:

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from holdfast.domain.names import is_loopback, parse_address
 from holdfast.errors import ConfigurationError
 from holdfast.store.engine.forks import close_in_forks
+from holdfast.store.engine.sockets import new_socket
 from holdfast.web.app import Site
 from holdfast.web.options import make_options
 
@@ -192,7 +193,7 @@ def _configure(site: Site, tls: tuple[str, str] | None) -> uvicorn.Config:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = new_socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -28,6 +27,7 @@ from holdfast.domain.names import class_name, clean_text
 from holdfast.errors import InvalidPayload, LeaseLost, StoreBusy, StoreUnavailable
 from holdfast.store.engine import forks
 from holdfast.worker.active_runs import Run, StopReason
+from holdfast.worker.exit import exit_process
 
 #: Longest first line of an error in the log, in characters; the attempt has the full text.
 MAX_LINE = 300
@@ -94,7 +94,7 @@ async def await_handler(run: Run, context: MakeContext) -> Outcome:
 def _exit_if_forked(depth: int) -> None:
     """End a fork that the handler has left: in there, this thread would take and run the jobs that wait here."""
     if forks.depth != depth:
-        os._exit(0)
+        exit_process(0, "a fork that a handler left behind ends here")
 
 
 def _arguments(run: Run, context: MakeContext) -> dict[str, Any] | Unreadable:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # the dashboard reads addresses here, and runs no worker
     from holdfast.worker.worker import Worker
 
 TOKEN = "HOLDFAST_METRICS_TOKEN"  # noqa: S105 - a variable name
+#: A client that sends nothing for this long is disconnected, in seconds. Never the default of the program.
+SILENT_CLIENT_S = 60.0
 
 
 class WorkerCollector(Collector):
@@ -159,6 +161,8 @@ def _health(problem: str | None) -> tuple[int, bytes]:
 
 def _handler(pages: dict[str, Callable[[], tuple[int, bytes]]], token: str | None) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        timeout = SILENT_CLIENT_S
+
         def do_GET(self) -> None:
             page = pages.get(self.path.partition("?")[0])
             if page is None:

@@ -26,7 +26,8 @@ class Shutdown:
     """Ends the work of a worker that claims no more jobs."""
 
     def __init__(self, setup: WorkerSetup, pool: ExecutorPool, lifecycle: RunLifecycle, services: Services) -> None:
-        self._workers, self._worker, self._options = setup.store.workers, setup.worker, setup.options
+        self._store, self._workers = setup.store, setup.store.workers
+        self._worker, self._options = setup.worker, setup.options
         self._pool, self._lifecycle, self._services = pool, lifecycle, services
 
     def wind_down(self, *, exits: bool) -> None:
@@ -72,6 +73,7 @@ class Shutdown:
         self._pool.close()
         stop_threads([*reversed(self._services.keepers)], HELPER_TIMEOUT_S)
         write_within(LAST_WRITE_TIMEOUT_S, self._write_rest)
+        self._store.release(self._worker)
 
     def _write_rest(self) -> None:
         """Release the jobs of handlers that go on, and write the outcomes of those that have just finished."""

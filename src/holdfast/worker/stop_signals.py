@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self
+
+from holdfast.store.engine.sockets import socket_pair
+from holdfast.worker.exit import exit_process
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -23,7 +25,7 @@ class Signals:
     def __init__(self, first: Callable[[], None], second: Callable[[], None]) -> None:
         self._first = first
         self._second = second
-        self._receiver, self._wake = socket.socketpair()
+        self._receiver, self._wake = socket_pair()
         self._wake.setblocking(False)
         self._before: dict[int, Any] = {}
         self._wakeup = -1
@@ -74,9 +76,9 @@ class Signals:
     def _next(self) -> bytes:
         try:
             return self._receiver.recv(64)
-        except OSError:
+        except OSError as error:
             # A job handler has closed our socket. A process that cannot receive signals must not continue.
-            os._exit(1)
+            exit_process(1, f"the socket that receives signals was closed within this process ({error}): it ends")
 
 
 #: The instances that receive now, the innermost last.

@@ -17,7 +17,7 @@ from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, StoreBusy, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.engine.backend import Listener
+from holdfast.store.engine.backend import Listener, StoreClosed
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.commands.identity import CHILD_VARIABLE
@@ -121,6 +121,7 @@ class Worker:
 
         Raises:
             ConfigurationError: It drains, and has failed five times in a row to start a job for lack of a resource.
+            StoreUnavailable: Its connections were closed under it. :meth:`Holdfast.close` leaves them open.
         """
         if os.environ.get("HOLDFAST_WORKER") == "off":
             log.info("HOLDFAST_WORKER is off: this process runs no jobs")
@@ -131,19 +132,22 @@ class Worker:
         if not self._started.acquire(blocking=False):
             return
         self.health.started = True
-        slots = self._options.slots if self.kinds else None
-        lanes: dict[str, Any] = {"queues": self.queues, "kinds": self.kinds, "build": self.served.build}
-        host, version = socket.gethostname(), self._options.version
-        self._store.workers.announce(self.id, host=host, pid=os.getpid(), version=version, slots=slots, **lanes)
-        if self._autoscaler is not None:
-            self._autoscaler.refresh()  # before the first claim
-        warn_if_low(slots or 0)
-        listener = self._start_services()
+        self._store.hold(self.id)  # until the last handler has finished, whoever closes the application meanwhile
+        try:
+            self._announce()
+            listener = self._start_services()
+        except BaseException:
+            self._store.release(self.id)
+            raise
         gives_up = self._work()
         self._stopping.set()
         self.services.claimer.service.finish()
         listener.close()
+        if closed := self._store.backend.closed:
+            log.error("the store was closed under this worker: it ends, and its jobs wait until their leases expire")
         self._shutdown.wind_down(exits=exits)
+        if closed:
+            raise StoreClosed("the store was closed under this worker")
         if gives_up:
             raise self._lifecycle.shortage.lasting_error()
 
@@ -159,6 +163,16 @@ class Worker:
             try_write(lambda: self._store.workers.record_stop(self.id))
             raise
         return self.health.listener
+
+    def _announce(self) -> None:
+        """Make the worker known, before its first claim."""
+        slots = self._options.slots if self.kinds else None
+        lanes: dict[str, Any] = {"queues": self.queues, "kinds": self.kinds, "build": self.served.build}
+        host, version = socket.gethostname(), self._options.version
+        self._store.workers.announce(self.id, host=host, pid=os.getpid(), version=version, slots=slots, **lanes)
+        if self._autoscaler is not None:
+            self._autoscaler.refresh()
+        warn_if_low(slots or 0)
 
     @property
     def kinds(self) -> list[str]:
@@ -236,7 +250,7 @@ class Worker:
     def _work(self) -> bool:
         """Claim until a stop is requested or a drain ends; returns whether it cannot start the jobs that are left."""
         wake, interval = self.services.claimer.service.wake, MIN_DRAIN_INTERVAL_S
-        while not self._stopping.is_set():
+        while not (self._stopping.is_set() or self._store.backend.closed):
             tick = self.services.claimer.tick()
             next_in = tick.next_in
             if self._options.drain and next_in > 0:

@@ -157,3 +157,35 @@ def test_an_empty_notification_may_mean_anything():
 
 def test_a_queue_with_a_line_break_is_any_queue():
     assert may_be_ready(decode(encode(jobs_in(["a\nb"]))), ["a\nb"])
+
+
+def test_a_listener_that_fails_listens_again(tmp_path, caplog):
+    """Issue 36, D2: whatever ended it, it still counted as working, and nothing was logged."""
+    received, failing = threading.Event(), threading.Event()
+
+    def wake(_):
+        if failing.is_set():
+            failing.clear()
+            raise ValueError("a defect")
+        received.set()
+
+    notifier = SqliteNotifier(tmp_path / "jobs.db")
+    listener = SqliteListener(notifier, wake=wake)
+    try:
+        for fail in (failing.set, lambda: listener._socket.shutdown(socket.SHUT_RDWR)):
+            fail()
+            notifier.notify(JOBS)
+            assert received.wait(30), "D2 is broken: anything may have changed while it did not listen"
+            assert listener.works
+            received.clear()
+            notifier.notify(JOBS)
+            assert received.wait(30)
+            received.clear()
+    finally:
+        listener.close()
+    assert next(record.message for record in caplog.records if "has failed" in record.message).endswith(
+        "has failed (a defect); the worker listens again"
+    )
+    assert len(caplog.records) == 2
+    notifier.close()
+    assert not list(notifier.directory.iterdir())

@@ -19,7 +19,7 @@ from holdfast.cli.commands.command_words import WordsCommand, argv_argument, com
 from holdfast.cli.commands.log import logs_of
 from holdfast.cli.commands.options import OPTIONS, QUEUE_OPTIONS, JobBuilder
 from holdfast.cli.jobs.wait import EXIT_CODES
-from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT
+from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT, print_notice
 from holdfast.cli.session import CliSession
 from holdfast.client.fleet.workers import WorkerArguments
 from holdfast.domain.access.audit import Via
@@ -31,6 +31,7 @@ from holdfast.output.envelope import failure_of
 from holdfast.output.printer import Format
 from holdfast.worker.commands.identity import CHILD_VARIABLE
 from holdfast.worker.executors.channel import CANNOT_START
+from holdfast.worker.exit import exit_process
 from holdfast.worker.stop_signals import Signals
 from holdfast.worker.worker import Worker
 
@@ -112,7 +113,7 @@ def _wait_until_finished(session: CliSession, job_id: JobId, worker: Worker, sto
 def _leave(worker: Worker) -> None:
     """Handle the second signal: kill the command and exit at once."""
     worker.abandon()
-    os._exit(SECOND_SIGNAL_EXIT)
+    exit_process(SECOND_SIGNAL_EXIT, "exiting at once; the command was killed", report=print_notice)
 
 
 def _echo(stopped: threading.Event) -> Callable[[bytes], None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.jobs.job import INTERNAL_PREFIX
 from holdfast.domain.names import escape_controls
 from holdfast.errors import InvalidInput
+from holdfast.worker.exit import exit_process
 from holdfast.worker.stop_signals import Signals
 
 if TYPE_CHECKING:  # the dashboard takes its options from here, and runs no worker
@@ -166,13 +166,12 @@ def run_worker(
     print_notice(_introduction(worker, settings.get("slots"), _describe_store(session, app.url)))
     worker.run(exits=True)
     results = ", ".join(f"{count} {result}" for result, count in sorted(worker.counts.results.items()))
-    print_notice(f"finished; {results or 'no job was run'}" if worker.kinds else "finished")
     session.output.value(WorkerAnswer(worker.id, dict(worker.counts.results)), lambda: ())
     session.output.flush()
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads that still run have lost their leases: a normal exit would wait for them.
-    os._exit(0)
+    exit_process(0, f"finished; {results or 'no job was run'}" if worker.kinds else "finished", report=print_notice)
 
 
 def _describe_store(session: CliSession, url: str) -> str:
@@ -202,7 +201,7 @@ def _leave(worker: Worker) -> None:
     release = threading.Thread(target=worker.abandon, daemon=True)
     release.start()
     release.join(RELEASE_TIMEOUT_S)
-    os._exit(SECOND_SIGNAL_EXIT)
+    exit_process(SECOND_SIGNAL_EXIT, "exited after a second signal", report=print_notice)
 
 
 def print_notice(text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -40,6 +39,7 @@ from holdfast.worker.batches.thread_attempts import ThreadAttempts
 from holdfast.worker.batches.unit import UnitResult
 from holdfast.worker.batches.unit_runner import UnitRunner, UnitTimeouts
 from holdfast.worker.batches.writer import LedgerWriter
+from holdfast.worker.exit import exit_process
 from holdfast.worker.service import ServiceThread
 from holdfast.worker.stop_signals import Signals
 
@@ -144,7 +144,7 @@ def signal_handlers(on_first: Callable[[], None]) -> AbstractContextManager[obje
     """
     if threading.current_thread() is not threading.main_thread():
         return nullcontext()
-    return Signals(on_first, lambda: os._exit(SECOND_SIGNAL_EXIT_CODE))
+    return Signals(on_first, lambda: exit_process(SECOND_SIGNAL_EXIT_CODE, "second signal: the run ends at once"))
 
 
 def _finish(

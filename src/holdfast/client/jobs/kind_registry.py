@@ -67,6 +67,9 @@ class KindRegistry:
 
     def store(self) -> Store:
         """The open store, with all kinds published."""
+        store = self._store
+        if store is not None and not self._unpublished:
+            return store
         with self.lock:
             store = self._bare_store()
             if self._unpublished:

@@ -20,6 +20,10 @@ SCHEMA_VERSION = 1
 OLDEST_CODE = 1
 
 
+class StoreClosed(StoreUnavailable):
+    """The connections were closed within this process: no later call succeeds."""
+
+
 class IdsTaken(StoreUnavailable):
     """New ids belong to jobs that exist: the database has lost ids that it gave out before; nothing was written."""
 
@@ -144,6 +148,10 @@ class Backend(Protocol):
 
     def migrate(self) -> list[int]:
         """Bring the schema up to date and return the numbers of the migrations applied."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
 
     def close(self) -> None:
         """Close all connections; idempotent."""

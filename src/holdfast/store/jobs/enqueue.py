@@ -18,6 +18,7 @@ from holdfast.domain.jobs.request_checks import check_requests
 from holdfast.errors import LeaseLost
 from holdfast.store.engine.backend import IdsTaken
 from holdfast.store.engine.changes import Change, Changes, jobs_in
+from holdfast.store.engine.interrupts import uninterrupted
 from holdfast.store.engine.operation import (
     BulkInsert,
     Noun,
@@ -73,6 +74,7 @@ class EnqueueCall:
 class Jobs(Noun):
     """Enqueues jobs, one or many, in a transaction of its own or in the caller's."""
 
+    @uninterrupted
     def enqueue(self, request: NewJob) -> Enqueued:
         """Enqueue one job.
 

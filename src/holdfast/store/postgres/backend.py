@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import copy
 import threading
 import time
@@ -20,6 +19,7 @@ from holdfast.errors import OtherDatabase
 from holdfast.store.engine.backend import IdsTaken, PoolStats, Timeouts
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
+from holdfast.store.engine.interrupts import deliver, uninterrupted
 from holdfast.store.engine.operation import (
     Operation,
     OperationFunction,
@@ -113,13 +113,14 @@ class PostgresBackend(ForkSafe):
     def after_fork_in_child(self) -> None:
         """Begin anew: connections, ids, threads and locks belong to the parent, which keeps them."""
         closed = self._closed.is_set()
-        atexit.unregister(self._notifier.close)
+        self._notifier.abandon()
         self.__dict__.pop("reserved", None)
         self._hosts = Hosts(self.url)
         self._make_connections()
         if closed:
             self.close()
 
+    @uninterrupted
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: Connection) -> list[Any]:
             if self._prepared:
@@ -132,6 +133,7 @@ class PostgresBackend(ForkSafe):
     def fetch(self, statement: Query) -> list[Any]:
         return self.run(statement, repeatable=True)
 
+    @uninterrupted
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: Connection) -> T:
             return self._transaction(connection, operation(*args, **kwargs), begin(self._patience))
@@ -141,6 +143,7 @@ class PostgresBackend(ForkSafe):
         self.discard_ids()  # an operation that draws its ids itself draws free ones now
         return self._retry(once)
 
+    @uninterrupted
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: Connection) -> T:
             start = begin(self._patience, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -148,9 +151,11 @@ class PostgresBackend(ForkSafe):
 
         return self._retry(once)
 
+    @uninterrupted
     def draw_ids(self, count: int) -> Sequence[JobId] | None:
         return self._ids.draw(count)
 
+    @uninterrupted
     def discard_ids(self) -> None:
         self._ids.discard()
         self.run(Query("skip_job_ids", {}))
@@ -192,6 +197,7 @@ class PostgresBackend(ForkSafe):
         connect = partial(self.connect, autocommit=True)
         return PostgresListener(connect, self._channel, send=self._notifier.send, wake=wake)
 
+    @uninterrupted
     def migrate(self) -> list[int]:
         return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
 
@@ -207,6 +213,11 @@ class PostgresBackend(ForkSafe):
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
 
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
+    @uninterrupted
     def close(self) -> None:
         self._notifier.close()
         self._closed.set()
@@ -266,6 +277,7 @@ class PostgresBackend(ForkSafe):
                     raise translate(error) from error
             if self._closed.wait(wait):
                 break
+            deliver()
         return self._once(work, limit)
 
     def _transaction(self, connection: Connection, operation: Operation[T], begin: str, *, writes: bool = True) -> T:

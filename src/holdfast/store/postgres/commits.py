@@ -18,6 +18,7 @@ import psycopg
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.interrupts import deliver
 from holdfast.store.postgres.connections import Connection
 from holdfast.store.postgres.statements import Statements
 
@@ -85,6 +86,7 @@ class Commits:
                 return status == "committed"
             if self._closed.wait(STATUS_INTERVAL.total_seconds()):
                 break
+            deliver()
         raise StoreUnavailable("the database did not confirm whether the last transaction was committed")
 
     def _query_status(self, transaction: str) -> tuple[str | None, str | None]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
+from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
 from holdfast.errors import (
@@ -29,6 +30,7 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.store.engine.backend import IdsTaken, PlanRecorded, Timeouts
+from holdfast.store.engine.interrupts import deliver, waits_in_windows
 
 Connection = psycopg.Connection[Any]
 #: Plan types that prepared statements never use.
@@ -70,9 +72,29 @@ class FormerPrimaryError(psycopg.OperationalError):
 _OPEN: weakref.WeakKeyDictionary[Connection, float] = weakref.WeakKeyDictionary()
 
 
+class _Connection(psycopg.Connection[Any]):
+    """Delivers interrupts while the main thread waits for the server."""
+
+    def wait(self, gen: PQGen[Any], *args: Any, **options: Any) -> Any:
+        return super().wait(_in_windows(gen) if waits_in_windows() else gen, *args, **options)
+
+
+def _in_windows(work: PQGen[Any]) -> PQGen[Any]:
+    """The same work; the driver resumes it at least ten times a second while it waits."""
+    try:
+        request = next(work)
+        while True:
+            ready = yield request
+            if not ready:
+                deliver()
+            request = work.send(ready)
+    except StopIteration as end:
+        return end.value
+
+
 def connect(url: str, **options: Any) -> Connection:
     """Open a connection, of which a forked child keeps no copy."""
-    connection = psycopg.connect(url, **options)
+    connection = _Connection.connect(url, **options)
     _OPEN[connection] = time.monotonic()
     return connection
 

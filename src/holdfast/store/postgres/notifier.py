@@ -9,6 +9,7 @@ import secrets
 import select
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -18,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.store.engine.changes import EVERYTHING, Changes, Notification, decode, encode
+from holdfast.store.engine.interrupts import uninterrupted
 
 log = logging.getLogger("holdfast")
 
@@ -66,6 +68,7 @@ class PostgresNotifier:
         #: The seconds of the last commit that did not notify.
         self._usual = 0.0
 
+    @uninterrupted
     def notification(self, changes: Changes) -> Notification:
         """Let the transaction of *changes* notify itself, unless another did just now, or this cost too much.
 
@@ -92,11 +95,14 @@ class PostgresNotifier:
         self._usual = min(time.monotonic() - began, USUAL_COMMIT_S)
         self.notify(changes)
 
+    @uninterrupted
     def notify(self, changes: Changes) -> None:
         if not changes:
             return
         with self._lock:
             self._pending |= changes
+            if not self._closed.is_set():
+                _PENDING.add(self)
         if not self._requested.is_set():
             self._requested.set()
         if self._thread is None:
@@ -108,32 +114,40 @@ class PostgresNotifier:
         self._requested.set()
         if self._thread is not None:
             self._thread.join(1)
-            atexit.unregister(self.close)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Neither send what waits nor close at the exit, as in a forked child: its parent does."""
+        _RUNNING.discard(self)
+        _PENDING.discard(self)
 
     def _start(self) -> None:
         with self._lock:
             if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._work, name="holdfast-notifier", daemon=True)
+                arguments = (weakref.ref(self), self._requested)
+                self._thread = threading.Thread(target=_work, args=arguments, name="holdfast-notifier", daemon=True)
                 self._thread.start()
-                # A short process may exit right after an enqueue: its notification must not die with the thread.
-                atexit.register(self.close)
+                _RUNNING.add(self)
 
-    def _work(self) -> None:
-        closing = False
-        while not closing:
-            self._requested.wait()
-            self._requested.clear()
-            while (wait := self._next_at() - time.monotonic()) > 0 and not self._closed.wait(wait):
-                pass  # a commit has notified meanwhile
-            # Read before the changes are taken: those that came before the close are sent.
-            closing = self._closed.is_set()
-            with self._lock:
-                changes, self._pending, self._taken = self._pending | self._taken, set(), frozenset()
-                if changes:
-                    self._sent_at = time.monotonic()
+    def __del__(self) -> None:
+        self._closed.set()
+        self._requested.set()
+
+    def send_pending(self) -> bool:
+        """Send what waits for the thread, a little later; returns whether this was the last time."""
+        while (wait := self._next_at() - time.monotonic()) > 0 and not self._closed.wait(wait):
+            pass  # a commit has notified meanwhile
+        # Read before the changes are taken: those that came before the close are sent.
+        closing = self._closed.is_set()
+        with self._lock:
+            changes, self._pending, self._taken = self._pending | self._taken, set(), frozenset()
+            _PENDING.discard(self)
             if changes:
-                with suppress(Exception):  # only a hint: workers poll as well; the thread continues
-                    self.send(encode(frozenset(changes)))
+                self._sent_at = time.monotonic()
+        if changes:
+            with suppress(Exception):  # only a hint: workers poll as well; the thread continues
+                self.send(encode(frozenset(changes)))
+        return closing
 
     def _next_at(self) -> float:
         """When the thread sends what waits."""
@@ -143,6 +157,29 @@ class PostgresNotifier:
     def send(self, text: str) -> None:
         """Send a notification now. It may be lost with the server, so the commit does not wait for the disk."""
         self._run("SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)", (self._channel, text))
+
+
+def _work(reference: weakref.ref[PostgresNotifier], requested: threading.Event) -> None:
+    """Send notifications until the notifier is closed or gone; while this thread waits, it does not keep it alive."""
+    closing = False
+    while not closing:
+        requested.wait()
+        requested.clear()
+        notifier = reference()
+        closing = notifier is None or notifier.send_pending()
+        del notifier
+
+
+#: The notifiers with a thread. A short process may exit right after an enqueue: its notification must not die with it.
+_RUNNING: weakref.WeakSet[PostgresNotifier] = weakref.WeakSet()
+#: Those that have something to send: an application that is dropped right after an enqueue still does.
+_PENDING: set[PostgresNotifier] = set()
+
+
+@atexit.register
+def _close_all() -> None:
+    for notifier in list(_RUNNING):
+        notifier.close()
 
 
 class PostgresListener:

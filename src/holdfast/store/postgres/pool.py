@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +13,9 @@ import psycopg
 from psycopg import errors
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.engine.backend import PoolStats
+from holdfast.store.engine.backend import PoolStats, StoreClosed
+from holdfast.store.engine.interrupts import WINDOW_S, deliver, waits_in_windows
+from holdfast.store.engine.sockets import shut_down
 from holdfast.store.postgres.abandoned_connections import AbandonedConnections
 from holdfast.store.postgres.connections import Connection, opened_at
 
@@ -57,6 +58,8 @@ class Pool:
         self._waits, self._wait_seconds = 0, 0.0
         self._closed = False
         calls.rests.append(self.close_extra)
+        # Earlier than __del__ of the connections, which would warn that they are open.
+        weakref.finalize(self, _close_dropped, self._idle).atexit = False
 
     @contextmanager
     def connection(self, *, limit: float) -> Iterator[Connection]:
@@ -100,26 +103,42 @@ class Pool:
             return IDLE_TIMEOUT_S if len(self._idle) > 1 else None
 
     def _take(self, deadline: float) -> Connection:
-        with self._returned:
-            grow_at, waited = self._grow_at(), False
-            while True:
+        grow_at, waited = None, False
+        while True:
+            with self._returned:
+                grow_at = self._grow_at() if grow_at is None else grow_at
                 if self._closed:
-                    raise StoreUnavailable("the store is closed")
+                    raise StoreClosed("the store is closed")
                 if (connection := self._pop_idle()) is not None:
                     return connection
-                now = time.monotonic()
-                if self._open < self._size and now >= grow_at:
+                if self._open < self._size and time.monotonic() >= grow_at:
                     self._open += 1
                     break
-                if now >= deadline:
-                    raise self._exhausted()
-                self._returned.wait(min(grow_at if now < grow_at else deadline, deadline) - now)
-                self._waits, waited = self._waits + (not waited), True
-                self._wait_seconds += time.monotonic() - now
+                self._wait(grow_at, deadline)
+                self._waits += not waited
+            waited = True
+            self._deliver()
         try:
             return self._connect()
         except BaseException:
             self._release()
+            raise
+
+    def _wait(self, grow_at: float, deadline: float) -> None:
+        """Wait until a connection is returned, or another may be opened."""
+        now = time.monotonic()
+        if now >= deadline:
+            raise self._exhausted()
+        limit = min(grow_at if now < grow_at else deadline, deadline) - now
+        self._returned.wait(min(limit, WINDOW_S) if waits_in_windows() else limit)
+        self._wait_seconds += time.monotonic() - now
+
+    def _deliver(self) -> None:
+        try:
+            deliver()
+        except BaseException:
+            with self._returned:
+                self._returned.notify()  # another thread takes the connection of which this one was notified
             raise
 
     def _grow_at(self) -> float:
@@ -183,6 +202,12 @@ class Pool:
         return StoreUnavailable(text, hint=hint)
 
 
+def _close_dropped(idle: deque[tuple[Connection, float]]) -> None:
+    """Close the connections of an application that was dropped."""
+    while idle:
+        idle.popleft()[0].close()
+
+
 def _is_silent(connection: Connection) -> bool:
     """Whether the server has not ended an idle session. A poll would let busy threads run for 5 ms."""
     try:
@@ -208,7 +233,10 @@ class Call:
 
 
 class Calls:
-    """The running calls. A call past its limit is aborted, and with it those that have waited half as long."""
+    """The running calls. A call past its limit is aborted, and with it those that have waited half as long.
+
+    The thread that checks them ends with this object, which nothing but the backend refers to.
+    """
 
     def __init__(self) -> None:
         #: Called when no call is running; each returns the seconds until its next call.
@@ -238,16 +266,20 @@ class Calls:
     def _start(self) -> None:
         with self._lock:
             if self._watch is None:
-                self._watch = threading.Thread(target=self._work, name="holdfast-calls", daemon=True)
+                arguments = (weakref.ref(self), self._has_calls, self._closed)
+                self._watch = threading.Thread(target=_watch, args=arguments, name="holdfast-calls", daemon=True)
                 self._watch.start()
 
-    def _work(self) -> None:
-        while not self._closed.is_set():
-            self._has_calls.clear()
-            if not self._running:
-                self._has_calls.wait(min((wait for rest in self.rests if (wait := rest()) is not None), default=None))
-            self._closed.wait(POLL_INTERVAL_S)
-            self.abort_late(time.monotonic())
+    def __del__(self) -> None:
+        self.close()
+
+    def rest(self) -> float | None:
+        """Do what is due while no call is running; returns the seconds until the next is due."""
+        return min((wait for rest in self.rests if (wait := rest()) is not None), default=None)
+
+    @property
+    def running(self) -> bool:
+        return bool(self._running)
 
     def abort_late(self, now: float) -> None:
         """Abort calls past their limit, and those that have waited half as long: the peer is dead for all of them."""
@@ -259,7 +291,22 @@ class Calls:
                 _hang_up(call.connection)
 
 
+def _watch(reference: weakref.ref[Calls], has_calls: threading.Event, closed: threading.Event) -> None:
+    """Check calls until they are closed or gone; no reference keeps them alive while this thread waits."""
+    while not closed.is_set() and (calls := reference()) is not None:
+        has_calls.clear()
+        idle = not calls.running
+        limit = calls.rest() if idle else None
+        del calls
+        if idle:
+            has_calls.wait(limit)
+        closed.wait(POLL_INTERVAL_S)
+        if (calls := reference()) is not None:
+            calls.abort_late(time.monotonic())
+            del calls
+
+
 def _hang_up(connection: Connection) -> None:
     """Wake the thread that waits for this connection; it gets a connection error."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as peer:
-        peer.shutdown(socket.SHUT_RDWR)
+    with suppress(psycopg.Error):
+        shut_down(connection.fileno())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
-from holdfast.store.engine.backend import PoolStats
+from holdfast.store.engine.backend import PoolStats, StoreClosed
 from holdfast.store.engine.changes import NO_CHANGES, Changes
 from holdfast.store.engine.forks import ForkSafe, survive_forks
+from holdfast.store.engine.interrupts import uninterrupted
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
 from holdfast.store.sqlite.caller_connections import autocommits, keep_transaction, lock_for_caller, plain_texts
 from holdfast.store.sqlite.checkpoints import Checkpoints
@@ -34,6 +36,14 @@ if TYPE_CHECKING:
 #: Steps of SQLite's machine between two checks of the time limit of a read.
 STEPS_PER_CHECK = 10_000
 NOT_SQLITE3 = "this store is a SQLite file, and {} is not a sqlite3 connection"
+
+
+def _close_dropped(checkpoints: Checkpoints, *dropped: MutableSequence[sqlite3.Connection]) -> None:
+    """Close the connections of an application that was dropped; no thread uses them any more."""
+    with suppress(OSError, sqlite3.Error), checkpoints.lock(wait=False):
+        for connections in dropped:
+            while connections:
+                connections.pop().close()
 
 
 def utc_now() -> datetime:
@@ -96,21 +106,28 @@ class SqliteBackend(ForkSafe):
             committed=self._after_commit,
             queue=WriterQueue(str(self.path)),
         )
+        dropped = (self._checkpoints, self._readers.idle, self._writer.opened)
+        self._finalizer = weakref.finalize(self, _close_dropped, *dropped)
+        self._finalizer.atexit = False
 
+    @uninterrupted
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         del repeatable  # a local commit always answers
         limit = None if timeout is None else min(self._busy_timeout, timeout.total_seconds())
         with self._gate:
             return self._writer.write(lambda: single(statement), timeout=limit)
 
+    @uninterrupted
     def fetch(self, statement: Query) -> list[Any]:
         with self.reader() as connection, translated():
             return performer(connection, self.clock())(statement)
 
+    @uninterrupted
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._gate:
             return self._writer.write(lambda: operation(*args, **kwargs))
 
+    @uninterrupted
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self.reader() as connection, translated():
             connection.execute("BEGIN")
@@ -180,6 +197,7 @@ class SqliteBackend(ForkSafe):
     def pool_stats(self) -> PoolStats:
         return PoolStats()
 
+    @uninterrupted
     def migrate(self) -> list[int]:
         with self._gate, self._writer.exclusive(), translated(), closing(self.connect()) as connection:
             return migrate(connection)
@@ -196,6 +214,11 @@ class SqliteBackend(ForkSafe):
         with self._gate.guest(), self._writer.exclusive(), self._checkpoints.lock(wait=True):
             yield
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @uninterrupted
     def close(self) -> None:
         with self._gate, self._writer.exclusive(), self._checkpoints.lock(wait=True):
             if self._writer.connection is not None and not self._closed:
@@ -220,6 +243,7 @@ class SqliteBackend(ForkSafe):
 
     def after_fork_in_child(self) -> None:
         """Begin anew: no thread that used the connections or held the locks exists here."""
+        self._finalizer.detach()
         if not self._forkable:
             abandon(str(self.path), self._readers, self._writer)
             self._writer.queue.close()
@@ -279,7 +303,7 @@ class SqliteBackend(ForkSafe):
     def _refuse_closed(self) -> None:
         """Refuse a closed store, and a file that was deleted: its writes would be lost, its rows are outdated."""
         if self._closed:
-            raise StoreUnavailable("the store is closed")
+            raise StoreClosed("the store is closed")
         try:
             inode = os.stat(self._checkpoints.database).st_ino  # noqa: PTH116 - before every statement, and twice as fast
         except OSError:

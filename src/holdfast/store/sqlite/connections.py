@@ -139,9 +139,9 @@ class Readers:
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
-        self._idle: deque[sqlite3.Connection] = deque()
+        self.idle: deque[sqlite3.Connection] = deque()
         self._free = threading.Semaphore(MAX_READERS)
-        self.add = self._idle.append  # takes over an open connection
+        self.add = self.idle.append  # takes over an open connection
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
@@ -156,7 +156,7 @@ class Readers:
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         try:
-            connection = self._idle.pop()
+            connection = self.idle.pop()
         except IndexError:
             connection = self._connect()
         try:
@@ -164,15 +164,15 @@ class Readers:
         finally:
             if connection.in_transaction:  # interrupted: the next reader must not see an old snapshot
                 connection.execute("ROLLBACK")
-            if len(self._idle) < MAX_READERS:
-                self._idle.append(connection)
+            if len(self.idle) < MAX_READERS:
+                self.idle.append(connection)
             else:
                 connection.close()
 
     def close(self) -> None:
         with suppress(IndexError):
             while True:
-                self._idle.pop().close()
+                self.idle.pop().close()
 
 
 def abandon(file: str, *connections: object) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import NotAStore
+from holdfast.store.engine.interrupts import uninterrupted
 from holdfast.store.engine.migrations import TABLES, schema_problems
 from holdfast.store.sqlite.files import create_private, is_busy, translated
 from holdfast.store.sqlite.schema import read_objects, read_record
@@ -145,6 +146,7 @@ class SqliteDatabase:
             connection.execute("COMMIT")
 
     @property
+    @uninterrupted
     def successor(self) -> str | None:
         """The store that this one was copied to."""
         # Every command reads it: a connection of its own would read the whole schema again.

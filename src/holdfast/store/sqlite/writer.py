@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, cast
 
 from holdfast.errors import StoreLocked, StoreUnavailable
+from holdfast.store.engine import interrupts
 from holdfast.store.engine.operation import Operation, Statement, T, run_operation
 from holdfast.store.sqlite.files import is_busy, translated
 from holdfast.store.sqlite.writer_queue import WriterQueue
@@ -41,7 +42,8 @@ class Writer:
         committed: Callable[[sqlite3.Connection], None],
         queue: WriterQueue,
     ) -> None:
-        self.connection: sqlite3.Connection | None = None
+        #: The open connection, if there is one; a list, so that it can be closed when this object is gone.
+        self.opened: list[sqlite3.Connection] = []
         self._connect = connect
         self._timeout = timeout
         self._performer = performer
@@ -58,7 +60,7 @@ class Writer:
     def use(self, connection: sqlite3.Connection) -> None:
         """Write on this connection from now on."""
         connection.execute(f"PRAGMA busy_timeout = {int(min(LOCK_WAIT_S, self._timeout) * 1000)}")
-        self.connection = connection
+        self.opened.append(connection)
 
     def write(self, operation: Callable[[], Operation[T]], *, timeout: float | None = None) -> T:
         """Run an operation in a transaction, together with those of other threads.
@@ -80,18 +82,30 @@ class Writer:
     def _write_or_wait(self, request: _Request, *, limited: bool) -> None:
         """Write for all that wait, or wait until another thread has written *request* or has stopped writing."""
         while not request.finished:
+            interrupts.deliver()
             if self._lock.acquire(blocking=False):
                 try:
                     self._serve(request)
                 finally:
                     self._lock.release()
-                return
-            try:
-                request.wakes.get(timeout=max(0.0, request.deadline - time.monotonic()) if limited else None)
-            except Empty:
+                continue
+            limit = max(0.0, request.deadline - time.monotonic()) if limited else None
+            if self._is_woken(request, limit):
+                continue
+            if limited and time.monotonic() >= request.deadline:
                 if self._withdraw(request):
                     request.fail(StoreLocked("another program keeps the store locked"))
                 limited = False  # otherwise a transaction runs it already
+
+    def _is_woken(self, request: _Request, limit: float | None) -> bool:
+        """Wait at most *limit* seconds; false after the limit, or when it is time to deliver interrupts."""
+        if interrupts.waits_in_windows():
+            limit = interrupts.WINDOW_S if limit is None else min(interrupts.WINDOW_S, limit)
+        try:
+            request.wakes.get(timeout=limit)
+        except Empty:
+            return False
+        return True
 
     def _wake_next(self) -> None:
         """Let the first thread that waits write, unless another one does: it does the same at its end."""
@@ -110,18 +124,21 @@ class Writer:
     def close(self) -> None:
         """Close the connection. The caller keeps other threads from writing."""
         self.queue.close()
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
+        while self.opened:
+            self.opened.pop().close()
+
+    @property
+    def connection(self) -> sqlite3.Connection | None:
+        return self.opened[0] if self.opened else None
 
     def _connected(self) -> sqlite3.Connection:
-        if self.connection is None:
+        if not self.opened:
             self.use(self._connect())
-        assert self.connection is not None
-        return self.connection
+        return self.opened[0]
 
     def _serve(self, own: _Request) -> None:
-        while not own.finished:
+        """Write until *own* is finished, or until it is time to deliver interrupts: their handlers may write, too."""
+        while not (own.finished or interrupts.is_pending()):
             self._commit_group(own)
 
     def _withdraw(self, request: _Request) -> bool:
@@ -139,6 +156,8 @@ class Writer:
             with translated():
                 self._check()
                 self._run_group(self._connected(), group, own)
+        except _Interrupted:
+            return
         except Exception as error:  # noqa: BLE001 - each request raises it in its own thread
             group.fail(error)
             if not group.requests:
@@ -191,6 +210,8 @@ class Writer:
                 self._note_wait(began)
                 if not is_busy(error) or time.monotonic() >= own.deadline:
                     raise
+                if interrupts.is_pending():
+                    raise _Interrupted from None
             else:
                 self._note_wait(began)
                 self._blocked_since = None
@@ -214,6 +235,10 @@ class Writer:
             request.error = error
             connection.execute("ROLLBACK TO request")
         connection.execute("RELEASE request")
+
+
+class _Interrupted(Exception):
+    """No transaction has begun yet, and a signal came."""
 
 
 class _Request:

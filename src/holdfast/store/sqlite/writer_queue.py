@@ -49,6 +49,9 @@ class WriterQueue:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def __del__(self) -> None:
+        self.close()
+
     def _enter_later(self, timeout: float) -> None:
         """Wait in a thread: a wait for the lock has no time limit."""
         assert self._descriptor is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import threading
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from holdfast.store.engine import forks
 from holdfast.worker import clock
 from holdfast.worker.batches.outages import MAX_OUTAGE_S, RETRY_S
 from holdfast.worker.batches.unit import AddDone, AddResult, Perform, PerformAll, Take, UnitResult
+from holdfast.worker.exit import exit_process
 
 #: A thread gets several units at a time while they take less than QUICK_S together.
 QUICK_S = 0.005
@@ -209,7 +209,7 @@ class UnitRunner:
                 if not (is_done := type(result) is tuple):
                     result, now = self._retried(attempt, result), monotonic()
                 if forks.depth != depth:
-                    os._exit(0)  # a fork that a unit left behind must not write results
+                    exit_process(0, "a fork that a unit left behind ends here: it must not write results")
                 (add_done if is_done else add)(result)
                 if (began := now) > until:
                     return

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 
+from holdfast.store.engine.sockets import inherited_socket, socket_pair
 from holdfast.worker import clock
 from holdfast.worker.commands import kernel, supervised_process
 from holdfast.worker.commands.resource_caps import CapMethod, best_cap_method
@@ -174,7 +175,7 @@ def _apply(message: ToSupervisor, child: SupervisedProcess) -> None:
 
 def _receive_signals() -> socket.socket:
     """Set the signal handlers; returns a socket that is readable after a signal."""
-    wakeup, sender = socket.socketpair()
+    wakeup, sender = socket_pair()
     for each in (wakeup, sender):
         each.setblocking(False)
     signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
@@ -191,7 +192,7 @@ def main() -> None:
     if sys.platform == "linux":
         # Inherit the orphans of our children; without this system call they go to init and are not found.
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    connections = [socket.socket(fileno=int(number)) for number in sys.argv[1:]]
+    connections = [inherited_socket(int(number)) for number in sys.argv[1:]]
     for each in connections:
         each.set_inheritable(False)
     with suppress(KeyboardInterrupt):

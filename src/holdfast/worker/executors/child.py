@@ -29,6 +29,7 @@ from holdfast.domain.jobs.job import EndReason, Lease, WorkerId
 from holdfast.domain.jobs.kind import APPLICATIONS, Application, Kind
 from holdfast.domain.jobs.verdict import Failed, Outcome, Unreadable
 from holdfast.domain.names import clean_text
+from holdfast.store.engine.sockets import inherited_socket
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
@@ -36,6 +37,7 @@ from holdfast.worker.commands.kernel import resident
 from holdfast.worker.context import ANSWERS, Message, RunContext
 from holdfast.worker.executors import children
 from holdfast.worker.executors.channel import Channel, frame
+from holdfast.worker.exit import exit_process
 from holdfast.worker.handler_call import await_handler, describe_error, outcome_of, run_handler
 
 #: The name under which a child loads the main script.
@@ -73,7 +75,7 @@ class ChildProcess:
             self._channel.send(children.RunBegun(begin.lease.token, begin.lease.job_id))
             outcome = self._outcome(begin)
             if os.getpid() != self._pid:
-                os._exit(0)  # a fork that the handler has left must not answer
+                exit_process(0, "a fork that the handler left behind ends here: it must not answer")
             self._channel.send_frame(_finished(begin.lease, outcome))
 
     def _outcome(self, begin: children.BeginRun) -> Outcome:
@@ -121,7 +123,7 @@ class ChildProcess:
             while (reply := self._replies.get()) is not None and reply.number != self._sent:
                 pass
         if reply is None:
-            os._exit(1)  # the worker is gone, and the lease with it
+            exit_process(1, "the worker is gone, and the lease with it: this child process ends")
         if reply.error is not None:
             raise getattr(errors, reply.error, errors.HoldfastError)(reply.message)
         return msgspec.convert(reply.value, ANSWERS[type(message)], strict=False)
@@ -141,7 +143,7 @@ class ChildProcess:
             if os.getpid() == self._pid:  # a fork must not speak for its parent
                 with suppress(BaseException):
                     self._channel.send(children.ChildFailed(describe_error(error)))
-            os._exit(1)
+            exit_process(1, "a thread of this child process failed, and its worker was told: it ends")
 
     def _receive(self) -> None:
         while (message := self._channel.receive()) is not None:
@@ -187,8 +189,8 @@ def main() -> None:
         supervisor = os.getppid()
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != supervisor:
-            os._exit(1)
-    connection = socket.socket(fileno=int(sys.argv[1]))
+            exit_process(1, "the supervisor of child processes is gone: this one ends")
+    connection = inherited_socket(int(sys.argv[1]))
     setup = Channel[children.ChildSetup](connection, children.ChildSetup).receive()
     if setup is None:
         return

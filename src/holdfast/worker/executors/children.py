@@ -17,6 +17,7 @@ from msgspec import Struct
 from holdfast.domain.jobs.job import Lease
 from holdfast.errors import InvalidInput
 from holdfast.store.engine.forks import ForkSafe, survive_forks
+from holdfast.store.engine.sockets import socket_pair
 from holdfast.worker.commands.kernel import kill_abandoned, kill_children, proc_problem
 from holdfast.worker.context import Message
 from holdfast.worker.executors.channel import (
@@ -157,7 +158,7 @@ class SupervisorClient(ForkSafe):
 
     def start(self, *, until: float) -> tuple[str, socket.socket]:
         """Start a child with its first deadline; returns its name and this end of its connection."""
-        ours, theirs = socket.socketpair()
+        ours, theirs = socket_pair()
         with theirs:
             argv = [sys.executable, "-m", "holdfast.worker.executors.child"]
             try:
@@ -276,8 +277,8 @@ class SupervisorClient(ForkSafe):
 
 def _start_supervisor() -> tuple[Channel[FromSupervisor], subprocess.Popen[bytes]]:
     """Start a supervisor; returns the channel to it, and its process."""
-    connection, theirs = socket.socketpair()
-    incoming, reports = socket.socketpair()
+    connection, theirs = socket_pair()
+    incoming, reports = socket_pair()
     with theirs, reports:
         numbers = [theirs.fileno(), reports.fileno()]
         try:

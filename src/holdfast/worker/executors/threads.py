@@ -21,6 +21,7 @@ from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.executors.run_queue import RunQueue, SlotGate
+from holdfast.worker.exit import exit_process
 from holdfast.worker.handler_call import await_handler, describe_error, outcome_of, run_handler
 from holdfast.worker.run_lifecycle import RunLifecycle
 from holdfast.worker.shortage import is_shortage
@@ -231,7 +232,8 @@ class LoopExecutor:
                 text = describe_error(error).partition("\n")[0]
                 log.warning("a coroutine of a handler raised %s; the loop continues", text)
             if os.getpid() != self._process:
-                os._exit(0)  # a fork that a handler has left must not run the coroutines of its parent
+                # It must not run the coroutines of its parent.
+                exit_process(0, "a fork that a coroutine left behind ends here")
         self._loop.close()
 
     def after_fork_in_child(self) -> None:
