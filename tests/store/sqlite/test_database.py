@@ -25,6 +25,22 @@ def test_a_file_that_another_program_keeps_locked_is_reported(tmp_path, monkeypa
         assert "lock" not in {check.name for check in store.database.tools.health()}
 
 
+def test_a_large_log_is_reported_with_its_reason(tmp_path, monkeypatch):
+    """S1: a transaction that lasts is named, and only then."""
+    monkeypatch.setattr(database, "MAX_LOG_BYTES", 1)
+    monkeypatch.setattr(database, "LONG_TRANSACTION_S", 0.01)
+    with closing(open_store(f"sqlite:///{tmp_path}/jobs.db")) as store:
+        store.jobs.enqueue(JOB)
+        found = {check.name: check.message for check in store.database.tools.health()}
+        assert found["log"].endswith("transactions that read the file overlap")
+        with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM holdfast_live").fetchone()
+            store.jobs.enqueue(JOB)
+            found = {check.name: check.message for check in store.database.tools.health()}
+            assert found["log"].endswith("a transaction stays open")
+
+
 def test_a_backup_of_a_busy_store_ends(tmp_path, monkeypatch):
     """S4: it copies one snapshot; a commit of another connection between two of its steps does not restart it."""
 

@@ -80,13 +80,14 @@ class SqliteBackend(ForkSafe):
             except BaseException:
                 connection.close()
                 raise
+            self._checkpoints.open_log.opened()
             self._readers.add(connection)  # many processes only read, and a connection reads the whole schema
 
     def _make_connections(self) -> None:
         self._gate = ForkGate()
         self._notifier = SqliteNotifier(self.path)
         self.notification, self.notify = self._notifier.notification, self._notifier.notify
-        self._readers = Readers(self.connect)
+        self._readers = Readers(self._connect_reader)
         self._writer = Writer(
             self._connect_writer,
             timeout=self._busy_timeout,
@@ -193,6 +194,10 @@ class SqliteBackend(ForkSafe):
 
         return SqliteDatabase(self)
 
+    def checkpoint(self, connection: sqlite3.Connection) -> tuple[int, int] | None:
+        """Copy the log: its pages and how many are copied, or None while another process does it."""
+        return self._checkpoints.progress(connection)
+
     @contextmanager
     def checkpointing(self) -> Iterator[None]:
         """Keep other threads from writing, and other processes from checkpoints."""
@@ -210,6 +215,7 @@ class SqliteBackend(ForkSafe):
     def _disconnect(self) -> None:
         self._readers.close()
         self._writer.close()
+        self._checkpoints.open_log.closed()
 
     def before_fork(self) -> None:
         """Close all connections, unless one stays in use."""
@@ -226,6 +232,7 @@ class SqliteBackend(ForkSafe):
         if not self._forkable:
             abandon(str(self.path), self._readers, self._writer)
             self._writer.queue.close()
+            self._checkpoints.open_log.closed()
         self._make_connections()
 
     @contextmanager
@@ -237,6 +244,8 @@ class SqliteBackend(ForkSafe):
     def connect(self) -> sqlite3.Connection:
         """A new connection, outside a transaction."""
         refuse_inherited(str(self.path))
+        if not self._checkpoints.open_log.is_present():  # SQLite would begin a new log beside the open one
+            raise self._checkpoints.open_log.deleted()
         with translated(self.path):
             connection = sqlite3.connect(
                 self.path,
@@ -258,7 +267,13 @@ class SqliteBackend(ForkSafe):
 
     def _connect_writer(self) -> sqlite3.Connection:
         self._checkpoints.opened()
-        return self.connect()
+        return self._connect_reader()
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        """A connection that stays open until the store closes or forks."""
+        connection = self.connect()
+        self._checkpoints.open_log.opened()
+        return connection
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
@@ -277,7 +292,7 @@ class SqliteBackend(ForkSafe):
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
         if not self._closed:
-            self._checkpoints.after_commit(connection)
+            self._checkpoints.after_commit(connection, self._writer.queue)
 
     def _refuse_closed(self) -> None:
         """Refuse a closed store, and a file that was deleted: its writes would be lost, its rows are outdated."""
