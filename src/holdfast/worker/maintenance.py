@@ -200,6 +200,6 @@ class Maintenance:
         return count, count >= PRUNE_LIMIT
 
     def _prune_logs(self) -> tuple[int, bool]:
-        count, _ = self._log_files.prune(limit=LOGS_LIMIT)
+        count, more = self._log_files.prune(limit=LOGS_LIMIT)
         self._maintained["log"] += count
-        return count, False
+        return count, more
