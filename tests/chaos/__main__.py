@@ -7,7 +7,7 @@ import os
 import random
 import sys
 
-from tests.chaos import campaigns, figures
+from tests.chaos import campaigns, figures, soak
 from tests.chaos.campaigns import Campaign, Outcome
 from tests.chaos.situations import NEMESES
 from tests.chaos.world import NEEDED
@@ -40,6 +40,7 @@ FULL = {
     "deploys": 300,
     "providers": 300,
     "scattered": 300,
+    soak.NAME: 1,  # by time
 }
 
 
@@ -49,7 +50,8 @@ def main() -> int:
     failed = 0
     for campaign in _campaigns(asked):
         _say(f"{', '.join(campaign.names)} on {campaign.backend}, seed {campaign.seed}")
-        outcome = campaigns.run(campaign, told=lambda text: _say(f"  {text}"))
+        run = soak.run if campaign.names == (soak.NAME,) else campaigns.run
+        outcome = run(campaign, told=lambda text: _say(f"  {text}"))
         _report(outcome)
         failed += bool(outcome.violations)
         if asked.write:
@@ -63,7 +65,7 @@ def _arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         default=os.environ.get("HOLDFAST_CHAOS", "all").split(),
-        help=f"campaigns ({', '.join(NEMESES)}); several nemeses at once with commas; all: one after the other",
+        help=f"campaigns ({', '.join(NEMESES)}, {soak.NAME}); several nemeses at once with commas; all: one after the other",
     )
     parser.add_argument("--backend", choices=["sqlite", "postgres", "both"], default="both")
     parser.add_argument(
@@ -86,15 +88,15 @@ def _campaigns(asked: argparse.Namespace) -> list[Campaign]:
     found = []
     for name in names:
         parts = tuple(name.split(","))
-        if unknown := set(parts) - set(NEMESES):
-            sys.exit(f"there is no nemesis {', '.join(unknown)}; there are {', '.join(NEMESES)}")
+        if unknown := set(parts) - ({*NEMESES} if len(parts) > 1 else {*NEMESES, soak.NAME}):
+            sys.exit(f"there is no nemesis {', '.join(unknown)}; there are {', '.join(NEMESES)}, and {soak.NAME}")
         count = (
             asked.count if asked.count is not None or asked.seconds is not None else min(FULL[part] for part in parts)
         )
         found += [
             Campaign(names=parts, backend=backend, seed=seed, count=count, seconds=asked.seconds)
             for backend in backends
-            if all(backend in NEMESES[part]().backends for part in parts)
+            if all(part == soak.NAME or backend in NEMESES[part]().backends for part in parts)
         ]
     return found
 

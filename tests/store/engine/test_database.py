@@ -119,7 +119,10 @@ BREAK = {
 #: Whose id a check reports, if it is not that of the held job: a job, or the only batch or result.
 REPORTED = {
     "find_waiting_without_dependencies": "waiting",
-    **dict.fromkeys(("find_batches_miscounted", "find_units_without_batch", "find_results_without_unit", "find_tags_without_job"), "first"),
+    **dict.fromkeys(
+        ("find_batches_miscounted", "find_units_without_batch", "find_results_without_unit", "find_tags_without_job"),
+        "first",
+    ),
 }
 
 
