@@ -44,11 +44,17 @@ AGES = ("done", "cancelled", "dead", "batches", "plans", "events", "logs", "audi
 #: The campaign, its length, and what its table counts.
 NAME, SECONDS, UNIT = "soak", 900.0, "minutes"
 #: Seconds between two samples, and between two rounds of the producer.
-SAMPLE_S, ROUND_S = 2.0, 0.25
+SAMPLE_S, ROUND_S = 2.0, 0.5
 #: The growth per 1,000 jobs that noise explains, by what a figure counts.
 TOLERANCE = {"bytes": 20_000.0, "memory": 150_000.0, "objects": 60.0, "rows": 10.0, "handles": 0.5}
+#: What retention leaves follows the pace of the load: rows and bytes grow only if they grow by this factor too.
+PACE = 1.25
+#: Fewer jobs than this between the two looks say nothing about memory: allocators warm up.
+WARM_JOBS = 5_000
 #: The log of SQLite may not exceed this; before the bound was made it had no limit.
 MAX_LOG_BYTES = getattr(checkpoints, "MAX_LOG_BYTES", 64 * 1024 * 1024)
+#: What a worker says when a step of maintenance fails.
+FAILED = "maintenance could not"
 NEVER = threading.Event()
 log = logging.getLogger(__name__)
 
@@ -91,17 +97,19 @@ class Series:
         early, late = self.points[count // 2 : 5 * count // 8], self.points[7 * count // 8 :]
         if not early or not late or late[0][0] <= early[-1][0]:
             return 0.0
-        grown = min(value for _, value in late) - max(value for _, value in early)
+        least, most = min(value for _, value in late), max(value for _, value in early)
         jobs = late[len(late) // 2][0] - early[len(early) // 2][0]
-        return grown / jobs * 1000
+        if (self.sort == "memory" and jobs < WARM_JOBS) or (self.sort in ("rows", "bytes") and least < PACE * most):
+            return 0.0
+        return (least - most) / jobs * 1000
 
     @property
     def grows(self) -> bool:
         return self.growth() > TOLERANCE[self.sort]
 
 
-def judge(series: list[Series], *, largest_log: float = 0) -> list[Violation]:
-    """What does not reach a steady size."""
+def judge(series: list[Series], *, largest_log: float = 0, failures: list[str] | None = None) -> list[Violation]:
+    """What does not reach a steady size. *failures*: steps of maintenance that failed."""
     found = [
         Violation("G", f"{each.name} grows by {each.growth():,.1f} {each.sort} per 1,000 jobs")
         for each in sorted(series, key=lambda each: each.name)
@@ -109,7 +117,7 @@ def judge(series: list[Series], *, largest_log: float = 0) -> list[Violation]:
     ]
     if largest_log > MAX_LOG_BYTES:
         found.append(Violation("G1", f"the log of the store had {largest_log / 2**20:,.0f} MiB"))
-    return found
+    return found + [Violation("G3", text) for text in sorted(set(failures or []))[:5]]
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -330,13 +338,16 @@ def run(campaign: Campaign, *, told: Callable[[str], None] = lambda _: None) -> 
         folder = Path(name)
         with open_site(campaign.backend, folder, **settings) as site:
             result = soak(site, folder, seconds=seconds, told=told)
+        lines = (folder / "worker.log").read_text().splitlines()
     for each in result.series:
         told(f"{each.name}: {', '.join(f'{each.points[at][1]:,.0f}' for at in (0, len(each.points) // 2, -1))}")
     return Outcome(
         campaign=campaign,
         strikes={NAME: round(seconds / 60)},
         took=time.monotonic() - began,
-        violations=judge(result.series, largest_log=result.largest_log),
+        violations=judge(
+            result.series, largest_log=result.largest_log, failures=[each for each in lines if FAILED in each]
+        ),
         figures={"jobs": result.jobs, "units": 0, "plans": 0, "taken over": 0, "unknown": 0},
         folder=None,
     )

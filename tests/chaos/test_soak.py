@@ -35,6 +35,10 @@ def test_a_short_soak_judges_nothing():
     assert judge([Series("few", "rows", [(0, 1.0), (5, 9.0)])]) == []
 
 
+def test_a_step_of_maintenance_that_fails_is_a_violation():
+    assert [each.invariant for each in judge([], failures=["maintenance could not prune logs"] * 9)] == ["G3"]
+
+
 def test_a_large_log_is_a_violation():
     """G1: also if it is small again at the end."""
     assert [each.invariant for each in judge([], largest_log=MAX_LOG_BYTES + 1)] == ["G1"]

@@ -342,7 +342,7 @@ SMALL = {
     *("publish_kind", "get_kind", "get_fresh_kind", "list_kinds", "list_kind_options", "prune_kinds"),
     *("get_memory_profiles", "lock_memory_profiles", "save_memory_profiles"),
     *("insert_decisions", "list_decisions", "prune_memory_profiles", "prune_decisions", "prune_workers"),
-    "prune_credentials",
+    *("prune_credentials", "read_free_pages", "return_free_pages"),
     *(*sql.statements("sqlite", noun="workers"), "get_worker_host"),
 }
 #: Statements that run only after a broken connection, or only where ids are drawn beforehand.

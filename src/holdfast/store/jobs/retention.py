@@ -30,6 +30,19 @@ def prune_responses(age: timedelta, limit: int) -> Operation[int]:
     return len(rows)
 
 
+#: A file returns space to the file system while more than this share of it is free, and more than these pages.
+FREE_SHARE, FREE_PAGES = 0.25, 2500
+
+
+def return_space(_: timedelta, limit: int) -> Operation[int]:
+    """Return free pages of a SQLite file to the file system; returns their number. PostgreSQL reuses its space."""
+    ((free, pages),) = yield query("read_free_pages")
+    if free <= max(FREE_PAGES, FREE_SHARE * pages):
+        return 0
+    yield query("return_free_pages")
+    return limit
+
+
 class RetentionRule(Struct, frozen=True):
     """Rows of one sort and their age: *statement* or *operation* prunes them, or they are the jobs of a *state*.
 
@@ -63,6 +76,7 @@ RULES = (
     RetentionRule("units", "unit", lambda _: timedelta(microseconds=1), operation=prune_units),
     RetentionRule("revoked tokens", "audit", lambda retention: retention.audit, "prune_credentials"),
     RetentionRule("responses", "audit", lambda retention: retention.responses, operation=prune_responses),
+    RetentionRule("free pages", "page", lambda _: timedelta(microseconds=1), operation=return_space),
 )
 
 

@@ -82,6 +82,14 @@ WHERE ctid = ANY(ARRAY(
         (SELECT at FROM holdfast.idempotency_key ORDER BY at DESC OFFSET :most::bigint - 1 LIMIT 1))
     ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING key
 
+-- name: read_free_pages
+-- Vacuum returns free pages at the end of a table, and reuses all others.
+SELECT 0 AS free, 0 AS pages
+
+-- name: return_free_pages
+-- Nothing to return.
+SELECT 0 AS pages
+
 -- name: prune_kinds
 -- Delete kinds that nobody has published for the given age, and that no live job, live worker or schedule has.
 -- planner: OFFSET 0 as in lock_expired_jobs. Live jobs are read only if a kind is old and passes all else.

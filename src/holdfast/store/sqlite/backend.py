@@ -21,7 +21,7 @@ from holdfast.store.engine.operation import Operation, OperationFunction, P, Que
 from holdfast.store.sqlite.caller_connections import autocommits, keep_transaction, lock_for_caller, plain_texts
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited, switch_to_wal
-from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
+from holdfast.store.sqlite.files import create_private, refuse_network_file_system, size_of, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
 from holdfast.store.sqlite.schema import holds_store, migrate, open_schema
 from holdfast.store.sqlite.statements import performer, plain_cursor
@@ -256,6 +256,8 @@ class SqliteBackend(ForkSafe):
                 factory=self.connection_class,
             )
             try:
+                if not size_of(self._checkpoints.database):  # later it takes a VACUUM
+                    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 switch_to_wal(connection, str(self.path), timeout=self._busy_timeout)
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute("PRAGMA mmap_size = 0")

@@ -30,6 +30,9 @@ _TRIGGERS = {
     for event in ("INSERT", "UPDATE", "DELETE")
 }
 LOW_DISK_BYTES = 500_000_000
+#: A file with more free space than this, and more than rows, is reported. Maintenance returns space of files that
+#: Holdfast has created.
+FREE_BYTES = 100_000_000
 #: A transaction that keeps the log from its restart for longer is reported; those of Holdfast take milliseconds.
 LONG_TRANSACTION_S = 1.0
 #: A file that is locked for longer is reported; transactions of workers take milliseconds.
@@ -90,9 +93,22 @@ class SqliteDatabase:
         elif size > MAX_LOG_BYTES:
             text = f"its log has {size / 1e6:,.0f} MB: transactions that read the file overlap"
             yield warn("log", text, "Make them shorter than 0.2 s: the log restarts when all have ended.")
+        free, used = self._free_bytes()
+        if free > max(used, FREE_BYTES):
+            text = f"{free / 1e6:,.0f} MB of the file are free"
+            yield warn("space", text, "New rows reuse it. To return it to the file system: holdfast db vacuum.")
         if self._is_locked():
             text = f"another program has kept the file locked for {LOCK_CHECK_S:.0f} s: no job can start or finish"
             yield warn("lock", text, "Find the program with an open write transaction, and commit it: fuser -v FILE.")
+
+    def _free_bytes(self) -> tuple[int, int]:
+        """The bytes of the file that are free, and those in use."""
+        with self._connection() as connection:
+            free, pages, size = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("freelist_count", "page_count", "page_size")
+            )
+        return free * size, (pages - free) * size
 
     def _has_long_transaction(self) -> bool:
         """Whether a transaction that reads an old state of the file lasts."""
@@ -117,6 +133,7 @@ class SqliteDatabase:
     def vacuum(self) -> None:
         """Rewrite the file without gaps. Writers wait meanwhile."""
         with self._backend.checkpointing(), self._connection() as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("VACUUM")
             connection.execute("PRAGMA optimize")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

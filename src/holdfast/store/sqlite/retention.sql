@@ -62,6 +62,15 @@ WHERE (credential, key) IN (
     ORDER BY at LIMIT :limit)
 RETURNING key
 
+-- name: read_free_pages
+-- Read the free pages and all pages of a file that can return pages: one that Holdfast has created.
+SELECT CASE WHEN auto_vacuum = 2 THEN freelist_count ELSE 0 END AS free, page_count AS pages
+FROM pragma_freelist_count, pragma_page_count, pragma_auto_vacuum
+
+-- name: return_free_pages
+-- Move the last pages of the file into free ones, and cut it with the next checkpoint: 4 MB at a time.
+PRAGMA incremental_vacuum(1000)
+
 -- name: prune_kinds
 -- Delete kinds that nobody has published for the given age, and that no live job, live worker or schedule has.
 DELETE FROM holdfast_kind WHERE name IN (
