@@ -157,7 +157,7 @@ def _work() -> None:
     from holdfast.worker.commands import log_files
 
     maintenance.PRUNE_INTERVAL_S = maintenance.INBOX_INTERVAL_S = 1.0
-    log_files.MIN_AGE_S = 5.0
+    maintenance.LOGS_LIMIT, log_files.MIN_AGE_S = 10, 5.0  # a step ends within a folder that goes
     ages = {name: SHORT for name in AGES if name in holdfast_ages()}
     app.worker(commands=True, slots=8, poll=0.5, retention=ages).run()
 
