@@ -7,7 +7,7 @@ import os
 import random
 import sys
 
-from tests.chaos import campaigns, figures, producers
+from tests.chaos import campaigns, figures, producers, soak
 from tests.chaos.campaigns import Campaign, Outcome
 from tests.chaos.situations import NEMESES
 from tests.chaos.world import NEEDED
@@ -41,7 +41,11 @@ FULL = {
     "providers": 300,
     "scattered": 300,
     "interrupts": 20_000,
+    soak.NAME: 1,  # by time
 }
+
+#: Campaigns with a load of their own.
+PROGRAMS = {producers.NAME: producers, soak.NAME: soak}
 
 
 def main() -> int:
@@ -50,7 +54,7 @@ def main() -> int:
     failed = 0
     for campaign in _campaigns(asked):
         _say(f"{', '.join(campaign.names)} on {campaign.backend}, seed {campaign.seed}")
-        run = producers.run if campaign.names == (producers.NAME,) else campaigns.run
+        run = PROGRAMS[campaign.names[0]].run if campaign.names[0] in PROGRAMS else campaigns.run
         outcome = run(campaign, told=lambda text: _say(f"  {text}"))
         _report(outcome)
         failed += bool(outcome.violations)
@@ -65,7 +69,7 @@ def _arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         default=os.environ.get("HOLDFAST_CHAOS", "all").split(),
-        help=f"campaigns ({', '.join([*NEMESES, producers.NAME])}); several nemeses at once with commas; all: one after the other",
+        help=f"campaigns ({', '.join([*NEMESES, *PROGRAMS])}); several nemeses at once with commas; all: one after the other",
     )
     parser.add_argument("--backend", choices=["sqlite", "postgres", "both"], default="both")
     parser.add_argument(
@@ -92,15 +96,15 @@ def _campaigns(asked: argparse.Namespace) -> list[Campaign]:
             full = producers.FULL
             found += [Campaign(names=parts, backend=b, seed=seed, count=asked.count or full[b]) for b in backends]
             continue
-        if unknown := set(parts) - set(NEMESES):
-            sys.exit(f"there is no nemesis {', '.join(unknown)}; there are {', '.join(NEMESES)}")
+        if unknown := set(parts) - ({*NEMESES} if len(parts) > 1 else {*NEMESES, soak.NAME}):
+            sys.exit(f"there is no nemesis {', '.join(unknown)}; there are {', '.join([*NEMESES, *PROGRAMS])}")
         count = (
             asked.count if asked.count is not None or asked.seconds is not None else min(FULL[part] for part in parts)
         )
         found += [
             Campaign(names=parts, backend=backend, seed=seed, count=count, seconds=asked.seconds)
             for backend in backends
-            if all(backend in NEMESES[part]().backends for part in parts)
+            if all(part == soak.NAME or backend in NEMESES[part]().backends for part in parts)
         ]
     return found
 

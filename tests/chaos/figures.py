@@ -8,6 +8,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.chaos import soak
 from tests.chaos.campaigns import Outcome
 from tests.chaos.situations import NEMESES
 
@@ -22,7 +23,8 @@ HEAD = (
 def row(outcome: Outcome) -> str:
     """What a campaign came to."""
     campaign, figures = outcome.campaign, outcome.figures
-    strikes = ", ".join(f"{count:,} {NEMESES[name]().unit}" for name, count in outcome.strikes.items())
+    units = {soak.NAME: soak.UNIT, **{name: NEMESES[name]().unit for name in outcome.strikes if name in NEMESES}}
+    strikes = ", ".join(f"{count:,} {units[name]}" for name, count in outcome.strikes.items())
     cells = (
         ", ".join(campaign.names),
         campaign.backend,

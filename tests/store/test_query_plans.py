@@ -309,7 +309,6 @@ SMALL = {
         "draw_job_ids",
         "lock_limited_queues",
         "find_limited_queue",
-        "set_bitmap_scans",
     ),
     *(
         "insert_audit_entry",
@@ -340,9 +339,10 @@ SMALL = {
     *("set_queue_limits", "set_queue_scale", "pause_queue", "resume_queue", "get_queue", "list_queues"),
     "list_paused_queues",
     *("set_stop_switch", "clear_stop_switch", "read_stop_switch", "limit_lock_waits", "lock_stop_switch"),
-    *("publish_kind", "get_kind", "list_kinds", "list_kind_options"),
+    *("publish_kind", "get_kind", "get_fresh_kind", "list_kinds", "list_kind_options", "prune_kinds"),
     *("get_memory_profiles", "lock_memory_profiles", "save_memory_profiles"),
     *("insert_decisions", "list_decisions", "prune_memory_profiles", "prune_decisions", "prune_workers"),
+    *("prune_credentials", "read_free_pages", "return_free_pages"),
     *(*sql.statements("sqlite", noun="workers"), "get_worker_host"),
 }
 #: Statements that run only after a broken connection, or only where ids are drawn beforehand.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from holdfast.domain.retention import Retention
 from holdfast.errors import SchemaMissing, StoreUnavailable
 from holdfast.worker import clock
 from holdfast.worker.backoff import QUICK_S
-from holdfast.worker.maintenance import SEARCH_MARGIN_S, Maintenance
+from holdfast.worker.maintenance import PRUNE_INTERVAL_S, SEARCH_MARGIN_S, Maintenance
 from tests.support.backends import open_database
 from tests.support.jobs import put, state, take_one
 from tests.support.processes import connect
@@ -154,3 +155,20 @@ def test_a_slow_search_for_expired_leases_is_made_seldom(store, tmp_path, monkey
         maintenance.tick()
         now += 5.0
     assert windows == [None, None, timedelta(seconds=5.0 + QUICK_S + 1.0 + SEARCH_MARGIN_S)]
+
+
+def test_a_backlog_of_logs_is_pruned_without_a_pause(store, tmp_path, monkeypatch):
+    """K39: 500 commands a second write 30,000 logs until the next turn of this step."""
+    monkeypatch.setattr("holdfast.worker.maintenance.LOGS_LIMIT", 10)
+    for number in range(95):
+        path = tmp_path / "logs" / f"n={number}" / f"{1000 + number}-1.log"
+        path.parent.mkdir(parents=True)
+        path.touch()
+        os.utime(path, (0, 0))
+    maintenance = maintenance_of(store, tmp_path)
+    maintenance.tick()
+    monkeypatch.setattr(clock, "now", lambda now=clock.now: now() + 2 * PRUNE_INTERVAL_S)
+    pruned = [maintenance.tick() for _ in range(9)]
+    assert [tick.next_in for tick in pruned] == [0.0] * 9, "K39 is broken: a backlog waits"
+    maintenance.tick()
+    assert list((tmp_path / "logs").iterdir()) == []

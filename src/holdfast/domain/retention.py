@@ -29,14 +29,19 @@ class Retention(Struct, frozen=True, kw_only=True):
     #: Events, and logs of commands, whose jobs are still there. Both go with their jobs in any case.
     events: timedelta = ZERO
     logs: timedelta = ZERO
-    #: Audit entries.
+    #: Audit entries, and tokens since they were revoked.
     audit: timedelta = timedelta(days=365)
+    #: Workers since their last heartbeat, at least a day. Attempts keep the id of a worker, which names its host.
+    workers: timedelta = timedelta(days=30)
+    #: Kinds that no application publishes any more, unless a live job, a live worker or a schedule has them.
+    kinds: timedelta = timedelta(days=90)
+    #: Responses to requests with an idempotency key.
+    responses: timedelta = timedelta(hours=24)
 
     @property
-    def longest(self) -> timedelta:
-        """How long the row of a worker stays, at least a day; zero while any jobs are kept forever."""
-        ages = (self.done, self.cancelled, self.dead)
-        return ZERO if ZERO in ages else max(*ages, LOST_WORKERS_KEPT)
+    def lost_workers(self) -> timedelta:
+        """How long the row of a worker stays: people see lost workers for a day."""
+        return max(self.workers, LOST_WORKERS_KEPT) if self.workers else ZERO
 
 
 def retention_of(ages: Mapping[str, Duration]) -> Retention:
@@ -59,7 +64,14 @@ class RetentionAges(dict[str, str]):
 
 def default_ages() -> RetentionAges:
     """The default retention."""
-    return RetentionAges({name: f"{age.days}d" if age else "0" for name, age in structs.asdict(Retention()).items()})
+    return RetentionAges({name: _age_text(age) for name, age in structs.asdict(Retention()).items()})
+
+
+def _age_text(age: timedelta) -> str:
+    hours = age // timedelta(hours=1)
+    if not hours:
+        return "0"
+    return f"{hours // 24}d" if hours > 24 else f"{hours}h"
 
 
 def checked_ages(ages: object) -> RetentionAges:

@@ -39,7 +39,7 @@ INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
 #: Jobs that one step promotes, and rows that it prunes.
 PROMOTE_LIMIT = PRUNE_LIMIT = 1000
 #: Log files that one step checks; the next step continues after them.
-LOGS_LIMIT = 5000
+LOGS_LIMIT = 2000
 
 
 @dataclass(slots=True)
@@ -200,6 +200,6 @@ class Maintenance:
         return count, count >= PRUNE_LIMIT
 
     def _prune_logs(self) -> tuple[int, bool]:
-        count, _ = self._log_files.prune(limit=LOGS_LIMIT)
+        count, more = self._log_files.prune(limit=LOGS_LIMIT)
         self._maintained["log"] += count
-        return count, False
+        return count, more

@@ -86,8 +86,7 @@ def test_a_silent_worker_is_late_then_lost_and_stays_for_a_day(store, clock):
     assert [each.name for each in attention] == ["w"]
     assert store.workers.list() == []
     clock.advance(hours=23)
-    short = Retention(done=timedelta(hours=1), dead=timedelta(hours=1), cancelled=timedelta(hours=1))
-    prune(store, "workers", retention=short)
+    prune(store, "workers", retention=Retention(workers=timedelta(hours=1)))
     assert len(worker_views(store)) == 1
     clock.advance(hours=1)
     assert worker_views(store) == []

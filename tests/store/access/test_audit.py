@@ -124,3 +124,16 @@ def test_a_dry_run_writes_no_entry(store):
         assert dry.audited(action).control.cancel(only(job_id), actor="ada") == [job_id]
     assert store.audit_log.page() == []
     assert state(store, job_id) is State.READY
+
+
+def test_the_number_of_stored_responses_has_a_limit(store, clock, monkeypatch):
+    """G4: the oldest go first. The age is a setting."""
+    monkeypatch.setattr("holdfast.store.jobs.retention.MAX_RESPONSES", 3)
+    for n in range(5):
+        assert store.idempotency_keys.claim("c", f"k{n}", "d") is None
+        clock.advance(seconds=1)
+    assert prune(store, "responses", retention=Retention(responses=timedelta(0))) == 0
+    assert prune(store, "responses") == 2, "G4 is broken"
+    assert store.idempotency_keys.claim("c", "k0", "d") is None
+    assert store.idempotency_keys.claim("c", "k4", "d") is not None
+    assert prune(store, "responses", retention=Retention(responses=timedelta(seconds=2))) == 1

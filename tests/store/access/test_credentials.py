@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
 from holdfast.domain.access.roles import Role
 from holdfast.domain.access.tokens import is_secret_of, prefix_of
+from holdfast.domain.retention import Retention
 from holdfast.errors import Conflict, NotFound
+from tests.support.jobs import prune
 
 
 def test_a_token_is_found_by_its_prefix(store):
@@ -40,7 +43,7 @@ def test_a_revoked_token_stays_for_the_record(store, clock):
     assert store.credentials.find(prefix) is None
     assert not store.credentials.exist()
     assert [each.revoked_at for each in store.credentials.list()] == [clock.now()]
-    clock.advance(days=5000)
+    clock.advance(days=364)
     store.pruner.prune()
     assert len(store.credentials.list()) == 1
     with pytest.raises(NotFound, match="no token 'ci'"):
@@ -75,3 +78,16 @@ def test_a_request_is_carried_out_once(store):
     again = store.idempotency_keys.claim("ci", "key", "digest")
     assert (again.digest, again.status, again.body) == ("digest", 201, '{"id": 1}')
     assert store.idempotency_keys.claim("other", "key", "digest") is None
+
+
+def test_revoked_tokens_go_with_the_audit_log(store, clock):
+    """G4: valid ones stay, however old."""
+    for name in ("old", "new", "valid"):
+        store.credentials.add(name, Role.VIEWER, actor="ada")
+    store.credentials.revoke("old")
+    clock.advance(days=300)
+    store.credentials.revoke("new")
+    clock.advance(days=66)
+    assert prune(store, "revoked tokens", retention=Retention(audit=timedelta(0))) == 0
+    assert prune(store, "revoked tokens") == 1, "G4 is broken"
+    assert {each.name for each in store.credentials.list()} == {"new", "valid"}

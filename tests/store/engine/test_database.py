@@ -104,6 +104,7 @@ BREAK = {
     "find_jobs_live_and_finished": "INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token,"
     " finished_at) SELECT id, 'done', queue, kind, priority, due_at, 0, 0, 0, due_at FROM holdfast.live WHERE id = {held}",
     "find_states_without_job": "DELETE FROM holdfast.job WHERE id = {held}",
+    "find_tags_without_job": "INSERT INTO holdfast.job_tag VALUES ('t', 1000000)",
     "find_waiting_without_dependencies": "DELETE FROM holdfast.dependency",
     "find_jobs_past_limits": "UPDATE holdfast.live SET attempts = 99 WHERE id = {held}",
     "find_keys_of_two_jobs": "UPDATE holdfast.key SET scope = 'live', expires_at = NULL, job_id = {later}"
@@ -118,7 +119,10 @@ BREAK = {
 #: Whose id a check reports, if it is not that of the held job: a job, or the only batch or result.
 REPORTED = {
     "find_waiting_without_dependencies": "waiting",
-    **dict.fromkeys(("find_batches_miscounted", "find_units_without_batch", "find_results_without_unit"), "first"),
+    **dict.fromkeys(
+        ("find_batches_miscounted", "find_units_without_batch", "find_results_without_unit", "find_tags_without_job"),
+        "first",
+    ),
 }
 
 
@@ -159,7 +163,7 @@ def test_a_damaged_file_is_found(tmp_path):
     store.close()
     path = tmp_path / "jobs.db"
     with path.open("r+b") as damaged:
-        damaged.seek(8192 + 8)
+        damaged.seek(12288 + 8)
         damaged.write(b"\xff" * 2000)
     store = open_store(f"sqlite:///{path}")
     assert not store.database.check()[0].ok

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
+from holdfast.domain.retention import Retention
+from holdfast.domain.schedules.definition import Definition
 from holdfast.errors import UnknownKind
+from tests.support.jobs import prune, put
 
 
 def published(name="mail", **options):
@@ -51,3 +57,33 @@ def test_declared_secrets_are_read_once_for_some_seconds(store, monkeypatch):
     assert store.views.declared_secrets() == {"mail": ("n",)}
     monkeypatch.setattr("holdfast.store.jobs.queries.SECRETS_CACHE_S", -1.0)
     assert store.views.declared_secrets() == {"mail": ("n",), "import": ()}
+
+
+def test_kinds_that_nobody_publishes_go(store, clock):
+    """G4: kinds that are made at run time. A live job, a live worker, a schedule and a new start keep a kind."""
+    names = ["gone", "queued", "scheduled", "served", "started"]
+    store.kinds.publish([published(name) for name in names])
+    put(store, kind="queued", hold=True)
+    store.schedules.create("nightly", Definition(kind="scheduled", cron="0 0 * * *"), actor="ada")
+    store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["served"])
+    clock.advance(days=89)
+    store.workers.heartbeat(WorkerId("w"))
+    store.kinds.publish([published("started")])
+    assert prune(store, "kinds") == 0
+    clock.advance(days=2)
+    assert prune(store, "kinds", retention=Retention(kinds=timedelta(0))) == 0
+    assert prune(store, "kinds") == 1, "G4 is broken"
+    assert store.kinds.names() == names[1:]
+
+
+def test_an_unchanged_kind_is_published_once_a_day(store, database, clock):
+    """Retention sees when an application started last; more starts write nothing."""
+    published_at = "SELECT published_at FROM holdfast.kind"
+    store.kinds.publish([published()])
+    first = database.execute(published_at)
+    clock.advance(hours=23)
+    store.kinds.publish([published()])
+    assert database.execute(published_at) == first
+    clock.advance(hours=2)
+    store.kinds.publish([published()])
+    assert database.execute(published_at) != first

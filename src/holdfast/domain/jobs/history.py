@@ -6,6 +6,7 @@ events are derived from its own columns here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -80,9 +81,22 @@ class Attempt(Struct, frozen=True):
     error: str | None
 
 
+#: A worker id: the host, and a random part; before both the sort of process, unless it is a worker's.
+_WORKER_ID = re.compile(r"(?!inline-)(?:run-|start-)?(.+)-[0-9a-f]{8,16}")
+
+
+def host_of(worker: WorkerId | None) -> str | None:
+    """The host that the id of a worker names. It outlives the row of the worker."""
+    match = _WORKER_ID.fullmatch(worker or "")
+    return match and match[1]
+
+
 def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerIdentity) -> list[Attempt]:
     """The recorded attempts and the one in the job's own columns, numbered in order."""
-    known = [structs.replace(row, number=number) for number, row in enumerate(rows, start=1)]
+    known = [
+        structs.replace(row, number=number, host=row.host or host_of(row.worker))
+        for number, row in enumerate(rows, start=1)
+    ]
     if job.state not in (State.RUNNING, State.DONE) or job.claimed:
         return known
     running = job.state is State.RUNNING
@@ -90,7 +104,7 @@ def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerIdentity) -> l
         number=len(known) + 1,
         token=job.token,
         worker=job.worker,
-        host=worker.host,
+        host=worker.host or host_of(job.worker),
         pid=worker.pid,
         version=worker.version,
         started_at=job.started_at or job.claimed_at,

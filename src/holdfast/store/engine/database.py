@@ -76,6 +76,7 @@ CHECKS = {
     "find_jobs_without_state": "every job is live or finished",
     "find_jobs_live_and_finished": "no job is both live and finished",
     "find_states_without_job": "every live or finished row belongs to a job",
+    "find_tags_without_job": "every tag in the index belongs to a job",
     "find_waiting_without_dependencies": "every waiting job has a dependency",
     "find_jobs_past_limits": "no live job has exceeded its attempts",
     "find_keys_of_two_jobs": "a key belongs to one live job at most",

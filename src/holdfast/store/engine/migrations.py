@@ -13,7 +13,7 @@ from holdfast.errors import SchemaTooNew
 from holdfast.store.engine import sql
 from holdfast.store.engine.backend import SCHEMA_VERSION
 
-#: All tables except ``meta``, in an order that satisfies their foreign keys.
+#: All tables except ``meta`` and ``job_tag``, which triggers keep, in an order that satisfies their foreign keys.
 TABLES = (
     *("kind", "queue", "stop_switch", "command_switch", "worker", "job", "live", "finished"),
     *("dependency", "key", "attempt", "event", "progress", "step"),

@@ -19,6 +19,8 @@ from holdfast.store.engine.changes import QUEUES, REQUESTS
 from holdfast.store.engine.operation import Noun, Operation, query, read, transaction
 
 MAX_NOTE_LENGTH = 1000
+#: A kind is published again after this time even if it is unchanged: retention sees that it is in use.
+KIND_REFRESH = timedelta(days=1)
 
 
 class Depth(Struct, frozen=True):
@@ -97,7 +99,7 @@ class Kinds(Noun):
     """Published kinds, by name."""
 
     def publish(self, kinds: list[PublishedKind]) -> None:
-        """Publish kinds, or update them; an unchanged kind costs no write.
+        """Publish kinds, or update them; an unchanged kind costs one write a day at most.
 
         A version never replaces a higher one. Of two definitions with the same version the later one stays.
         """
@@ -124,7 +126,7 @@ class Kinds(Noun):
     def _changed(self, kinds: list[PublishedKind]) -> Operation[list[PublishedKind]]:
         changed = []
         for kind in kinds:
-            rows = yield query("get_kind", PublishedKind, name=kind.name)
+            rows = yield query("get_fresh_kind", PublishedKind, name=kind.name, age=KIND_REFRESH)
             if rows != [kind] and not (rows and rows[0].version > kind.version):
                 changed.append(kind)
         return changed

@@ -225,22 +225,13 @@ def _narrowed(selector: Selector) -> Operation[Conditions]:
     for queries in _searches(selector):
         ids: set[JobId] = set()
         for search in queries:
-            ids |= {row[0] for row in (yield from _by_index(search))}
-            if len(ids) > MAX_SPARSE_JOBS:
+            rows = yield search
+            ids |= {row[0] for row in rows}
+            if max(len(ids), len(rows)) > MAX_SPARSE_JOBS:
                 break  # a list meets enough of them on its way
         else:
             return _conditions(structs.replace(selector, ids=tuple(sorted(ids))))
     return _conditions(selector)
-
-
-def _by_index(search: Query) -> Operation[list[Any]]:
-    """Run a search. The index of tags can be read by bitmap scans only, which are off for all other statements."""
-    if search.name != "find_tagged":
-        return (yield search)
-    yield query("set_bitmap_scans", value="on")
-    rows = yield search
-    yield query("set_bitmap_scans", value="off")
-    return rows
 
 
 def _searches(selector: Selector) -> Iterator[list[Query]]:

@@ -20,8 +20,27 @@ RANGE_PATIENCE = 1.25
 #: The end of all ids.
 LAST_ID = 2**63 - 1
 
-#: How long the response to a request with an idempotency key is stored.
-RESPONSE_RETENTION = timedelta(hours=24)
+#: Responses to requests with an idempotency key that are stored: about 0.5 KB each, without the body.
+MAX_RESPONSES = 250_000
+
+
+def prune_responses(age: timedelta, limit: int) -> Operation[int]:
+    """Delete responses past their age, and the oldest of too many; returns their number."""
+    rows = yield query("prune_idempotency_keys", age=age, limit=limit, most=MAX_RESPONSES)
+    return len(rows)
+
+
+#: A file returns space to the file system while more than this share of it is free, and more than these pages.
+FREE_SHARE, FREE_PAGES = 0.25, 2500
+
+
+def return_space(_: timedelta, limit: int) -> Operation[int]:
+    """Return free pages of a SQLite file to the file system; returns their number. PostgreSQL reuses its space."""
+    ((free, pages),) = yield query("read_free_pages")
+    if free <= max(FREE_PAGES, FREE_SHARE * pages):
+        return 0
+    yield query("return_free_pages")
+    return limit
 
 
 class RetentionRule(Struct, frozen=True):
@@ -45,7 +64,8 @@ RULES = (
     RetentionRule("dead", "job", lambda retention: retention.dead, state=State.DEAD),
     RetentionRule("requests", "job", lambda _: timedelta(microseconds=1), "prune_requests"),
     RetentionRule("keys", "key", lambda _: timedelta(microseconds=1), "prune_keys"),
-    RetentionRule("workers", "worker", lambda retention: retention.longest, "prune_workers"),
+    RetentionRule("workers", "worker", lambda retention: retention.lost_workers, "prune_workers"),
+    RetentionRule("kinds", "kind", lambda retention: retention.kinds, "prune_kinds"),
     RetentionRule("plans", "plan", lambda retention: retention.plans, "prune_plans"),
     RetentionRule("skipped plans", "plan", lambda retention: retention.plans, "prune_skipped_plans"),
     RetentionRule("decisions", "decision", lambda retention: retention.done, "prune_decisions"),
@@ -54,7 +74,9 @@ RULES = (
     RetentionRule("audit entries", "audit", lambda retention: retention.audit, "prune_audit_entries"),
     RetentionRule("batches", "batch", lambda retention: retention.batches, operation=prune_batches),
     RetentionRule("units", "unit", lambda _: timedelta(microseconds=1), operation=prune_units),
-    RetentionRule("responses", "audit", lambda _: RESPONSE_RETENTION, "prune_idempotency_keys"),
+    RetentionRule("revoked tokens", "audit", lambda retention: retention.audit, "prune_credentials"),
+    RetentionRule("responses", "audit", lambda retention: retention.responses, operation=prune_responses),
+    RetentionRule("free pages", "page", lambda _: timedelta(microseconds=1), operation=return_space),
 )
 
 

@@ -15,14 +15,6 @@ listed.label LIKE ANY(:labels::text[])
 -- Condition: one of these tags.
 listed.tags::jsonb ?| :tags::text[]
 
--- name: set_bitmap_scans
--- Allow or forbid bitmap scans in this transaction.
-SELECT set_config('enable_bitmapscan', :value, true)
-
--- name: find_tagged
--- Find the jobs that have one of these tags, up to :limit.
-SELECT id FROM holdfast.job WHERE tags IS NOT NULL AND tags::jsonb ?| :tags::text[] LIMIT :limit::bigint
-
 -- name: like_queues
 -- Condition: a queue like one of these patterns.
 listed.queue LIKE ANY(:queues::text[])

@@ -74,8 +74,34 @@ WHERE skipped_plan.schedule = expired.schedule AND skipped_plan.last = expired.l
 RETURNING skipped_plan.count
 
 -- name: prune_idempotency_keys
--- Delete old idempotency keys.
+-- Delete old idempotency keys, and the oldest of more than :most.
 DELETE FROM holdfast.idempotency_key
 WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.idempotency_key WHERE at < (SELECT holdfast.now()) - :age::interval
+    SELECT ctid FROM holdfast.idempotency_key
+    WHERE at < greatest((SELECT holdfast.now()) - :age::interval,
+        (SELECT at FROM holdfast.idempotency_key ORDER BY at DESC OFFSET :most::bigint - 1 LIMIT 1))
     ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING key
+
+-- name: read_free_pages
+-- Vacuum returns free pages at the end of a table, and reuses all others.
+SELECT 0 AS free, 0 AS pages
+
+-- name: return_free_pages
+-- Nothing to return.
+SELECT 0 AS pages
+
+-- name: prune_kinds
+-- Delete kinds that nobody has published for the given age, and that no live job, live worker or schedule has.
+-- planner: OFFSET 0 as in lock_expired_jobs. Live jobs are read only if a kind is old and passes all else.
+DELETE FROM holdfast.kind WHERE name = ANY(ARRAY(
+    SELECT name FROM holdfast.kind AS old
+    WHERE published_at < (SELECT holdfast.now()) - :age::interval
+        AND NOT EXISTS (SELECT FROM holdfast.schedule WHERE definition->>'kind' = old.name)
+        AND NOT EXISTS (SELECT FROM holdfast.worker WHERE stopped_at IS NULL
+            AND seen_at > (SELECT holdfast.now()) - :age::interval AND old.name = ANY(kinds))
+        AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.kind = old.name OFFSET 0)
+    ORDER BY published_at LIMIT least(:limit::bigint, 10) FOR UPDATE SKIP LOCKED)) RETURNING name
+
+-- name: prune_credentials
+-- Delete tokens that were revoked before the given age.
+SELECT prefix FROM holdfast.prune_credentials(:age::interval, :limit::bigint) AS deleted (prefix)

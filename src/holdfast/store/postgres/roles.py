@@ -46,6 +46,8 @@ _PRODUCER = (
             *("key", "dependency", "progress", "command_switch"),
         ),
     ),
+    # Triggers keep the index of tags, when a job is inserted and when its tags are replaced.
+    Grant("SELECT, INSERT, DELETE", ("job_tag",)),
     Grant("INSERT", ("kind", "job", "live", "finished", "key", "dependency", "event", "trace")),
     Grant("UPDATE", ("kind", "key")),
     # A new enqueue with the same key replaces the payload. A trigger refuses all other changes of payloads.
@@ -92,11 +94,17 @@ ROLES: dict[str, tuple[Grant, ...]] = {
 }
 #: Roles that may enqueue and change jobs of the built-in kinds.
 COMMAND_ROLES = frozenset(ROLES) - {"reader", "producer"}
-#: Roles that apply retention. The function runs with the rights of the owner: it creates and drops tables.
+#: Roles that apply retention. Its functions run with the rights of the owner: they create and drop tables, and delete
+#: revoked tokens.
 RETENTION_ROLES = COMMAND_ROLES - {"command_producer"}
 #: The function that draws ids of new jobs, with the rights of the owner.
 DRAW = "draw_job_ids"
-_EXECUTE = {COMMAND_RIGHT: COMMAND_ROLES, "maintain_ranges": RETENTION_ROLES, DRAW: frozenset(ROLES) - {"reader"}}
+_EXECUTE = {
+    COMMAND_RIGHT: COMMAND_ROLES,
+    "maintain_ranges": RETENTION_ROLES,
+    "prune_credentials": RETENTION_ROLES,
+    DRAW: frozenset(ROLES) - {"reader"},
+}
 
 
 def role_statements(schema: str, tables: Sequence[str]) -> Iterator[sql.Composed]:

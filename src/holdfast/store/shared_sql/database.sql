@@ -40,6 +40,12 @@ SELECT id FROM holdfast.finished AS finished WHERE NOT EXISTS (SELECT FROM holdf
     WHERE job.id = finished.id)
 LIMIT :limit::bigint
 
+-- name: find_tags_without_job
+-- Check: jobs that are in the index of tags only.
+SELECT job_id FROM holdfast.job_tag AS tagged
+WHERE NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = tagged.job_id)
+LIMIT :limit::bigint
+
 -- name: find_waiting_without_dependencies
 -- Check: waiting jobs without a dependency.
 SELECT id FROM holdfast.live AS live

@@ -72,6 +72,10 @@ WITH page AS (
 )
 SELECT count(*) FROM page
 
+-- name: find_tagged
+-- Find the jobs that have one of these tags, up to :limit. A job with two of them comes twice.
+SELECT job_id FROM holdfast.job_tag WHERE tag = ANY(:tags::text[]) LIMIT :limit::bigint
+
 -- name: get_job_state
 -- Read the state of a job.
 SELECT state FROM holdfast.live WHERE id = :id UNION ALL SELECT state FROM holdfast.finished WHERE id = :id

@@ -116,6 +116,10 @@ WHERE existing.version <= excluded.version
 -- Read a kind.
 SELECT {kind_columns} FROM holdfast.kind WHERE name = :name
 
+-- name: get_fresh_kind
+-- Read a kind, unless it was published before the given age.
+SELECT {kind_columns} FROM holdfast.kind WHERE name = :name AND published_at > (SELECT holdfast.now()) - :age::interval
+
 -- name: list_kinds
 -- List kinds.
 SELECT {kind_columns} FROM holdfast.kind ORDER BY name LIMIT :limit::bigint

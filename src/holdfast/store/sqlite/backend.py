@@ -23,7 +23,7 @@ from holdfast.store.engine.operation import Operation, OperationFunction, P, Que
 from holdfast.store.sqlite.caller_connections import autocommits, keep_transaction, lock_for_caller, plain_texts
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited, switch_to_wal
-from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
+from holdfast.store.sqlite.files import create_private, refuse_network_file_system, size_of, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
 from holdfast.store.sqlite.schema import holds_store, migrate, open_schema
 from holdfast.store.sqlite.statements import performer, plain_cursor
@@ -90,13 +90,14 @@ class SqliteBackend(ForkSafe):
             except BaseException:
                 connection.close()
                 raise
+            self._checkpoints.open_log.opened()
             self._readers.add(connection)  # many processes only read, and a connection reads the whole schema
 
     def _make_connections(self) -> None:
         self._gate = ForkGate()
         self._notifier = SqliteNotifier(self.path)
         self.notification, self.notify = self._notifier.notification, self._notifier.notify
-        self._readers = Readers(self.connect)
+        self._readers = Readers(self._connect_reader)
         self._writer = Writer(
             self._connect_writer,
             timeout=self._busy_timeout,
@@ -208,6 +209,10 @@ class SqliteBackend(ForkSafe):
 
         return SqliteDatabase(self)
 
+    def checkpoint(self, connection: sqlite3.Connection) -> tuple[int, int] | None:
+        """Copy the log: its pages and how many are copied, or None while another process does it."""
+        return self._checkpoints.progress(connection)
+
     @contextmanager
     def checkpointing(self) -> Iterator[None]:
         """Keep other threads from writing, and other processes from checkpoints."""
@@ -230,6 +235,7 @@ class SqliteBackend(ForkSafe):
     def _disconnect(self) -> None:
         self._readers.close()
         self._writer.close()
+        self._checkpoints.open_log.closed()
 
     def before_fork(self) -> None:
         """Close all connections, unless one stays in use."""
@@ -247,6 +253,7 @@ class SqliteBackend(ForkSafe):
         if not self._forkable:
             abandon(str(self.path), self._readers, self._writer)
             self._writer.queue.close()
+            self._checkpoints.open_log.closed()
         self._make_connections()
 
     @contextmanager
@@ -258,6 +265,8 @@ class SqliteBackend(ForkSafe):
     def connect(self) -> sqlite3.Connection:
         """A new connection, outside a transaction."""
         refuse_inherited(str(self.path))
+        if not self._checkpoints.open_log.is_present():  # SQLite would begin a new log beside the open one
+            raise self._checkpoints.open_log.deleted()
         with translated(self.path):
             connection = sqlite3.connect(
                 self.path,
@@ -268,6 +277,8 @@ class SqliteBackend(ForkSafe):
                 factory=self.connection_class,
             )
             try:
+                if not size_of(self._checkpoints.database):  # later it takes a VACUUM
+                    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 switch_to_wal(connection, str(self.path), timeout=self._busy_timeout)
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute("PRAGMA mmap_size = 0")
@@ -279,7 +290,13 @@ class SqliteBackend(ForkSafe):
 
     def _connect_writer(self) -> sqlite3.Connection:
         self._checkpoints.opened()
-        return self.connect()
+        return self._connect_reader()
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        """A connection that stays open until the store closes or forks."""
+        connection = self.connect()
+        self._checkpoints.open_log.opened()
+        return connection
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
@@ -298,7 +315,7 @@ class SqliteBackend(ForkSafe):
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
         if not self._closed:
-            self._checkpoints.after_commit(connection)
+            self._checkpoints.after_commit(connection, self._writer.queue)
 
     def _refuse_closed(self) -> None:
         """Refuse a closed store, and a file that was deleted: its writes would be lost, its rows are outdated."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import NotAStore
 from holdfast.store.engine.interrupts import uninterrupted
 from holdfast.store.engine.migrations import TABLES, schema_problems
-from holdfast.store.sqlite.files import create_private, is_busy, translated
+from holdfast.store.sqlite.checkpoints import MAX_LOG_BYTES
+from holdfast.store.sqlite.files import create_private, is_busy, size_of, translated
 from holdfast.store.sqlite.schema import read_objects, read_record
 
 if TYPE_CHECKING:
@@ -28,7 +30,12 @@ _TRIGGERS = {
     if table not in _OPEN_TABLES
     for event in ("INSERT", "UPDATE", "DELETE")
 }
-LOW_DISK_BYTES, LARGE_LOG_BYTES = 500_000_000, 200_000_000
+LOW_DISK_BYTES = 500_000_000
+#: A file with more free space than this, and more than rows, is reported. Maintenance returns space of files that
+#: Holdfast has created.
+FREE_BYTES = 100_000_000
+#: A transaction that keeps the log from its restart for longer is reported; those of Holdfast take milliseconds.
+LONG_TRANSACTION_S = 1.0
 #: A file that is locked for longer is reported; transactions of workers take milliseconds.
 LOCK_CHECK_S = 2.0
 #: Pages that a backup copies before it lets writers continue.
@@ -80,13 +87,38 @@ class SqliteDatabase:
             yield warn("disk", f"{free / 1e6:,.0f} MB are free", "Make room, or move the store: holdfast db copy.")
         else:
             yield ok("disk", f"{free / 1e9:,.0f} GB are free")
-        log = Path(f"{path}-wal")
-        if log.exists() and log.stat().st_size > LARGE_LOG_BYTES:
-            text = f"its log has {log.stat().st_size / 1e6:,.0f} MB: a transaction stays open"
-            yield warn("log", text, "End programs that read the file, then run holdfast db vacuum.")
+        size = size_of(f"{path}-wal")
+        if size > MAX_LOG_BYTES and self._has_long_transaction():
+            text = f"its log has {size / 1e6:,.0f} MB: a transaction stays open"
+            yield warn("log", text, "End the program that reads the file for so long; then the log restarts.")
+        elif size > MAX_LOG_BYTES:
+            text = f"its log has {size / 1e6:,.0f} MB: transactions that read the file overlap"
+            yield warn("log", text, "Make them shorter than 0.2 s: the log restarts when all have ended.")
+        free, used = self._free_bytes()
+        if free > max(used, FREE_BYTES):
+            text = f"{free / 1e6:,.0f} MB of the file are free"
+            yield warn("space", text, "New rows reuse it. To return it to the file system: holdfast db vacuum.")
         if self._is_locked():
             text = f"another program has kept the file locked for {LOCK_CHECK_S:.0f} s: no job can start or finish"
             yield warn("lock", text, "Find the program with an open write transaction, and commit it: fuser -v FILE.")
+
+    def _free_bytes(self) -> tuple[int, int]:
+        """The bytes of the file that are free, and those in use."""
+        with self._connection() as connection:
+            free, pages, size = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("freelist_count", "page_count", "page_size")
+            )
+        return free * size, (pages - free) * size
+
+    def _has_long_transaction(self) -> bool:
+        """Whether a transaction that reads an old state of the file lasts."""
+        with self._connection() as connection:
+            before = self._backend.checkpoint(connection)
+            threading.Event().wait(LONG_TRANSACTION_S)
+            after = self._backend.checkpoint(connection)
+        # The log may have begun anew meanwhile: then it has fewer pages.
+        return before is not None and after is not None and after[1] < before[0] <= after[0]
 
     def _is_locked(self) -> bool:
         """Whether another program keeps all others from writing."""
@@ -102,6 +134,7 @@ class SqliteDatabase:
     def vacuum(self) -> None:
         """Rewrite the file without gaps. Writers wait meanwhile."""
         with self._backend.checkpointing(), self._connection() as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("VACUUM")
             connection.execute("PRAGMA optimize")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -75,6 +75,48 @@ def size_of(path: str) -> int:
         return 0
 
 
+class OpenLog:
+    """The log of a file and the log's index, as the connections of this process have them open.
+
+    SQLite does not notice that they are deleted: it goes on in files that no other process sees.
+    """
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._log, self._index = f"{database}-wal", f"{database}-shm"
+        #: The inodes of both; None while this process keeps no connection, and SQLite may delete them.
+        self._inodes: tuple[int, int] | None = None
+        #: The size of the log when a transaction began last, and when the log had changed before.
+        self.size = self.changed_ns = 0
+
+    def opened(self) -> None:
+        """A connection that stays open has read the file."""
+        if self._inodes is None:
+            with suppress(OSError):
+                self._inodes = os.stat(self._log).st_ino, os.stat(self._index).st_ino  # noqa: PTH116 - texts
+
+    def closed(self) -> None:
+        """No connection of this process is left."""
+        self._inodes = None
+
+    def is_present(self) -> bool:
+        """Whether both are what they were when this process opened them."""
+        try:
+            log, index = os.stat(self._log), os.stat(self._index)  # noqa: PTH116 - in every transaction
+        except OSError:
+            return self._inodes is None
+        if self._inodes is not None and (log.st_ino, index.st_ino) != self._inodes:
+            return False
+        self.size, self.changed_ns = log.st_size, log.st_mtime_ns
+        return True
+
+    def deleted(self) -> StoreUnavailable:
+        """The error of a process whose log was deleted."""
+        text = f"{self._log} or {self._index} was deleted or replaced while the store was open"
+        hint = "Stop all processes that use the store, then start them again. Never delete these files: they hold jobs."
+        return StoreUnavailable(text, hint=hint)
+
+
 @contextmanager
 def translated(path: Path | None = None) -> Iterator[None]:
     """Raise Holdfast's errors in place of SQLite's; *path* is the file that is being opened."""

@@ -13,17 +13,6 @@ EXISTS (SELECT 1 FROM json_each(:labels) AS requested WHERE listed.label GLOB re
 -- Condition: one of these tags.
 EXISTS (SELECT 1 FROM json_each(listed.tags) AS tag WHERE tag.value IN (SELECT value FROM json_each(:tags)))
 
--- name: set_bitmap_scans
--- Nothing to set: SQLite has no bitmap scans.
-SELECT :value
-
--- name: find_tagged
--- Find the jobs that have one of these tags, up to :limit.
-SELECT id FROM holdfast_job AS job
-WHERE tags IS NOT NULL AND EXISTS (
-    SELECT 1 FROM json_each(job.tags) AS tag WHERE tag.value IN (SELECT value FROM json_each(:tags)))
-LIMIT :limit
-
 -- name: like_queues
 -- Condition: a queue like one of these patterns.
 EXISTS (SELECT 1 FROM json_each(:queues) AS requested WHERE listed.queue GLOB requested.value)

@@ -53,8 +53,38 @@ DELETE FROM holdfast_skipped_plan WHERE (schedule, last, first, scope, reason) I
     WHERE decided_at < :now - :age ORDER BY decided_at LIMIT :limit) RETURNING count
 
 -- name: prune_idempotency_keys
--- Delete old idempotency keys.
+-- Delete old idempotency keys, and the oldest of more than :most.
 DELETE FROM holdfast_idempotency_key
 WHERE (credential, key) IN (
-    SELECT credential, key FROM holdfast_idempotency_key WHERE at < :now - :age ORDER BY at LIMIT :limit)
+    SELECT credential, key FROM holdfast_idempotency_key
+    WHERE at < max(:now - :age, coalesce(
+        (SELECT at FROM holdfast_idempotency_key ORDER BY at DESC LIMIT 1 OFFSET :most - 1), 0))
+    ORDER BY at LIMIT :limit)
 RETURNING key
+
+-- name: read_free_pages
+-- Read the free pages and all pages of a file that can return pages: one that Holdfast has created.
+SELECT CASE WHEN auto_vacuum = 2 THEN freelist_count ELSE 0 END AS free, page_count AS pages
+FROM pragma_freelist_count, pragma_page_count, pragma_auto_vacuum
+
+-- name: return_free_pages
+-- Move the last pages of the file into free ones, and cut it with the next checkpoint: 4 MB at a time.
+PRAGMA incremental_vacuum(1000)
+
+-- name: prune_kinds
+-- Delete kinds that nobody has published for the given age, and that no live job, live worker or schedule has.
+DELETE FROM holdfast_kind WHERE name IN (
+    SELECT name FROM holdfast_kind AS old
+    WHERE published_at < :now - :age
+        AND NOT EXISTS (SELECT 1 FROM holdfast_schedule WHERE definition->>'kind' = old.name)
+        AND NOT EXISTS (SELECT 1 FROM holdfast_worker WHERE stopped_at IS NULL
+            AND seen_at > :now - :age AND old.name IN (SELECT value FROM json_each(kinds)))
+        -- planner: the list of all kinds of live jobs is made once, and only if a kind is old.
+        AND old.name NOT IN (SELECT kind FROM holdfast_live)
+    ORDER BY published_at LIMIT min(:limit, 10)) RETURNING name
+
+-- name: prune_credentials
+-- Delete tokens that were revoked before the given age.
+DELETE FROM holdfast_credential WHERE prefix IN (
+    SELECT prefix FROM holdfast_credential WHERE revoked_at < :now - :age ORDER BY revoked_at LIMIT :limit)
+RETURNING prefix

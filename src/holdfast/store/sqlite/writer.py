@@ -38,7 +38,7 @@ class Writer:
         timeout: float,
         performer: Callable[[sqlite3.Connection], Performer],
         check: Callable[[], None],
-        begun: Callable[[], None],
+        begun: Callable[[sqlite3.Connection], None],
         committed: Callable[[sqlite3.Connection], None],
         queue: WriterQueue,
     ) -> None:
@@ -176,7 +176,7 @@ class Writer:
         try:
             self.queue.enter(own.deadline - time.monotonic())
             self._begin(connection, own)
-            self._begun()
+            self._begun(connection)
             # Taken after the wait for the lock: requests that came meanwhile join.
             with suppress(IndexError):  # none is left, or its thread has just withdrawn it
                 while len(group.requests) < GROUP_SIZE:

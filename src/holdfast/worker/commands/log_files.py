@@ -34,6 +34,10 @@ CUT = b"[what came before was cut off]\n"
 TAIL_BYTES = 2000
 #: A log with a more recent write stays, even if the store has no job for it.
 MIN_AGE_S = 60.0
+#: A step that deletes at least this share of the logs it checks has found a backlog: the next one follows at once.
+BACKLOG_SHARE = 0.1
+#: Tries to create a log while maintenance removes the empty folder that it belongs into.
+CREATE_TRIES = 5
 _NAME = re.compile(r"(\d{1,18})-\d+\.log")
 
 #: Receives the output of commands as it arrives.
@@ -66,11 +70,15 @@ class AttemptLog:
         return bool(self._tail)
 
     def _open(self) -> None:
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            log.warning("cannot write the log %s: %s", self.path, error)
+        for tries in range(CREATE_TRIES):
+            try:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and tries + 1 < CREATE_TRIES:
+                    continue
+                log.warning("cannot write the log %s: %s", self.path, error)
+            return
 
     def write(self, data: bytes) -> None:
         if not self._tail:
@@ -124,6 +132,7 @@ class DeletedJobLogs:
     """The logs of jobs that are going to be deleted. Read them before: afterwards the store has no trace of them."""
 
     def __init__(self, folder: Path, jobs: Iterable[Job]) -> None:
+        self._folder = folder
         self._here: dict[JobId, list[Path]] = {}
         self._elsewhere: set[JobId] = set()
         for job in jobs:
@@ -135,7 +144,7 @@ class DeletedJobLogs:
     def delete(self, deleted: Collection[JobId]) -> None:
         """Delete the logs of deleted jobs: the store never deletes a running one, and no id is used again."""
         for path in (path for job_id in deleted for path in self._here.get(job_id, ())):
-            _delete_log(path)
+            _delete_log(path, self._folder)
 
     def count_left(self, deleted: Collection[JobId]) -> int:
         """The number of deleted jobs whose logs are on other hosts, where maintenance deletes them."""
@@ -158,10 +167,14 @@ def ran_here(worker: str) -> bool:
     return worker.startswith(f"{socket.gethostname()[:40]}-")
 
 
-def _delete_log(path: Path) -> None:
-    with suppress(OSError):  # another process on this host was faster
+def _delete_log(path: Path, root: Path) -> None:
+    """Delete a log and the folders that become empty, up to *root*."""
+    with suppress(OSError):  # another process on this host was faster, or a folder is not empty
         path.unlink()
-        path.parent.rmdir()  # only an empty folder goes
+        for folder in path.parents:
+            if folder == root:
+                return
+            folder.rmdir()
 
 
 class _LogFile(NamedTuple):
@@ -183,20 +196,31 @@ class LogFiles:
         self._rest: Iterator[_LogFile] = iter(())
 
     def prune(self, *, limit: int) -> tuple[int, bool]:
-        """Check up to *limit* logs; returns the number of deleted ones, and whether there are more to check."""
+        """Check up to *limit* logs; returns the number of deleted ones, and whether many more are likely."""
         files = list(islice(self._rest, limit))
         if not files:
-            self._rest = self._old_files()
+            self._rest = _old_logs(self._folder)
             files = list(islice(self._rest, limit))
         existing = self._store.views.existing([file.job_id for file in files])
         gone = [file.path for file in files if file.job_id not in existing or file.age_s > self._max_age_s]
         for path in gone:
-            _delete_log(path)
-        return len(gone), len(files) == limit
+            _delete_log(path, self._folder)
+        return len(gone), len(files) == limit and len(gone) >= BACKLOG_SHARE * limit
 
-    def _old_files(self) -> Iterator[_LogFile]:
-        for path in self._folder.rglob("*.log"):
-            match = _NAME.fullmatch(path.name)
-            with suppress(OSError):
-                if match and (age_s := time.time() - path.stat().st_mtime) > MIN_AGE_S:
-                    yield _LogFile(path, JobId(int(match[1])), age_s)
+
+def _old_logs(folder: Path) -> Iterator[_LogFile]:
+    """The logs in a folder and its folders, as far as they exist: this process and others delete some meanwhile."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _old_logs(Path(entry.path))
+            elif (match := _NAME.fullmatch(entry.name)) and (age_s := _age_s(entry)) > MIN_AGE_S:
+                yield _LogFile(Path(entry.path), JobId(int(match[1])), age_s)
+
+
+def _age_s(entry: os.DirEntry[str]) -> float:
+    """The time since the last write to a file; zero if it is gone."""
+    try:
+        return time.time() - entry.stat().st_mtime
+    except OSError:
+        return 0.0

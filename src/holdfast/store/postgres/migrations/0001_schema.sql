@@ -159,8 +159,33 @@ CREATE TABLE holdfast.job (
 CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
 CREATE INDEX job_key ON holdfast.job (key, id) WHERE key IS NOT NULL;
 CREATE INDEX job_created ON holdfast.job (created_at);
--- Jobs without tags pay nothing for it.
-CREATE INDEX job_tags ON holdfast.job USING gin ((tags::jsonb)) WHERE tags IS NOT NULL;
+
+-- The jobs that have a tag. Triggers keep it, so that a copy of the store leaves it out. Its entries go with the job; an
+-- inverted index would keep each tag that was ever used (docs/adr/0029-table-of-tags.md).
+CREATE TABLE holdfast.job_tag (
+    tag text NOT NULL,
+    job_id bigint NOT NULL,
+    CONSTRAINT job_tags PRIMARY KEY (tag, job_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE FUNCTION holdfast.keep_tags() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP <> 'INSERT' THEN
+        -- planner: an array is looked up tag by tag; a subquery reads the whole index.
+        DELETE FROM holdfast.job_tag
+        WHERE tag = ANY (ARRAY(SELECT json_array_elements_text(OLD.tags))) AND job_id = OLD.id;
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        INSERT INTO holdfast.job_tag SELECT json_array_elements_text(NEW.tags), NEW.id ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN NULL;
+END $$;
+-- Jobs without tags pay for one comparison.
+CREATE TRIGGER job_inserted_tags AFTER INSERT ON holdfast.job FOR EACH ROW
+    WHEN (NEW.tags IS NOT NULL) EXECUTE FUNCTION holdfast.keep_tags();
+CREATE TRIGGER job_deleted_tags AFTER DELETE ON holdfast.job FOR EACH ROW
+    WHEN (OLD.tags IS NOT NULL) EXECUTE FUNCTION holdfast.keep_tags();
+CREATE TRIGGER job_changed_tags AFTER UPDATE OF tags ON holdfast.job FOR EACH ROW
+    WHEN (OLD.tags::text IS DISTINCT FROM NEW.tags::text) EXECUTE FUNCTION holdfast.keep_tags();
 
 -- The present state of a job.
 CREATE TABLE holdfast.live (
@@ -1068,6 +1093,15 @@ CREATE TABLE holdfast.credential (
     revoked_at timestamptz
 );
 CREATE UNIQUE INDEX credential_name ON holdfast.credential (name) WHERE revoked_at IS NULL;
+-- Delete tokens that were revoked before an age. With the rights of the owner: a worker must not reach valid tokens.
+CREATE FUNCTION holdfast.prune_credentials(age interval, most bigint) RETURNS SETOF text LANGUAGE sql SECURITY DEFINER
+    SET search_path = pg_catalog AS $$
+    DELETE FROM holdfast.credential WHERE prefix = ANY (ARRAY(
+        SELECT prefix FROM holdfast.credential WHERE revoked_at < (SELECT holdfast.now()) - age
+        ORDER BY revoked_at LIMIT most FOR UPDATE SKIP LOCKED))
+    RETURNING prefix;
+$$;
+REVOKE ALL ON FUNCTION holdfast.prune_credentials(interval, bigint) FROM PUBLIC;
 
 -- Sessions of people in browsers, and links that open one session each. A session that was signed out of has no row.
 CREATE TABLE holdfast.session (

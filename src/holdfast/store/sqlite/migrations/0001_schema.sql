@@ -120,7 +120,23 @@ CREATE TABLE holdfast_job (
 CREATE INDEX holdfast_job_label ON holdfast_job (label, id) WHERE label IS NOT NULL;
 CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
 CREATE INDEX holdfast_job_created ON holdfast_job (created_at);
-CREATE INDEX holdfast_job_tags ON holdfast_job (id) WHERE tags IS NOT NULL;
+
+-- The jobs that have a tag. Triggers keep it, so that a copy of the store leaves it out.
+CREATE TABLE holdfast_job_tag (
+    tag TEXT NOT NULL,
+    job_id INTEGER NOT NULL,
+    PRIMARY KEY (tag, job_id)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER holdfast_job_inserted_tags AFTER INSERT ON holdfast_job WHEN NEW.tags IS NOT NULL BEGIN
+    INSERT INTO holdfast_job_tag SELECT DISTINCT value, NEW.id FROM json_each(NEW.tags);
+END;
+CREATE TRIGGER holdfast_job_deleted_tags AFTER DELETE ON holdfast_job WHEN OLD.tags IS NOT NULL BEGIN
+    DELETE FROM holdfast_job_tag WHERE job_id = OLD.id AND tag IN (SELECT value FROM json_each(OLD.tags));
+END;
+CREATE TRIGGER holdfast_job_changed_tags AFTER UPDATE OF tags ON holdfast_job WHEN OLD.tags IS NOT NEW.tags BEGIN
+    DELETE FROM holdfast_job_tag WHERE job_id = OLD.id AND tag IN (SELECT value FROM json_each(OLD.tags));
+    INSERT INTO holdfast_job_tag SELECT DISTINCT value, NEW.id FROM json_each(NEW.tags);
+END;
 
 -- The present state of a job.
 CREATE TABLE holdfast_live (
