@@ -14,13 +14,13 @@ from holdfast import State
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import StoreUnavailable
-from holdfast.store.engine.changes import EVERYTHING, JOBS, QUEUES, Change, jobs_in
+from holdfast.store.engine.changes import EVERYTHING, QUEUES, jobs_in
 from holdfast.store.jobs.enqueue import changes_of
 from holdfast.worker import clock, stats
 from holdfast.worker.active_runs import Run
+from holdfast.worker.claims.unknown_leases import INTERVAL_S
 from holdfast.worker.executors import pool
 from holdfast.worker.executors.pool import SUSPECT_S, ExecutorPool
-from holdfast.worker.unknown_leases import INTERVAL_S
 from tests.support.jobs import claim_jobs
 from tests.support.processes import wait_until
 
@@ -239,7 +239,7 @@ def test_a_lost_answer_is_looked_for_after_a_pause(app, monkeypatch):
 class _Clock:
     def __init__(self, monkeypatch):
         self.at = 1000.0
-        monkeypatch.setattr("holdfast.worker.unknown_leases.clock", self)
+        monkeypatch.setattr("holdfast.worker.claims.unknown_leases.clock", self)
 
     def now(self):
         return self.at
@@ -398,7 +398,7 @@ def test_no_claim_is_sent_while_the_next_job_needs_a_slot(app, gate, monkeypatch
     hands.lifecycle.run_times.learn("careful", 0.001)
     assert hands.claim().processed == 1
     with monkeypatch.context() as patch:
-        patch.setattr(hands.claimer._lanes, "claim", lambda *_: pytest.fail("a claim was sent"))
+        patch.setattr(hands.claimer, "_make", lambda *_: pytest.fail("a claim was sent"))
         assert hands.claim().processed == 0
     hands.finish(gate)
     assert hands.claim().processed == 1
@@ -421,35 +421,6 @@ def test_the_next_claim_is_under_way_while_the_slots_work_on_the_last(app, gate,
     assert [hands.claim().processed for _ in range(3)] == [2 + 5, 5, 0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "searches"),
-    [
-        ([jobs_in(["default"])], 1),
-        ([jobs_in(["default"]), jobs_in(["default"])], 1),
-        ([jobs_in(["default"]), jobs_in(["default"]) | {Change.EARLIER}], 0),
-        ([JOBS, jobs_in(["default"])], 0),
-        ([], 0),
-    ],
-    ids=["new", "twice", "earlier", "any", "none"],
-)
-def test_only_notifications_of_new_jobs_make_a_claimer_search_for_new_jobs_alone(app, monkeypatch, changes, searches):
-    @app.job()
-    def work() -> None: ...
-
-    hands, seen = Hands(app, slots=2), []
-    claim = hands.claimer._lanes.claim
-
-    def claim_and_see(*args, only_new, **options):
-        seen.append(only_new)
-        return claim(*args, only_new=only_new, **options)
-
-    monkeypatch.setattr(hands.claimer._lanes, "claim", claim_and_see)
-    for each in changes:
-        hands.claimer.on_notify(each)
-    hands.claim(), hands.claim()
-    assert seen == [bool(searches), False]
-
-
 @pytest.mark.parametrize("earlier", [{"priority": 3}, {"run_at": datetime(2001, 1, 1, tzinfo=UTC)}, {"queue": "other"}])
 def test_an_idle_worker_claims_an_earlier_job_at_its_notification(app, earlier):
     """At once, and not at the next full claim, which may come a second later."""
@@ -467,49 +438,6 @@ def test_an_idle_worker_claims_an_earlier_job_at_its_notification(app, earlier):
         hands.claimer.on_notify(changes_of([new], at_once=True))
     assert hands.claim().processed == 2, "W8 is broken"
     hands.settle()
-
-
-def test_claims_in_flight_are_released_when_a_worker_must_be_quiet(app):
-    """S16: a worker that is fenced begins nothing, also if it has sent a claim before."""
-
-    @app.job()
-    def work() -> None:
-        pytest.fail("S16 is broken")
-
-    ref = work.enqueue()
-    hands = Hands(app, slots=1)
-    lanes = hands.claimer._lanes
-    request = hands.claimer._request()
-    leases = app.store.leases.claim(hands.worker.id, queues=["default"], leases=request.leases, limits=False)
-    lanes._window.add(request, clock.now(), lambda: leases, enough=1)
-    hands.worker._remote_control.quiet = True
-    hands.claim()
-    hands.settle()
-    assert (ref.state, ref.job().attempts) == (State.READY, 0), "S16 is broken"
-
-
-def test_a_lost_answer_to_a_claim_in_flight_is_looked_for(app):
-    """S16: also if it is lost while the worker must be quiet."""
-
-    @app.job(lease="1h")
-    def careful() -> None: ...
-
-    ref = careful.enqueue()
-    hands = Hands(app, slots=1)
-
-    def lose():
-        raise StoreUnavailable("no answer")
-
-    request = hands.claimer._request()
-    app.store.leases.claim(hands.worker.id, queues=["default"], leases=request.leases, limits=False)
-    hands.claimer._lanes._window.add(request, clock.now(), lose, enough=1)
-    hands.worker._remote_control.quiet = True
-    with pytest.raises(StoreUnavailable):
-        hands.claim()
-    hands.worker._remote_control.quiet = False
-    app.queues.pause("default")
-    hands.claim()
-    assert ref.state is State.READY, "S16 is broken"
 
 
 def test_a_job_in_a_known_queue_costs_no_read_of_all_queues(app, monkeypatch):
