@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
 from holdfast.domain.jobs.dependencies import After, DependencyState, DependencyStep, IfNot, When, next_step, reason_for
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import EndReason, JobId, State
+from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.selector import Glob
 from holdfast.errors import DependencyNotFound
-from holdfast.store.engine.operation import ById, Operation, Query, Rows, columns_of, query
+from holdfast.store.engine.operation import ById, MadeReady, Operation, Query, Rows, columns_of, query
 from holdfast.store.jobs.events import record
 
 #: Conditions on the rows of waiting jobs: wait for locked ones, but briefly, or leave them out.
@@ -28,6 +30,16 @@ class WaitingJob(Struct, frozen=True):
     id: JobId
     after_when: When
     after_failed: IfNot
+
+
+class _WokenJob(Struct, frozen=True):
+    """A job that waits no longer, and its place in its lane."""
+
+    queue: str
+    kind: str
+    priority: int
+    due_at: datetime
+    state: State
 
 
 class RevivableJob(Struct, frozen=True):
@@ -189,7 +201,9 @@ def _step(job: WaitingJob, dependencies: list[DependencyState], *, insist: bool)
 
 def _wake(ids: list[JobId]) -> Operation[None]:
     if ids:
-        yield query("wake_waiting_jobs", ids=ids)
+        woken: list[_WokenJob] = yield query("wake_waiting_jobs", _WokenJob, ids=ids)
+        ready = [job for job in woken if job.state is State.READY]
+        yield MadeReady([EarlierJobs(job.queue, job.kind, job.priority, job.due_at, job.due_at) for job in ready])
         yield from record(EventName.WOKEN, dict.fromkeys(ids), actor=Actor.DEPENDENCIES)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.store.engine.changes import Change
-from holdfast.store.engine.operation import Noun, Operation, Query, query, transaction
+from holdfast.store.engine.operation import MadeReady, Noun, Operation, Query, query, transaction
 from holdfast.store.jobs import dependencies, refusals
 from holdfast.store.jobs.events import record
 
@@ -19,6 +19,16 @@ FIRST = JobId(0)
 
 class _Wait(Struct, frozen=True):
     wait: timedelta
+
+
+class _DueJob(Struct, frozen=True):
+    """A job that is ready now, and its place in its lane."""
+
+    id: JobId
+    queue: str
+    kind: str
+    priority: int
+    due_at: datetime
 
 
 class Promotion(Noun):
@@ -41,12 +51,13 @@ class Promotion(Noun):
             return 0
         return self._wake(self._backend.write(refusals.offer, limit))
 
-    @transaction(wakes=frozenset({Change.JOBS}))
+    @transaction()
     def promote(self, *, limit: int = 1000) -> Operation[int]:
         """Make due scheduled jobs ready; returns their number."""
-        rows = yield query("promote_due_jobs", limit=limit)
-        yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.MAINTENANCE)
-        return len(rows)
+        jobs: list[_DueJob] = yield query("promote_due_jobs", _DueJob, limit=limit)
+        yield MadeReady([EarlierJobs(job.queue, job.kind, job.priority, job.due_at, job.due_at) for job in jobs])
+        yield from record(EventName.DUE, dict.fromkeys(job.id for job in jobs), actor=Actor.MAINTENANCE)
+        return len(jobs)
 
     def check_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
         """Judge one page of waiting jobs by their dependencies; returns the start of the next page.
