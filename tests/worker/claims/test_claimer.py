@@ -7,14 +7,16 @@ import sqlite3
 import threading
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 import holdfast
 from holdfast import State
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import StoreUnavailable
-from holdfast.store.engine.changes import EVERYTHING, QUEUES, jobs_in
+from holdfast.store.engine.changes import EVERYTHING, QUEUES, Change, earlier_jobs, jobs_in
 from holdfast.store.jobs.enqueue import changes_of
 from holdfast.worker import clock, stats
 from holdfast.worker.active_runs import Run
@@ -22,6 +24,7 @@ from holdfast.worker.claims.unknown_leases import INTERVAL_S
 from holdfast.worker.executors import pool
 from holdfast.worker.executors.pool import SUSPECT_S, ExecutorPool
 from tests.support.jobs import claim_jobs
+from tests.support.listeners import Listener
 from tests.support.processes import wait_until
 
 
@@ -440,6 +443,77 @@ def test_an_idle_worker_claims_an_earlier_job_at_its_notification(app, earlier):
     hands.settle()
 
 
+def test_a_dependent_from_before_a_backlog_begins_before_it(app):
+    """D7, I17: a job keeps its due time when it becomes ready, and so its place among jobs of its priority."""
+    began = []
+
+    @app.job()
+    def step(n: int) -> None:
+        began.append(n)
+
+    first = step.enqueue(0)
+    dependent = step.options(after=[first]).enqueue(1)
+    due_at = dependent.job().due_at
+    step.enqueue_many([{"n": n} for n in range(2, 30)])
+    hands = Hands(app, slots=1)
+    hands.claim()
+    hands.settle()
+    assert dependent.job().due_at == due_at, "D7 is broken"
+    hands.claimer.on_notify()
+    hands.claim()
+    hands.settle()
+    assert began[:2] == [0, 1], "I17 is broken"
+
+
+@pytest.mark.parametrize("how", ["waits", "commits late", "is released"])
+def test_a_busy_worker_turns_back_for_a_job_that_becomes_ready(app, how):
+    """D7, I17: its notification names its place, and the next claim begins there."""
+
+    @app.job()
+    def step(n: int) -> None: ...
+
+    def become_ready():
+        """Enqueue a job; returns what makes it ready, after others have begun."""
+        if how == "commits late":
+            return enqueue_late(app, step)
+        ref = step.options(priority=5).enqueue(1)
+        leases = claim_jobs(app.store, "other", 1, queues=["default"], kinds=["step"])
+        if how == "is released":
+            return ref, lambda: app.store.leases.release(leases)
+        dependent = step.options(priority=5, after=[ref]).enqueue(2)
+        return dependent, lambda: app.store.leases.settle(leases[0], Done(result="null"))
+
+    ref, make_ready = become_ready()
+    step.options(priority=5).enqueue_many([{"n": n} for n in range(2)])
+    step.enqueue_many([{"n": n} for n in range(200)])
+    hands = Hands(app, slots=2)
+    hands.claimer.on_notify()
+    for _ in range(2):
+        hands.claim()
+        hands.settle()
+    listener = Listener(app.store)
+    listener.settle()
+    make_ready()
+    named = earlier_jobs if app.store.backend.name == "postgres" else bool
+    wait_until(lambda: named(frozenset(listener.changes)))
+    listener.listener.close()
+    hands.claimer.on_notify(frozenset(listener.changes) - {Change.JOBS})  # a full claim would find it, too
+    hands.claim()
+    assert ref.job().token > 0, "I17 is broken"
+    hands.settle()
+
+
+def enqueue_late(app, step):
+    """A job, and what commits its enqueue."""
+    backend = app.store.backend
+    if backend.single_writer:  # no other writer could begin a job meanwhile
+        ref = step.options(priority=5, delay=0.001).enqueue(1)
+        return ref, lambda: wait_until(app.store.leases.promote)
+    connection = psycopg.connect(backend.url)
+    ref = step.options(priority=5, connection=connection).enqueue(1)
+    return ref, lambda: (connection.commit(), connection.close())
+
+
 def test_a_job_in_a_known_queue_costs_no_read_of_all_queues(app, monkeypatch):
     """With ``*``, only a notification of another queue, or of any, reads their names again."""
 
@@ -497,6 +571,23 @@ def test_a_claim_that_is_too_large_is_made_smaller(tmp_path):
             hands.worker.services.claimer.tick()
             hands.settle()
         assert hands.claimer._most >= 2
+
+
+def test_a_new_limit_is_noticed_without_a_notification(app, monkeypatch):
+    """D9: behind a pooler none arrives."""
+
+    @app.job()
+    def work() -> None: ...
+
+    hands, now = Hands(app, slots=4), clock.now()
+    hands.claim()
+    app.queues.set_limits("default", limit=1)
+    refs = [work.enqueue() for _ in range(3)]
+    assert hands.claim().processed == 0
+    monkeypatch.setattr(clock, "now", lambda: now + 5.0)
+    assert hands.claim().processed == 1, "I18 is broken"
+    hands.settle()
+    assert sum(ref.state is State.DONE for ref in refs) == 1
 
 
 def test_a_new_limit_is_noticed(app):

@@ -10,7 +10,8 @@ from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.store.engine.operation import MadeReady, Noun, Operation, Query, query, transaction
+from holdfast.store.engine.changes import jobs_at
+from holdfast.store.engine.operation import Noun, Operation, Query, query
 from holdfast.store.jobs import dependencies, refusals
 from holdfast.store.jobs.events import record
 
@@ -51,13 +52,11 @@ class Promotion(Noun):
             return 0
         return self._wake(self._backend.write(refusals.offer, limit))
 
-    @transaction()
-    def promote(self, *, limit: int = 1000) -> Operation[int]:
+    def promote(self, *, limit: int = 1000) -> int:
         """Make due scheduled jobs ready; returns their number."""
-        jobs: list[_DueJob] = yield query("promote_due_jobs", _DueJob, limit=limit)
-        yield MadeReady([EarlierJobs(job.queue, job.kind, job.priority, job.due_at, job.due_at) for job in jobs])
-        yield from record(EventName.DUE, dict.fromkeys(job.id for job in jobs), actor=Actor.MAINTENANCE)
-        return len(jobs)
+        jobs = self._backend.write(_promote, limit)
+        places = (EarlierJobs(job.queue, job.kind, job.priority, job.due_at, job.due_at) for job in jobs)
+        return len(self._wake(jobs, jobs_at(places)))
 
     def check_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
         """Judge one page of waiting jobs by their dependencies; returns the start of the next page.
@@ -67,3 +66,9 @@ class Promotion(Noun):
         if not self._fetch("list_waiting_jobs", after=after, limit=1):
             return None
         return self._backend.write(dependencies.check_waiting, after, limit)
+
+
+def _promote(limit: int) -> Operation[list[_DueJob]]:
+    jobs: list[_DueJob] = yield query("promote_due_jobs", _DueJob, limit=limit)
+    yield from record(EventName.DUE, dict.fromkeys(job.id for job in jobs), actor=Actor.MAINTENANCE)
+    return jobs

@@ -166,7 +166,7 @@ class PostgresBackend(ForkSafe):
             with connection.transaction():
                 ready = list[EarlierJobs]()
                 result = run_operation(operation, self._performer(connection), ready)
-                callers.notify_on(connection, self.statements, changes | jobs_at(ready))
+                callers.notify_on(connection, self.statements, changes and changes | jobs_at(ready))
                 return result
 
     async def arun_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
@@ -180,7 +180,7 @@ class PostgresBackend(ForkSafe):
             async with connection.transaction():
                 ready = list[EarlierJobs]()
                 result = await arun_operation(operation, lambda each: self.statements.aperform(connection, each), ready)
-                await callers.anotify_on(connection, self.statements, changes | jobs_at(ready))
+                await callers.anotify_on(connection, self.statements, changes and changes | jobs_at(ready))
                 return result
 
     @contextmanager
