@@ -20,6 +20,7 @@ from holdfast.store.engine.changes import EVERYTHING, QUEUES, Change, earlier_jo
 from holdfast.store.jobs.enqueue import changes_of
 from holdfast.worker import clock, stats
 from holdfast.worker.active_runs import Run
+from holdfast.worker.claims import strategy
 from holdfast.worker.claims.unknown_leases import INTERVAL_S
 from holdfast.worker.executors import pool
 from holdfast.worker.executors.pool import SUSPECT_S, ExecutorPool
@@ -466,10 +467,11 @@ def test_a_dependent_from_before_a_backlog_begins_before_it(app):
 
 
 @pytest.mark.parametrize("how", ["waits", "commits late", "is released"])
-def test_a_busy_worker_turns_back_for_a_job_that_becomes_ready(app, how):
+def test_a_busy_worker_turns_back_for_a_job_that_becomes_ready(app, how, monkeypatch):
     """D7, I17: its notification names its place, and the next claim begins there."""
+    monkeypatch.setattr(strategy, "FULL_INTERVAL_S", 3600.0)
 
-    @app.job()
+    @app.job(on_lost="hold")  # nothing is claimed ahead
     def step(n: int) -> None: ...
 
     def become_ready():

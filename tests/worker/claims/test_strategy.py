@@ -209,7 +209,7 @@ def test_after_a_notification_without_places_a_busy_worker_soon_makes_a_full_cla
 def test_a_notification_of_jobs_elsewhere_changes_nothing(busy):
     busy.now += EARLIER_INTERVAL_S
     assert busy.claim(2, 2, changes=jobs_in(["other"])) == ["Onward"]
-    assert not busy.knowledge.news.anywhere
+    assert not busy.knowledge.notified.anywhere
     claims = busy.claim(2, 2, changes=jobs_in(["other"]), every_queue=True)
     assert claims == ["Full"], "it serves every queue: this one was not read yet"
 
@@ -349,11 +349,8 @@ def test_a_long_way_to_the_server_is_no_slow_read(lanes):
     """D6: claims that continue take as long. The server itself is quick."""
     lanes.costs = dict.fromkeys((Full, Few, Onward), 0.6)
     lanes.claim(2, 2, 2, ahead=2), lanes.claim(2, 1, 0), lanes.claim(2, 1, changes=NEW)
-    assert (lanes.knowledge.reads.cost, lanes.knowledge.is_slow, lanes.knowledge.is_paused(lanes.now)) == (
-        0,
-        False,
-        False,
-    )
+    known = lanes.knowledge
+    assert (known.reads.cost, known.is_slow, known.is_paused(lanes.now)) == (0, False, False), "I18 is broken"
     assert lanes.claim(2, 0) == ["Few"]
 
 

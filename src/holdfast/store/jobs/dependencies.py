@@ -15,7 +15,7 @@ from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.selector import Glob
 from holdfast.errors import DependencyNotFound
-from holdfast.store.engine.operation import ById, MadeReady, Operation, Query, Rows, columns_of, query
+from holdfast.store.engine.operation import ById, MadeReady, Operation, Query, Rows, columns_of, query, timestamp
 from holdfast.store.jobs.events import record
 
 #: Conditions on the rows of waiting jobs: wait for locked ones, but briefly, or leave them out.
@@ -30,16 +30,6 @@ class WaitingJob(Struct, frozen=True):
     id: JobId
     after_when: When
     after_failed: IfNot
-
-
-class _WokenJob(Struct, frozen=True):
-    """A job that waits no longer, and its place in its lane."""
-
-    queue: str
-    kind: str
-    priority: int
-    due_at: datetime
-    state: State
 
 
 class RevivableJob(Struct, frozen=True):
@@ -133,6 +123,11 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False, where: tuple[st
     return [*locked, *ids]
 
 
+def ready_at(queue: str, kind: str, priority: int, due_at: datetime | int) -> EarlierJobs:
+    """The place of a job that became ready, by the columns of its row."""
+    return EarlierJobs(queue, kind, priority, timestamp(due_at), timestamp(due_at))
+
+
 def without_failed_dependencies(
     jobs: Sequence[RevivableJob], selected: Container[JobId]
 ) -> Operation[list[RevivableJob]]:
@@ -201,9 +196,8 @@ def _step(job: WaitingJob, dependencies: list[DependencyState], *, insist: bool)
 
 def _wake(ids: list[JobId]) -> Operation[None]:
     if ids:
-        woken: list[_WokenJob] = yield query("wake_waiting_jobs", _WokenJob, ids=ids)
-        ready = [job for job in woken if job.state is State.READY]
-        yield MadeReady([EarlierJobs(job.queue, job.kind, job.priority, job.due_at, job.due_at) for job in ready])
+        rows = yield query("wake_waiting_jobs", ids=ids)
+        yield MadeReady([ready_at(*place) for state, *place in rows if state == State.READY])
         yield from record(EventName.WOKEN, dict.fromkeys(ids), actor=Actor.DEPENDENCIES)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from msgspec import Struct
 
@@ -20,16 +20,6 @@ FIRST = JobId(0)
 
 class _Wait(Struct, frozen=True):
     wait: timedelta
-
-
-class _DueJob(Struct, frozen=True):
-    """A job that is ready now, and its place in its lane."""
-
-    id: JobId
-    queue: str
-    kind: str
-    priority: int
-    due_at: datetime
 
 
 class Promotion(Noun):
@@ -54,9 +44,8 @@ class Promotion(Noun):
 
     def promote(self, *, limit: int = 1000) -> int:
         """Make due scheduled jobs ready; returns their number."""
-        jobs = self._backend.write(_promote, limit)
-        places = (EarlierJobs(job.queue, job.kind, job.priority, job.due_at, job.due_at) for job in jobs)
-        return len(self._wake(jobs, jobs_at(places)))
+        places = self._backend.write(_promote, limit)
+        return len(self._wake(places, jobs_at(places)))
 
     def check_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
         """Judge one page of waiting jobs by their dependencies; returns the start of the next page.
@@ -68,7 +57,7 @@ class Promotion(Noun):
         return self._backend.write(dependencies.check_waiting, after, limit)
 
 
-def _promote(limit: int) -> Operation[list[_DueJob]]:
-    jobs: list[_DueJob] = yield query("promote_due_jobs", _DueJob, limit=limit)
-    yield from record(EventName.DUE, dict.fromkeys(job.id for job in jobs), actor=Actor.MAINTENANCE)
-    return jobs
+def _promote(limit: int) -> Operation[list[EarlierJobs]]:
+    rows = yield query("promote_due_jobs", limit=limit)
+    yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.MAINTENANCE)
+    return [dependencies.ready_at(*place) for _, *place in rows]

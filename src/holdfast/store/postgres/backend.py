@@ -281,7 +281,8 @@ class PostgresBackend(ForkSafe):
             roll_back(connection)
             raise
         self._commits.commit(connection, written)
-        self.notify(jobs_at(ready))
+        if ready:
+            self.notify(jobs_at(ready))
         return result
 
     def _performer(self, connection: Connection) -> Callable[[Statement], list[Any]]:

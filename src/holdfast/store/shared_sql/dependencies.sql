@@ -80,4 +80,4 @@ ORDER BY job_id, dependency_id
 UPDATE holdfast.live SET note = NULL,
     state = CASE WHEN due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
 WHERE id = ANY(:ids::bigint[]) AND state = 'waiting'
-RETURNING queue, kind, priority, due_at, state
+RETURNING state, queue, kind, priority, due_at

@@ -78,7 +78,7 @@ class Few(Struct, frozen=True):
 class Onward(Struct, frozen=True):
     """Continue behind positions.
 
-    - *heard*: the notifications whose jobs the route takes in.
+    - *earlier*: the notifications whose jobs the route takes in.
     - *only_new*: only jobs that became ready since the last claim emptied its lanes.
     - *final*: no other claim follows in this round.
     - *steps_back*: it begins a little before every position.
@@ -87,7 +87,7 @@ class Onward(Struct, frozen=True):
     request: ClaimRequest
     route: LaneRoute
     turn: timedelta | None = None
-    heard: tuple[EarlierJobs, ...] = ()
+    earlier: tuple[EarlierJobs, ...] = ()
     only_new: bool = False
     final: bool = False
     steps_back: bool = False

@@ -88,7 +88,7 @@ class Reads(Struct, frozen=True):
         return structs.replace(self, ended_at=now, full_at=now if full else self.full_at, took=took, before=self.took)
 
 
-class News(Struct, frozen=True):
+class Notified(Struct, frozen=True):
     """Notifications since the last claim that took them in."""
 
     #: New jobs with the default priority that are due just now.
@@ -119,7 +119,7 @@ class Knowledge(Struct, frozen=True):
     #: Where jobs became ready before a position.
     spans: tuple[Span, ...] = ()
     reads: Reads = Reads()
-    news: News = News()
+    notified: Notified = Notified()
     round: Round = Round()
     #: The last claims got enough jobs: more are ready.
     saturated: bool = False
@@ -149,7 +149,7 @@ class Knowledge(Struct, frozen=True):
     def is_full_claim_due(self, now: float) -> bool:
         """Whether a busy worker should read its lanes from their start."""
         interval = min(max(FULL_INTERVAL_S, FULL_FACTOR * self.reads.cost), MAX_FULL_INTERVAL_S)
-        if self.news.anywhere:
+        if self.notified.anywhere:
             interval = min(interval, max(EARLIER_INTERVAL_S, EARLIER_FACTOR * self.reads.cost))
         return now >= self.reads.full_at + interval
 
@@ -160,19 +160,19 @@ class Knowledge(Struct, frozen=True):
 
 def begin(knowledge: Knowledge, changes: Changes, request: ClaimRequest, *, every_queue: bool) -> Knowledge:
     """Begin a round of claims, after notifications. *every_queue*: other queues may be served, too."""
-    news = knowledge.news
+    notified = knowledge.notified
     if changes:
         queues = queues_of(changes)
         unknown = every_queue and not queues <= set(request.queues)
         earlier = [
             jobs for jobs in earlier_jobs(changes) if jobs.queue in request.queues and jobs.kind in request.leases
         ]
-        news = News(
-            new=news.new or not queues.isdisjoint(request.queues),
-            anywhere=news.anywhere or unknown or bool(changes & {Change.JOBS, Change.EARLIER, Change.QUEUES}),
-            earlier=tuple(merged([*news.earlier, *earlier])) if earlier else news.earlier,
+        notified = Notified(
+            new=notified.new or not queues.isdisjoint(request.queues),
+            anywhere=notified.anywhere or unknown or bool(changes & {Change.JOBS, Change.EARLIER, Change.QUEUES}),
+            earlier=tuple(merged([*notified.earlier, *earlier])) if earlier else notified.earlier,
         )
-    return structs.replace(knowledge, news=news, round=Round())
+    return structs.replace(knowledge, notified=notified, round=Round())
 
 
 def next_claim(knowledge: Knowledge, request: ClaimRequest, now: float) -> Claim | None:
@@ -232,18 +232,18 @@ def _from_start(knowledge: Knowledge, request: ClaimRequest, now: float) -> Clai
 
 def _onward(knowledge: Knowledge, request: ClaimRequest, now: float, *, final: bool = False) -> Onward | None:
     """Continue behind the positions; None if none is known."""
-    heard = knowledge.news.earlier
+    earlier = knowledge.notified.earlier
     if knowledge.saturated and now < knowledge.earlier_at + EARLIER_INTERVAL_S:
-        heard = ()
+        earlier = ()
     steps_back = not final and knowledge.is_slow and now >= knowledge.stepped_back_at + FULL_INTERVAL_S
-    positions, spans = knowledge.positions.with_earlier(heard)
+    positions, spans = knowledge.positions.with_earlier(earlier)
     if steps_back:
         spans += positions.just_before()
     route = positions.route(*request.lanes, request.jobs, (*knowledge.spans, *spans))
     if route is None:
         return None
     turn = _turn(knowledge, request, now)
-    return Onward(request, route, turn, heard, final=final, steps_back=steps_back)
+    return Onward(request, route, turn, earlier, final=final, steps_back=steps_back)
 
 
 def _after_onward(knowledge: Knowledge, last: Onward, left: ClaimRequest, now: float) -> Claim | None:
@@ -259,10 +259,14 @@ def _after_onward(knowledge: Knowledge, last: Onward, left: ClaimRequest, now: f
 
 def _since(knowledge: Knowledge, request: ClaimRequest, now: float) -> datetime | None:
     """From when on jobs are new in lanes that the last full claim has emptied; None: others may wait there, too."""
-    news, latest = knowledge.news, knowledge.positions.latest
+    notified, latest = knowledge.notified, knowledge.positions.latest
     if not knowledge.exhausted or not request.free or latest is None or knowledge.emptied != request.lanes:
         return None
-    if news.anywhere or not (news.new or news.earlier) or any(jobs.priority < 0 for jobs in news.earlier):
+    if (
+        notified.anywhere
+        or not (notified.new or notified.earlier)
+        or any(jobs.priority < 0 for jobs in notified.earlier)
+    ):
         return None
     if len(request.queues) * len(request.leases) > FEW_LANES or now >= knowledge.emptied_at + FULL_INTERVAL_S:
         return None
@@ -273,15 +277,17 @@ def _only_new(knowledge: Knowledge, request: ClaimRequest, since: datetime) -> O
     """Claim what became ready since then, and the earlier jobs of notifications."""
     lanes = {(queue, kind): (since, FIRST) for queue in request.queues for kind in request.leases}
     priorities = {0: lanes}
-    for jobs in knowledge.news.earlier:
+    for jobs in knowledge.notified.earlier:
         priorities[jobs.priority] = {**priorities.get(jobs.priority, {}), jobs.lane: (since, FIRST)}
-    positions, spans = LanePositions(priorities).with_earlier(jobs for jobs in knowledge.news.earlier if jobs.oldest)
+    positions, spans = LanePositions(priorities).with_earlier(
+        jobs for jobs in knowledge.notified.earlier if jobs.oldest
+    )
     slots = structs.replace(request, ahead=0)
     route = positions.route(*request.lanes, slots.jobs, spans)
     assert route is not None
     entries = [structs.replace(each, most=slots.jobs) for each in route.positions]
     route = structs.replace(route, positions=entries)
-    return Onward(slots, route, heard=knowledge.news.earlier, only_new=True)
+    return Onward(slots, route, earlier=knowledge.notified.earlier, only_new=True)
 
 
 def _turn(knowledge: Knowledge, request: ClaimRequest, now: float) -> timedelta | None:
@@ -343,18 +349,18 @@ def _learn_onward(knowledge: Knowledge, claim: Onward, leases: Collection[Lease]
     if claim.only_new:
         positions, known = knowledge.positions, knowledge.spans
     else:
-        positions, spans = knowledge.positions.with_earlier(claim.heard)
+        positions, spans = knowledge.positions.with_earlier(claim.earlier)
         known = (*knowledge.spans, *spans)
     positions = positions.behind(leases, claim.route)
     if not leases and claim.route.continues and knowledge.is_paused(now):
         positions = positions.without(claim.route)
-    news = structs.replace(knowledge.news, earlier=() if claim.heard else knowledge.news.earlier)
+    notified = structs.replace(knowledge.notified, earlier=() if claim.earlier else knowledge.notified.earlier)
     return structs.replace(
         knowledge,
         positions=positions,
         spans=_spans_left(claim, known, leases),
-        news=news,
-        earlier_at=now if claim.heard else knowledge.earlier_at,
+        notified=notified,
+        earlier_at=now if claim.earlier else knowledge.earlier_at,
         stepped_back_at=now if claim.steps_back else knowledge.stepped_back_at,
     )
 
@@ -398,18 +404,18 @@ def _finish(knowledge: Knowledge, claim: Claim, answer: Answer, now: float) -> K
     left_free = claim.request.free > got
     reads_all = isinstance(claim, Full | Limited | Few)
     complete = reads_all and left_free and not answer.more
-    spans, news = knowledge.spans, knowledge.news
+    spans, notified = knowledge.spans, knowledge.notified
     if reads_all:
-        news = News(earlier=() if complete else news.earlier)
+        notified = Notified(earlier=() if complete else notified.earlier)
         spans = () if complete else spans
     elif isinstance(claim, Onward):
-        news = structs.replace(news, new=False)
+        notified = structs.replace(notified, new=False)
     only_new = isinstance(claim, Onward) and claim.only_new
     learned = structs.replace(
         knowledge,
         round=made,
         spans=spans,
-        news=news,
+        notified=notified,
         saturated=made.claimed >= enough > 0,
         exhausted=left_free and (reads_all or (isinstance(claim, Onward) and (claim.final or claim.only_new))),
         only_new=only_new,
