@@ -62,7 +62,7 @@ class Reads(Struct, frozen=True):
     """Reads of lanes from their start: full claims and searches."""
 
     #: When the last one ended, and when the last one that read every lane.
-    ended_at: float = NEVER
+    read_at: float = NEVER
     full_at: float = NEVER
     #: The seconds that the last one took, and the one before it.
     took: float = 0.0
@@ -85,7 +85,7 @@ class Reads(Struct, frozen=True):
         return min(self.onward, default=0.0)
 
     def after(self, took: float, now: float, *, full: bool) -> Reads:
-        return structs.replace(self, ended_at=now, full_at=now if full else self.full_at, took=took, before=self.took)
+        return structs.replace(self, read_at=now, full_at=now if full else self.full_at, took=took, before=self.took)
 
 
 class Notified(Struct, frozen=True):
@@ -144,7 +144,7 @@ class Knowledge(Struct, frozen=True):
         """Whether no lane is read from its start: the last two reads were slow."""
         longest = MAX_BUSY_PAUSE_S if self.saturated else MAX_PAUSE_S
         pause = min(PAUSE_FACTOR * max(0.0, self.reads.usual - QUICK_READ_S), longest)
-        return now < self.reads.ended_at + pause
+        return now < self.reads.read_at + pause
 
     def is_full_claim_due(self, now: float) -> bool:
         """Whether a busy worker should read its lanes from their start."""
