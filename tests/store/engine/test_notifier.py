@@ -184,7 +184,17 @@ def test_places_in_many_lanes_become_somewhere():
     assert changes == {Change.EARLIER, "jobs:default"}
 
 
-@pytest.mark.parametrize("text", ["earlier:", "earlier:[1]", "earlier:{}", 'earlier:["q","k",0,1e99,1]', "earlier:["])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'earlier:["q","k",2147483648,1,1]',
+        "earlier:",
+        "earlier:[1]",
+        "earlier:{}",
+        'earlier:["q","k",0,1e99,1]',
+        "earlier:[",
+    ],
+)
 def test_a_place_that_nobody_can_read_is_none(text):
     """Any program may notify on the channel."""
     assert earlier_jobs(frozenset({text})) == []

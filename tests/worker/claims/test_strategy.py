@@ -23,6 +23,7 @@ from holdfast.worker.claims.strategy import (
     LEASE_SHARE,
     MANY_LANES,
     MAX_BUSY_PAUSE_S,
+    MAX_EARLIER,
     MAX_FULL_INTERVAL_S,
     MAX_PAUSE_S,
     MAX_TURN_WAIT,
@@ -264,6 +265,14 @@ def test_earlier_jobs_are_not_forgotten_behind_a_claim_of_better_ones(busy):
     busy.claim(2, Answer(leases=better), changes=jobs_at([earlier(1, 2)]))
     busy.claim(2, 2)
     assert len(busy.last.route.spans) == 1
+
+
+def test_too_many_places_of_earlier_jobs_may_be_anywhere(busy):
+    """Each costs a search: one full claim is cheaper."""
+    busy.now += EARLIER_INTERVAL_S
+    assert busy.claim(2, 2, changes=jobs_at(earlier(1, 1, priority=n) for n in range(MAX_EARLIER))) == ["Onward"]
+    busy.now += EARLIER_INTERVAL_S
+    assert busy.claim(2, 2, changes=jobs_at(earlier(1, 1, priority=n) for n in range(MAX_EARLIER + 1))) == ["Full"]
 
 
 def test_an_idle_worker_takes_earlier_jobs_of_a_higher_priority(idle):

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.fleet.queue import ALL_QUEUES
-from holdfast.domain.jobs.lane_position import EarlierJobs, merged
+from holdfast.domain.jobs.lane_position import LOWEST_PRIORITY, EarlierJobs, merged
+from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
 
 #: The longest text of a notification in bytes; PostgreSQL allows 8,000.
 MAX_TEXT_BYTES = 2000
@@ -81,9 +82,11 @@ def earlier_jobs(changes: Changes) -> list[EarlierJobs]:
         if change.startswith(_EARLIER):
             try:
                 queue, kind, priority, *times = _DECODER.decode(change.removeprefix(_EARLIER))
-                places.append(EarlierJobs(queue, kind, priority, *map(_time, times)))
-            except (msgspec.MsgspecError, TypeError, OverflowError):
+                jobs = EarlierJobs(queue, kind, priority, *map(_time, times))
+            except (msgspec.MsgspecError, OverflowError):
                 continue
+            if LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+                places.append(jobs)
     return places
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from holdfast.domain.jobs.job import COMMAND, Lease
 from holdfast.errors import JobLocked
-from holdfast.store.engine.changes import EVERYTHING, NO_CHANGES, Change, Changes, queues_of
+from holdfast.store.engine.changes import EVERYTHING, NO_CHANGES, Change, Changes, decode, encode, queues_of
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
@@ -39,6 +39,8 @@ FIRST_INTERVAL_S = 0.05
 #: Whether a queue has a limit is read again after a notification, but not more often than this, and at the latest then:
 #: notifications do not arrive everywhere.
 LIMITS_INTERVAL_S, LIMITS_MAX_AGE_S = 1.0, 4.0
+#: The most changes that are kept apart until the next claim.
+MAX_CHANGES = 1000
 #: The most jobs of a claim. One that fails may have been too large, for memory or for a limit of the database.
 MAX_CLAIM = 1 << 20
 #: The most jobs that a claim takes ahead of slots after one that found few.
@@ -108,6 +110,8 @@ class Claimer:
         self._notified, self._slot_needed = True, False
         with self._changes_lock:
             self._changes |= changes
+            if len(self._changes) > MAX_CHANGES:  # no claim was made for long
+                self._changes = decode(encode(self._changes))
         anywhere = Change.JOBS in changes or Change.QUEUES in changes
         if self._reading_queues or anywhere or not queues_of(changes) <= set(self._served.queues):
             self._read_queues_at = float("-inf")

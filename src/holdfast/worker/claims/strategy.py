@@ -32,6 +32,8 @@ FULL_INTERVAL_S, FULL_FACTOR, MAX_FULL_INTERVAL_S = 1.0, 30, 10.0
 #: After a notification of earlier jobs without their places, it does so at most ten times a second, and for at most a
 #: tenth of its time. Routes take in earlier jobs with known places as often.
 EARLIER_INTERVAL_S, EARLIER_FACTOR = 0.1, 10
+#: With more places of earlier jobs than this, they may be anywhere: each costs a search in the next claim.
+MAX_EARLIER = 100
 #: A read of lanes from their start that takes longer than this may read entries of jobs that are gone. Two in a row are
 #: followed by a pause of so many times the excess. Ready jobs wait at most for the first limit beside free slots, and
 #: for the second while slots are full.
@@ -167,10 +169,15 @@ def begin(knowledge: Knowledge, changes: Changes, request: ClaimRequest, *, ever
         earlier = [
             jobs for jobs in earlier_jobs(changes) if jobs.queue in request.queues and jobs.kind in request.leases
         ]
+        earlier = merged([*notified.earlier, *earlier]) if earlier else [*notified.earlier]
+        too_many = len(earlier) > MAX_EARLIER
         notified = Notified(
             new=notified.new or not queues.isdisjoint(request.queues),
-            anywhere=notified.anywhere or unknown or bool(changes & {Change.JOBS, Change.EARLIER, Change.QUEUES}),
-            earlier=tuple(merged([*notified.earlier, *earlier])) if earlier else notified.earlier,
+            anywhere=notified.anywhere
+            or unknown
+            or too_many
+            or bool(changes & {Change.JOBS, Change.EARLIER, Change.QUEUES}),
+            earlier=() if too_many else tuple(earlier),
         )
     return structs.replace(knowledge, notified=notified, round=Round())
 
