@@ -47,6 +47,8 @@ ONWARD = {
     "lane_due_at": "'{2000-01-01 00:00+00}'",
     "lane_job_id": "'{0}'",
     "lane_most": f"'{{{JOBS}}}'",
+    "lane_until": "'{9999-01-01 00:00+00}'",
+    "lane_until_id": "'{0}'",
     "lane_slot_only": "'{f}'",
     **dict.fromkeys(("gap_queue", "gap_kind", "gap_low", "gap_high"), "'{}'"),
 }
@@ -56,7 +58,34 @@ SETTLE = {
     "leases.ran": f"'{{{','.join(['1000'] * JOBS)}}}'",
     **dict.fromkeys(("leases.age", "leases.result", "leases.error"), "NULL"),
 }
-STATEMENTS = (("claim_onward", ONWARD), ("claim", CLAIM), ("settle_done", SETTLE))
+#: An idle worker with one free slot, and where it continues for a job that was just enqueued.
+ONE = {**CLAIM, "free": "1", "ahead": "0"}
+KINDS = list(app.kinds)
+NEXT = {
+    **ONE,
+    "lane_queue": f"'{{{','.join(['default'] * len(KINDS))}}}'",
+    "lane_kind": f"'{{{','.join(KINDS)}}}'",
+    "lane_priority": f"'{{{','.join(['0'] * len(KINDS))}}}'",
+    "lane_due_at": f"'{{{','.join(['2000-01-01 00:00+00'] * len(KINDS))}}}'",
+    "lane_job_id": f"'{{{','.join(['0'] * len(KINDS))}}}'",
+    "lane_most": f"'{{{','.join(['1'] * len(KINDS))}}}'",
+    "lane_until": f"'{{{','.join(['9999-01-01 00:00+00'] * len(KINDS))}}}'",
+    "lane_until_id": f"'{{{','.join(['0'] * len(KINDS))}}}'",
+    "lane_slot_only": f"'{{{','.join(['f'] * len(KINDS))}}}'",
+    "gap_queue": f"'{{{','.join(['default'] * len(KINDS))}}}'",
+    "gap_kind": f"'{{{','.join(KINDS)}}}'",
+    "gap_low": f"'{{{','.join(['1'] * len(KINDS))}}}'",
+    "gap_high": f"'{{{','.join(['2147483647'] * len(KINDS))}}}'",
+}
+#: Each with the number of its jobs.
+STATEMENTS = (
+    ("claim_onward", ONWARD, JOBS),
+    ("claim", CLAIM, JOBS),
+    ("settle_done", SETTLE, JOBS),
+    ("claim_onward", NEXT, 1),
+    ("claim_onward", NEXT, 1),
+    ("claim_few", ONE, 1),
+)
 
 
 def prepared(name: str) -> tuple[str, list[str]]:
@@ -79,7 +108,7 @@ def make_data(folder: Path) -> None:
         with psycopg.connect(server.url(), autocommit=True) as connection:
             connection.execute("CREATE DATABASE jobs")
         app.use(server.url("jobs"))
-        app.store.jobs.enqueue_many([app.request(KIND, {"n": 1}, {})] * JOBS * 2)
+        app.store.jobs.enqueue_many([app.request(KIND, {"n": 1}, {})] * JOBS * 3)
         app.close()
         with psycopg.connect(server.url("jobs"), autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
@@ -128,25 +157,26 @@ def run(folder: Path, statements: list[str], tool: list[str] = [], *reports: Pat
 
 
 def main() -> None:
-    begin, calls = [f"SET {setting}" for setting in SETTINGS], list[tuple[str, str]]()
-    for name, values in STATEMENTS:
+    begin, calls = [f"SET {setting}" for setting in SETTINGS], list[tuple[str, str, int]]()
+    for name, values, jobs in STATEMENTS:
         text, names = prepared(name)
         call = f"EXECUTE {name}({', '.join(values[each] for each in names)})"
-        begin += [text, f"EXPLAIN (COSTS OFF) {call}"]  # the plan is made here, and not counted
-        calls.append((name, call))
+        begin += [] if text in begin else [text]
+        begin.append(f"EXPLAIN (COSTS OFF) {call}")  # the plan is made here, and not counted
+        calls.append((name, call, jobs))
     with tempfile.TemporaryDirectory(prefix="holdfast-instructions-") as home:
         folder = Path(home)
         folder.chmod(0o755)
         make_data(folder)
         before = count(folder, begin)
-        print(f"for each of {JOBS} jobs{'instructions':>24}{'pages':>8}{'bytes of log':>14}")
-        for name, call in calls:
+        print(f"for each job{'jobs':>16}{'instructions':>16}{'pages':>8}{'bytes of log':>14}")
+        for name, call, jobs in calls:
             pages, log = pages_and_log(
                 folder, [*begin, f"EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF, BUFFERS, WAL) {call}"]
             )
             begin.append(f"EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF, BUFFERS OFF) {call}")
             after = count(folder, begin)
-            print(f"{name:24}{(after - before) / JOBS:>20,.0f}{pages / JOBS:>8.1f}{log / JOBS:>14,.0f}")
+            print(f"{name:24}{jobs:>4}{(after - before) / jobs:>16,.0f}{pages / jobs:>8.1f}{log / jobs:>14,.0f}")
             before = after
 
 

@@ -26,6 +26,10 @@ INTERRUPTS = 500
 STEADY = MappingProxyType({"steady": True, "workers": 3, "slots": 4, "heavy": False})
 
 
+#: The ids of jobs that are made to be gone begin behind all others.
+FIRST_GONE = 1_000_000_000_000
+
+
 class Transactions(Nemesis):
     """Users' own transactions: they lock running, waiting, due and needed jobs, keys, and enqueue before they end."""
 
@@ -57,7 +61,7 @@ class Transactions(Nemesis):
 
         with suppress(psycopg.Error, HoldfastError), psycopg.connect(world.site.url) as connection:
             if what == "enqueue":
-                self._enqueue(world, connection, seconds, chance)
+                _enqueue_late(world, connection, seconds, chance)
                 return
             rows = connection.execute(_LOCKS.get(what, _LOCK_STATE), {"state": what}).fetchall()
             with kinds.recorder().running("locked", jobs=[row[0] for row in rows]):
@@ -71,7 +75,7 @@ class Transactions(Nemesis):
         connection = sqlite3.connect(world.site.path, timeout=60)
         try:
             if what == "enqueue":
-                self._enqueue(world, connection, seconds, chance)
+                _enqueue_late(world, connection, seconds, chance)
                 return
             connection.execute("BEGIN IMMEDIATE")
             with kinds.recorder().running("outage", brief=True):
@@ -80,23 +84,24 @@ class Transactions(Nemesis):
         finally:
             connection.close()
 
-    def _enqueue(self, world: World, connection: Any, seconds: float, chance: float) -> None:
-        """A user's row and a job in one transaction, which stays open for a while."""
-        name = f"own-{threading.get_ident()}-{chance}"
-        options: dict[str, Any] = {"connection": connection}
-        facts: dict[str, Any] = {}
-        if chance < 0.4:
-            facts["key"] = options["key"] = f"own-{int(chance * 10)}"
-        if isinstance(world.site, SqliteSite):
-            connection.execute("BEGIN IMMEDIATE")
-        with (
-            kinds.recorder().running("outage", brief=True),
-            kinds.recorder().asking("enqueue", name=name, kind="quick", **facts) as answer,
-        ):
-            ref = kinds.app.enqueue("quick", {"name": name}, **options)
-            world.rest(seconds)
-            connection.commit()
-            answer.update(id=ref.id, created=ref.created)
+
+def _enqueue_late(world: World, connection: Any, seconds: float, chance: float) -> None:
+    """A user's row and a job in one transaction, which stays open for a while."""
+    name = f"own-{threading.get_ident()}-{chance}"
+    options: dict[str, Any] = {"connection": connection}
+    facts: dict[str, Any] = {}
+    if chance < 0.4:
+        facts["key"] = options["key"] = f"own-{int(chance * 10)}"
+    if isinstance(world.site, SqliteSite):
+        connection.execute("BEGIN IMMEDIATE")
+    with (
+        kinds.recorder().running("outage", brief=True),
+        kinds.recorder().asking("enqueue", name=name, kind="quick", **facts) as answer,
+    ):
+        ref = kinds.app.enqueue("quick", {"name": name}, **options)
+        world.rest(seconds)
+        connection.commit()
+        answer.update(id=ref.id, created=ref.created)
 
 
 _LOCK_STATE = "SELECT id FROM holdfast.live WHERE state = %(state)s ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED"
@@ -104,6 +109,61 @@ _LOCKS = {
     "needed": "SELECT id FROM holdfast.live WHERE has_dependents ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED",
     "keys": "SELECT job_id FROM holdfast.key ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED",
 }
+
+
+class PinnedEntries(Nemesis):
+    """A forgotten session pins the index entries of many jobs that are gone, and users commit their enqueues late.
+
+    Claims from the start of a lane are slow. What is committed behind a worker's position must not wait for them.
+    """
+
+    unit = "late commits"
+    every = 0.5
+    backends = ("postgres",)
+    shape = STEADY
+    #: Jobs that are gone. With more, a claim takes longer than the checker allows between a change and its effect.
+    entries = 300_000
+
+    def __init__(self) -> None:
+        self._forgotten: Any = None
+        self._open: list[threading.Thread] = []
+
+    def strike(self, world: World) -> int:
+        if self._forgotten is None:
+            self._pin(world)
+        seconds, chance = world.random.uniform(0.2, 2 * kinds.LEASE), world.random.random()
+        thread = threading.Thread(target=self._commit_late, args=(world, seconds, chance), daemon=True)
+        thread.start()
+        self._open = [each for each in self._open if each.is_alive()] + [thread]
+        return 1
+
+    def heal(self, world: World) -> None:
+        del world
+        for thread in self._open:
+            thread.join()
+        if self._forgotten is not None:
+            self._forgotten.close()
+
+    def _pin(self, world: World) -> None:
+        import psycopg
+
+        self._forgotten = psycopg.connect(world.site.url)
+        self._forgotten.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        self._forgotten.execute("SELECT count(*) FROM holdfast.meta")
+        with psycopg.connect(world.site.url, autocommit=True) as connection:
+            connection.execute("SET session_replication_role = replica")  # no trigger records them
+            connection.execute(
+                "INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at) SELECT %s::bigint + n, 'ready', "
+                "'default', 'quick', 0, now() - interval '1 hour' FROM generate_series(1, %s) AS n",
+                (FIRST_GONE, self.entries),
+            )
+            connection.execute("DELETE FROM holdfast.live WHERE id > %s", (FIRST_GONE,))
+
+    def _commit_late(self, world: World, seconds: float, chance: float) -> None:
+        import psycopg
+
+        with suppress(psycopg.Error, HoldfastError), psycopg.connect(world.site.url) as connection:
+            _enqueue_late(world, connection, seconds, chance)
 
 
 class Forks(Nemesis):
@@ -286,6 +346,7 @@ NEMESES: dict[str, Callable[[], Nemesis]] = {
     "providers": HungProviders,
     "transactions": Transactions,
     "forks": Forks,
+    "pinned": PinnedEntries,
     "saturation": Saturation,
     "outages": Outages,
     "deploys": Deploys,

@@ -78,7 +78,8 @@ ALIKE: dict[str, tuple[str, ...]] = {
     "one is an action that a person is about to do, the other its row in the audit log": ("AuditEntry AuditedAction",),
     "a hot statement reads only the columns that it needs": (
         *("Job Lease", "Job JobNumbers", "Job RevivableJob", "Schedule DueSchedule"),
-        *("FiredPlan _OpenPlan", "Job ReadyCommand", "NewJob ReadyCommand", "Lease LanePosition"),
+        *("FiredPlan _OpenPlan", "Job ReadyCommand", "NewJob ReadyCommand", "Job LaneHead", "Lease LaneHead"),
+        "LaneHead LanePosition",
     ),
     "one is a request or a result, the other the row that keeps it": (
         *("Job Verdict", "UnitRow UnitOutcome", "AutoscalerDecision RecordedDecision", "HostLoad AutoscalerStatus"),

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, State, Token, WorkerId
-from holdfast.domain.jobs.lane_position import EARLIEST, LanePositions
+from holdfast.domain.jobs.lane_position import LanePositions
 from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed, Unreadable
@@ -80,19 +80,14 @@ def claim_refused(store: Store, layout: Layout) -> None:
 
 
 def claim_onward(store: Store, layout: Layout) -> None:
-    """Continue behind a first claim, and claim as an idle worker does. SQLite has no use for either."""
-    positions = LanePositions()
-    positions.learn(claim_jobs(store, WORKER, 100, **MINE, limits=False))
+    """Continue behind a first claim, and claim few jobs. SQLite has no use for either."""
+    positions = LanePositions().behind(claim_jobs(store, WORKER, 100, **MINE, limits=False))
     route = positions.route(MINE["queues"], MINE["kinds"], 100)
     if store.backend.name != "sqlite":
         durations = dict.fromkeys(MINE["kinds"], timedelta(minutes=1))
-        assert len(store.leases.claim_onward(WORKER, route, leases=durations, free=100, ahead=0, short=())()) == 100
+        assert len(store.leases.claim_onward(WORKER, route, leases=durations, free=100, ahead=0, short=())) == 100
         few = {"queues": MINE["queues"], "leases": durations, "free": 100, "suspects": (1, 1)}
         assert len(store.leases.claim_few(WORKER, **few)[0]) == 100
-        store.jobs.enqueue_many([NewJob(kind="post", queue="other")] * 100)
-        for queues, count in ((MINE["queues"], 0), (["other"], 100)):  # the others have better jobs
-            new = {"queues": queues, "leases": durations, "free": 100, "since": EARLIEST}
-            assert len(store.leases.claim_new(WORKER, **new)) == count
         store.leases.any_elsewhere(route)
         store.leases.lane_heads(MINE["queues"], MINE["kinds"])
 
@@ -350,7 +345,6 @@ UNSEEN = {"count_jobs_of_call", "skip_job_ids", "find_jobs_by_label_pattern"}
 #: Statements of PostgreSQL alone; the tests above observe them there.
 POSTGRES_ONLY = {
     "claim_few",
-    "claim_new",
     "claim_onward",
     "find_job_elsewhere",
     "insert_jobs",

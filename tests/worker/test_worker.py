@@ -401,7 +401,7 @@ def test_draining_waits_for_jobs_that_an_outage_interrupted(app, monkeypatch):
 
 def test_a_drain_ends_with_its_last_settlement(app, monkeypatch):
     """No poll has to find that out: it could take a second."""
-    for name in ("worker.MIN_DRAIN_INTERVAL_S", "worker.DRAIN_INTERVAL_S", "claimer.FIRST_INTERVAL_S"):
+    for name in ("worker.MIN_DRAIN_INTERVAL_S", "worker.DRAIN_INTERVAL_S", "claims.claimer.FIRST_INTERVAL_S"):
         monkeypatch.setattr(f"holdfast.worker.{name}", 600.0)
     begun, proceed = threading.Event(), threading.Event()
 

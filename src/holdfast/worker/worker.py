@@ -19,7 +19,7 @@ from holdfast.errors import ConfigurationError, StoreBusy, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.engine.backend import Listener, StoreClosed
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
-from holdfast.worker.claimer import Claimer
+from holdfast.worker.claims.claimer import Claimer
 from holdfast.worker.commands.identity import CHILD_VARIABLE
 from holdfast.worker.context import MakeRequest
 from holdfast.worker.executors.pool import ExecutorPool
@@ -141,7 +141,6 @@ class Worker:
             raise
         gives_up = self._work()
         self._stopping.set()
-        self.services.claimer.service.finish()
         listener.close()
         if closed := self._store.backend.closed:
             log.error("the store was closed under this worker: it ends, and its jobs wait until their leases expire")
@@ -223,7 +222,6 @@ class Worker:
         """Maintain, plan, claim, run and settle once, without threads of services; for tests and tools."""
         helped = [thread.tick() for thread in self.services.helpers]
         claimed = self.services.claimer.tick()
-        self.services.claimer.service.finish()
         self.services.watchdog.tick()
         self._pool.wait_idle(float("inf"))
         return sum(helped, start=claimed + self.services.settler.tick())

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.store.engine.changes import Change, Changes, may_be_ready
-from holdfast.worker.claimer import Claimer
+from holdfast.worker.claims.claimer import Claimer
 from holdfast.worker.heartbeat import Heartbeat
 from holdfast.worker.served_lanes import ServedLanes
 from holdfast.worker.service import ServiceThread

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.jobs.job import JobId, Lease, Token
 from holdfast.domain.jobs.lane_position import (
     EARLIEST,
+    FIRST,
     JOBS_OF_LANE,
+    LAST,
     LOWEST_PRIORITY,
     MAX_LANES,
     MAX_POSITIONS,
     MIN_LANES,
+    STEP_BACK,
+    EarlierJobs,
     Gap,
+    LaneHead,
     LanePosition,
     LanePositions,
+    merged,
 )
 from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
 
@@ -29,9 +36,7 @@ def lease(n: int, *, queue: str = "default", kind: str = "mail", priority: int =
 
 
 def learned(*leases: Lease) -> LanePositions:
-    positions = LanePositions()
-    positions.learn(leases)
-    return positions
+    return LanePositions().behind(leases)
 
 
 def test_a_route_continues_behind_the_last_job_of_each_lane():
@@ -48,7 +53,7 @@ def test_without_a_position_there_is_no_route():
 
 def test_the_lane_that_was_served_last_comes_last():
     positions = learned(lease(1), lease(2, kind="post"))
-    positions.learn([lease(3)])
+    positions = positions.behind([lease(3)])
     route = positions.route(["default"], ["mail", "post"], 10)
     assert [each.kind for each in route.positions] == ["post", "mail"]
 
@@ -77,23 +82,17 @@ def test_a_lane_without_a_position_begins_at_its_start():
 def test_positions_that_gave_no_job_are_dropped_if_there_are_many():
     kinds = [f"kind-{n}" for n in range(MAX_POSITIONS + 1)]
     positions = learned(*(lease(n, kind=kind) for n, kind in enumerate(kinds)))
-    positions.drop_unused()
-    positions.learn([lease(1000, kind="kind-0")])
-    positions.drop_unused()
+    positions = positions.without_unused().behind([lease(1000, kind="kind-0")]).without_unused()
     (position,) = positions.route(["default"], ["kind-0", "kind-1"], 10).positions[1:]
     assert position == LanePosition("default", "kind-0", 0, START + timedelta(seconds=1000), JobId(1000), 10)
-    positions.drop_unused()
-    assert positions.route(["default"], kinds[:2], 10) is not None
+    assert positions.without_unused().route(["default"], kinds[:2], 10) is not None
 
 
 def test_a_worker_can_begin_at_the_first_jobs_of_its_lanes():
     """The oldest first; they are behind the positions, not before them."""
     positions = learned(lease(1, kind="gone"))
-    heads = [
-        LanePosition("default", kind, 0, START + timedelta(seconds=n), JobId(n)) for n, kind in ((9, "a"), (5, "b"))
-    ]
-    positions.begin_at(heads)
-    route = positions.route(["default"], ["a", "b", "gone"], 10)
+    heads = [LaneHead("default", kind, 0, START + timedelta(seconds=n), JobId(n)) for n, kind in ((9, "a"), (5, "b"))]
+    route = positions.begin_at(heads).route(["default"], ["a", "b", "gone"], 10)
     assert [(each.kind, each.job_id) for each in route.positions] == [("gone", 0), ("b", 4), ("a", 8)]
 
 
@@ -112,19 +111,37 @@ def test_with_many_lanes_every_lane_gets_its_turn():
     """Also behind lanes that have no more jobs."""
     kinds = [f"kind-{n}" for n in range(MAX_LANES + 1)]
     positions = learned(*(lease(n, kind=kind) for n, kind in enumerate(kinds)))
-    named = [[each.kind for each in positions.route(["default"], kinds, 10).positions] for _ in range(6)]
+    named = []
+    for _ in range(6):
+        route = positions.route(["default"], kinds, 10)
+        named.append([each.kind for each in route.positions])
+        positions = positions.behind([], route)
     assert named[0] == kinds[:MIN_LANES]
     assert {kind for route in named for kind in route} == set(kinds)
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(-3, 3)), min_size=1))
+#: Priorities in the middle and at both ends of the column.
+priorities = st.one_of(
+    st.integers(-3, 3),
+    st.integers(LOWEST_PRIORITY, LOWEST_PRIORITY + 2),
+    st.integers(HIGHEST_PRIORITY - 2, HIGHEST_PRIORITY),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), priorities), min_size=1))
 def test_no_priority_above_the_lowest_is_left_out(places):
-    """I17: each priority of each lane has a position or lies in a gap, never both."""
+    """I17, D3: each priority of each lane has a position or lies in a gap, never both. No gap leaves the column."""
     leases = [lease(n, kind=kind, priority=priority) for n, (kind, priority) in enumerate(places)]
     route = learned(*leases).route(["default"], ["a", "b"], 10)
     lowest = min(each.priority for each in route.positions)
+    for gap in (*route.better, *route.elsewhere):
+        assert LOWEST_PRIORITY <= gap.low <= gap.high <= HIGHEST_PRIORITY, "D3 is broken"
     for kind in "ab":
-        for priority in range(-9, 9):
+        for priority in (
+            *range(-9, 9),
+            *(LOWEST_PRIORITY + n for n in range(5)),
+            *(HIGHEST_PRIORITY - n for n in range(5)),
+        ):
             known = any((each.kind, each.priority) == (kind, priority) for each in route.positions)
             assert known is not _lies_in(route.elsewhere, kind, priority)
             assert _lies_in(route.better, kind, priority) is (priority > lowest and not known)
@@ -132,3 +149,71 @@ def test_no_priority_above_the_lowest_is_left_out(places):
 
 def _lies_in(gaps, kind, priority) -> bool:
     return any(each.kind == kind and each.low <= priority <= each.high for each in gaps)
+
+
+def earlier(oldest=None, newest=None, *, kind="mail", priority=0) -> EarlierJobs:
+    times = [None if each is None else START + timedelta(seconds=each) for each in (oldest, newest)]
+    return EarlierJobs("default", kind, priority, *times)
+
+
+def places(span) -> tuple[float, int, float, int]:
+    """The limits of a span in seconds and ids."""
+    (after, after_id), (until, until_id) = span.after, span.until
+    return (after - START).total_seconds(), after_id, (until - START).total_seconds(), until_id
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        (earlier(3, 5), [(3, FIRST, 5, LAST)]),
+        (earlier(3, 20), [(3, FIRST, 9, 9)]),  # what comes behind the position is claimed from there
+        (earlier(9, 9), [(9, FIRST, 9, 9)]),
+        (earlier(10, 11), []),
+        (earlier(), [(9 - STEP_BACK.total_seconds(), FIRST, 9, 9)]),
+        (earlier(3, 5, kind="post"), []),  # its lane begins at its start
+    ],
+)
+def test_jobs_that_became_ready_before_a_position_are_a_span(jobs, expected):
+    positions, spans = learned(lease(9)).with_earlier([jobs])
+    assert list(map(places, spans)) == expected
+    assert positions == learned(lease(9))
+
+
+def test_at_a_higher_priority_an_empty_lane_begins_at_jobs_that_became_ready():
+    """At a lower one, older jobs may wait there."""
+    known = learned(lease(9))
+    positions, spans = known.with_earlier([earlier(3, 5, priority=1), earlier(3, 5, priority=-1)])
+    assert (positions.at(1, ("default", "mail")), spans) == ((START + timedelta(seconds=3), FIRST), [])
+    assert positions.at(-1, ("default", "mail")) is None
+
+
+def test_spans_of_one_lane_are_joined_and_end_at_its_position():
+    """No job comes twice in a claim."""
+    known = learned(lease(9))
+    _, spans = known.with_earlier([earlier(5, 6), earlier(1, 2)])
+    (joined,) = known.route(["default"], ["mail"], 10, spans).spans
+    assert places(joined) == (1, FIRST, 6, LAST)
+    (joined,) = known.behind([lease(4)]).route(["default"], ["mail"], 10, spans).spans
+    assert places(joined) == (1, FIRST, 4, 4)
+
+
+def test_jobs_of_a_span_move_no_position():
+    known = learned(lease(9))
+    _, spans = known.with_earlier([earlier(3, 5)])
+    route = known.route(["default"], ["mail"], 10, spans)
+    assert known.behind([lease(4), lease(11)], route).at(0, ("default", "mail")) == (START + timedelta(seconds=11), 11)
+    assert known.behind([lease(4)], route).at(0, ("default", "mail")) == (START + timedelta(seconds=9), 9)
+
+
+def test_a_route_names_spans_before_the_positions_of_their_priority():
+    known = learned(lease(9), lease(8, priority=5))
+    _, spans = known.with_earlier([earlier(3, 5), earlier(2, 2, priority=5)])
+    columns = known.route(["default"], ["mail"], 10, spans).columns(["mail"], 10)
+    assert columns["lane_priority"] == [5, 5, 0, 0]
+    assert columns["lane_job_id"] == [FIRST, 8, FIRST, 9]
+    assert columns["lane_most"] == [10, 10, 10, 10]
+
+
+def test_places_of_one_lane_and_priority_are_merged():
+    merged_places = merged([earlier(3, 5), earlier(1, 2), earlier(), earlier(), earlier(4, 4, kind="post")])
+    assert merged_places == [earlier(1, 5), earlier(), earlier(4, 4, kind="post")]

@@ -102,7 +102,7 @@ def test_statements_have_the_same_names_and_parameters():
     second statement, the rows of the first. It keeps no index entries of jobs that are gone, and needs no claim that
     passes over them. It inserts many jobs by columns, and draws their ids in the same transaction.)"""
     ours, theirs = sql.statements("sqlite"), sql.statements("postgres")
-    positions = {"claim_few", "claim_new", "claim_onward", "list_lane_heads", "take_turn"}
+    positions = {"claim_few", "claim_onward", "list_lane_heads", "take_turn"}
     assert ours.keys() | positions | {"draw_job_ids", "find_job_elsewhere", "insert_jobs"} == theirs.keys()
     for name, text in ours.items():
         assert sql.parameters(text) - {"now", "chosen"} == sql.parameters(theirs[name]) - {"notification"}, name

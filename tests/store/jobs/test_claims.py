@@ -5,13 +5,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import product
 
 import psycopg
 import pytest
 
 from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import OnLost, WorkerId
-from holdfast.domain.jobs.lane_position import LanePositions
+from holdfast.domain.jobs.lane_position import FIRST, EarlierJobs, LanePositions
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import JobLocked
@@ -19,13 +20,10 @@ from holdfast.store.engine.operation import ById, Query
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, open_database
 from tests.support.jobs import WORKER, lapse, put, take
-from tests.support.postgres import failing_writes
 from tests.support.processes import wait_until
 
 MINUTE = timedelta(minutes=1)
 KINDS, QUEUES = ("mail", "post"), ("default", "other")
-#: Ends a session of the server.
-END = "SELECT pg_terminate_backend(%s)"
 
 
 @pytest.fixture(params=[name for name in available() if name != "sqlite"])
@@ -36,17 +34,11 @@ def database(request, tmp_path):
 
 def begin(store, count: int = 1, **options) -> LanePositions:
     """Claim the first jobs from the start of their lanes; returns the positions behind them."""
-    positions = LanePositions()
-    positions.learn(take(store, count, kinds=KINDS, queues=QUEUES, limits=False, **options))
-    return positions
+    return LanePositions().behind(take(store, count, kinds=KINDS, queues=QUEUES, limits=False, **options))
 
 
-def onward(store, positions: LanePositions, jobs: int = 100, **options):
-    return send_onward(store, positions, jobs, **options)()
-
-
-def send_onward(store, positions, jobs=100, *, ahead=0, short=KINDS, worker=WORKER):
-    route = positions.route(QUEUES, KINDS, jobs)
+def onward(store, positions: LanePositions, jobs: int = 100, *, ahead=0, short=KINDS, worker=WORKER, spans=()):
+    route = positions.route(QUEUES, KINDS, jobs, spans)
     leases = dict.fromkeys(KINDS, MINUTE)
     return store.leases.claim_onward(worker, route, leases=leases, free=jobs - ahead, ahead=ahead, short=short)
 
@@ -66,8 +58,7 @@ def test_a_claim_continues_behind_the_last_one(store):
 def test_a_job_before_the_position_waits_for_a_full_claim(store):
     first, second, third = put(store), put(store), put(store)
     leases = take(store, 2, limits=False)
-    positions = LanePositions()
-    positions.learn(leases)
+    positions = LanePositions().behind(leases)
     store.leases.release(leases[:1])
     assert ids(onward(store, positions)) == [third]
     assert ids(take(store, 9, limits=False)) == [first]
@@ -125,7 +116,7 @@ def test_known_priorities_come_in_their_order(store):
 def test_queues_with_a_limit_or_a_pause_are_left_out(store):
     put(store), put(store), put(store, queue="other"), put(store, queue="other")
     positions = begin(store, 1)
-    positions.learn(take(store, 1, queues=("other",), limits=False))
+    positions = positions.behind(take(store, 1, queues=("other",), limits=False))
     store.queues.pause("default")
     store.queues.set_limits("other", limit=1)
     assert onward(store, positions) == [], "I17 is broken"
@@ -180,7 +171,7 @@ def test_each_kind_has_its_lease(store):
     positions = begin(store)
     leases = {"mail": 7 * MINUTE, "post": MINUTE}
     route = positions.route(QUEUES, KINDS, 9)
-    (lease,) = store.leases.claim_onward(WORKER, route, leases=leases, free=1, ahead=0, short=())()
+    (lease,) = store.leases.claim_onward(WORKER, route, leases=leases, free=1, ahead=0, short=())
     job = store.views.get(lease.job_id)
     assert job.lease_expires_at - job.claimed_at == 7 * MINUTE
 
@@ -201,10 +192,8 @@ def test_jobs_that_are_gone_cost_a_claim_nothing(store, database):
 
 def blocks_of_search(store, database, claimed) -> int:
     """The blocks that the search for ten jobs reads if the worker has *claimed* these; nothing is kept."""
-    positions = LanePositions()
-    positions.learn(claimed)
-    columns = positions.route(QUEUES, KINDS, 10).columns(KINDS)
-    values = {"worker": WORKER, "free": 10, "ahead": 0, "few": 10, "alone": 10, "lease_duration": MINUTE, **columns}
+    columns = LanePositions().behind(claimed).route(QUEUES, KINDS, 10).columns(KINDS, 10)
+    values = {"worker": WORKER, "free": 10, "ahead": 0, "lease_duration": MINUTE, **columns}
     query = Query("claim_onward", {**values, "kinds": ById(id=["mail"], lease_duration=[MINUTE])})
     statements = store.backend.statements
     with psycopg.connect(database.url) as connection:
@@ -280,89 +269,76 @@ def test_few_jobs_are_claimed_by_the_same_rules(store):
     assert store.views.get(other).worker is None
 
 
-# -- new jobs -------------------------------------------------------------------------------
-
-
-def new(store, since, free: int = 9, **options) -> list[int]:
-    leases = dict.fromkeys(KINDS, MINUTE)
-    return ids(store.leases.claim_new(WORKER, queues=QUEUES, leases=leases, free=free, since=since, **options))
+# -- jobs that became ready before a position -------------------------------------------------
 
 
 def due(store, job):
     return store.views.get(job).due_at
 
 
-def test_a_claim_of_new_jobs_takes_those_that_became_due_since(store, clock):
-    put(store)
+def at(store, *jobs, priority=0, kind="mail", queue="default") -> EarlierJobs:
+    """The notification of jobs that became ready."""
+    times = [due(store, job) for job in jobs]
+    return EarlierJobs(queue, kind, priority, min(times), max(times))
+
+
+def test_a_claim_takes_jobs_before_its_position_first(store, clock):
+    """They became ready after those behind them were claimed. Each comes once, and the position stays."""
+    early = [put(store), put(store)]
     clock.advance(seconds=1)
-    jobs = [put(store), put(store, kind="post", queue="other"), put(store)]
-    since = due(store, jobs[0])
-    assert new(store, since, free=2) == jobs[:2]
-    assert new(store, since) == jobs[2:]
-    assert new(store, since) == []
-    assert [store.views.get(job).worker for job in jobs] == [WORKER] * 3
+    leases, later = take(store, 2, limits=False), [put(store) for _ in range(4)]
+    positions = LanePositions().behind([*leases, *take(store, 2, limits=False)])
+    notified = at(store, *early)
+    store.leases.release(leases)
+    _, spans = positions.with_earlier([notified])
+    assert ids(onward(store, positions, 3, spans=spans)) == [*early, later[2]]
+    assert ids(onward(store, positions, 3, spans=spans)) == [later[3]]
+
+
+def test_jobs_of_one_due_time_before_and_behind_a_position_are_told_apart_by_their_ids(store):
+    """A bulk of jobs is due at one time."""
+    jobs = [answer.id for answer in store.jobs.enqueue_many([NewJob(kind="mail")] * 6)]
+    leases = take(store, 3, limits=False)
+    positions = LanePositions().behind(leases)
+    store.leases.release(leases[:2])
+    _, spans = positions.with_earlier([at(store, jobs[0])])
+    assert ids(onward(store, positions, 4, spans=spans)) == jobs[:2] + jobs[3:5]
+
+
+@pytest.mark.parametrize("priority", [-(2**31), -1, 1, 2**31 - 1])
+def test_a_span_respects_higher_priorities_at_both_ends(store, priority, clock):
+    """D3, I17: jobs of the highest priority have no priority above them, and those of the lowest none below."""
+    early = put(store, priority=priority)
+    clock.advance(seconds=1)
+    (lease,), behind = take(store, 1, limits=False), [put(store, priority=priority) for _ in range(3)]
+    positions = begin(store)
+    store.leases.release([lease])
+    _, spans = positions.with_earlier([at(store, early, priority=priority)])
+    assert ids(onward(store, positions, 2, spans=spans)) == [early, behind[1]]
+    if priority < 2**31 - 1:
+        put(store, kind="post", priority=2**31 - 1)
+        assert onward(store, positions, spans=spans) == [], "I17 is broken"
 
 
 @pytest.mark.parametrize(("priority", "claimed"), [(1, False), (-1, True)])
 def test_a_better_job_is_left_to_a_full_claim_with_all_new_ones(store, priority, claimed):
+    """An idle worker continues from a time on, in lanes that it has emptied before."""
     job = put(store)
     put(store, kind="post", priority=priority)
-    assert new(store, due(store, job)) == ([job] if claimed else []), "I17 is broken"
+    since = LanePositions({0: dict.fromkeys(product(QUEUES, KINDS), (due(store, job), FIRST))})
+    assert ids(onward(store, since, 9)) == ([job] if claimed else []), "I17 is broken"
 
 
-def test_new_jobs_are_claimed_by_the_same_rules(store, database):
-    """Paused and limited queues, the stop switch, suspects, and what another transaction has locked."""
-    job, limited, suspect, locked = put(store), put(store, queue="other"), put(store), put(store)
-    since = due(store, job)
-    database.execute(f"UPDATE holdfast.live SET losses = 1 WHERE id = {suspect}")
-    store.queues.set_limits("other", limit=1)
-    store.queues.pause("default")
-    assert new(store, since) == []
-    store.queues.resume("default")
-    store.stop_switch.set(StopMode.DRAIN, actor="ada")
-    assert new(store, since) == []
-    store.stop_switch.clear()
-    with psycopg.connect(database.url) as other:
-        other.execute(f"SELECT FROM holdfast.live WHERE id = {locked} FOR UPDATE".encode())
-        assert new(store, since) == [job]
-    assert store.views.get(limited).worker is None
-
-
-def test_a_claim_of_new_jobs_locks_no_others(store, database):
+def test_a_claim_behind_a_position_locks_no_other_jobs(store, database):
     """It reads the first new jobs of each lane, and locks only those that it claims."""
-    post = put(store), put(store, kind="post")
-    values = {"worker": WORKER, "queues": [*QUEUES], "free": 1, "lease_duration": MINUTE, "since": due(store, post[0])}
-    values |= {"kinds": ById(id=[*KINDS], short=[False, False]), "kind_names": [*KINDS]}
-    query, statements = Query("claim_new", values), store.backend.statements
+    jobs = [put(store), put(store), put(store, kind="post")]
+    positions = begin(store)
+    columns = positions.route(QUEUES, KINDS, 1).columns(KINDS, 1)
+    values = {"worker": WORKER, "free": 1, "ahead": 0, "lease_duration": MINUTE, "kinds": ById(id=[]), **columns}
+    query, statements = Query("claim_onward", values), store.backend.statements
     with psycopg.connect(database.url) as open_claim:
         assert len(open_claim.execute(statements.text(query), statements.arguments(query)).fetchall()) == 1
-        assert new(store, values["since"]) == [post[1]]
-
-
-def test_jobs_that_are_gone_cost_a_claim_of_new_jobs_nothing(store, database, clock):
-    """The index keeps their entries until the next vacuum."""
-    store.jobs.enqueue_many([NewJob(kind="mail")] * 3000)
-    leases = take(store, 3000, limits=False)
-    store.leases.settle_many([Settlement(lease, Done()) for lease in leases])
-    clock.advance(seconds=1)
-    since = {"since": due(store, put(store))}
-    few = {"few": 1, "alone": 1, "build": "", "autoscaled": [], "unfinished": []}
-    from_start, from_due_time = blocks(store, database, "claim_few", few), blocks(store, database, "claim_new", since)
-    assert from_due_time < from_start / 2, "the scan reads jobs that are gone"
-
-
-def blocks(store, database, name: str, more) -> int:
-    """The blocks that a claim for nine slots reads."""
-    values = {"worker": WORKER, "queues": ["default"], "free": 9, "lease_duration": MINUTE, "kind_names": ["mail"]}
-    query = Query(name, {**values, "kinds": ById(id=["mail"], short=[False]), **more})
-    statements = store.backend.statements
-    with psycopg.connect(database.url) as connection:
-        text = b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statements.text(query)
-        connection.execute("SET enable_seqscan = off")
-        (((explained,),),) = connection.execute(text, statements.arguments(query)).fetchall()
-        connection.rollback()
-    assert explained["Plan"]["Actual Rows"] == 1
-    return explained["Plan"]["Shared Hit Blocks"] + explained["Plan"]["Shared Read Blocks"]
+        assert sorted(ids(onward(store, positions, 9, worker=WorkerId("w2")))) == jobs[1:2] or jobs[2:]
 
 
 # -- turns ----------------------------------------------------------------------------------
@@ -383,7 +359,7 @@ def from_start(store, queue="default", **options):
 
 def from_position(store, **options):
     route = begin(store).route(["default"], ["mail"], 9)
-    return store.leases.claim_onward(WORKER, route, leases={"mail": MINUTE}, free=1, ahead=0, short=(), **options)()
+    return store.leases.claim_onward(WORKER, route, leases={"mail": MINUTE}, free=1, ahead=0, short=(), **options)
 
 
 @pytest.mark.parametrize("claim", [from_start, from_position])
@@ -410,14 +386,3 @@ def test_a_claim_in_turn_sees_what_was_committed_before_it(store, database):
             wait_until(lambda: database.execute(waiting) == [(1,)])
             first = from_start(store, free=2)
         assert [ids(first), ids(second.result())] == [jobs[:2], jobs[2:]]
-
-
-# -- conflicts ------------------------------------------------------------------------------
-
-
-def test_a_claim_from_a_position_is_sent_again_after_a_conflict(store, database):
-    """It was rolled back for certain."""
-    _, second = put(store), put(store)
-    positions = begin(store)
-    with failing_writes(database, "40001", times=1, event="UPDATE"):
-        assert ids(send_onward(store, positions)()) == [second]

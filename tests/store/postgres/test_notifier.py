@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from datetime import timedelta
 from functools import partial
 
 import psycopg
@@ -11,10 +12,13 @@ import pytest
 from msgspec import structs
 
 import holdfast
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import StoreUnavailable
 from holdfast.store import open_store
-from holdfast.store.engine.changes import QUEUES, REQUESTS, SCHEDULES
+from holdfast.store.engine.changes import QUEUES, REQUESTS, SCHEDULES, earlier_jobs, queues_of
 from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from tests.support.backends import available, open_database
 from tests.support.jobs import put, take, take_one
@@ -105,7 +109,9 @@ def test_an_enqueue_in_sql_rings(store, listen, database):
     listener = listen()
     database.execute("SELECT holdfast.enqueue('mail')")
     assert listener.hears()
-    assert listener.changes == {"earlier", "jobs:default"}, "the caller may commit later"
+    places = [EarlierJobs("default", "mail", 0, *[store.jobs.now()] * 2)]
+    assert earlier_jobs(listener.changes) == places, "the caller may commit later"
+    assert queues_of(listener.changes) == {"default"}
     listener.settle()
     database.execute("SELECT holdfast.enqueue('mail', delay => '1 hour')")
     assert listener.hears()
@@ -342,3 +348,52 @@ def test_a_notification_that_fails_is_not_the_last_one():
     notifier.notify(SCHEDULES)
     notifier.close()
     assert sent == ["failed", "schedules"]
+
+
+def in_a_transaction_of_the_caller(store, database):
+    with psycopg.connect(database.url) as connection:
+        (answer,) = store.jobs.enqueue_on(connection, [NewJob(kind="mail", priority=5)])
+    return answer.id
+
+
+def in_a_transaction_of_many_jobs(store, database):
+    answers = store.jobs.enqueue_many([NewJob(kind="mail", priority=5), NewJob(kind="mail", hold=True)])
+    return answers[0].id
+
+
+def behind_a_dependency(store, database):
+    first = put(store, "post")
+    job = put(store, priority=5, after=After(ids=(first,)))
+    store.leases.settle(take_one(store, kinds=("post",)), Done())
+    return job
+
+
+def after_a_delay(store, database):
+    job = put(store, priority=5, delay=timedelta(seconds=1))
+    database.execute("UPDATE holdfast.live SET due_at = due_at - interval '1 hour' WHERE state = 'scheduled'")
+    assert store.leases.promote() == 1
+    return job
+
+
+def after_a_release(store, database):
+    job = put(store, priority=5)
+    store.leases.release([take_one(store)])
+    return job
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        in_a_transaction_of_the_caller,
+        in_a_transaction_of_many_jobs,
+        behind_a_dependency,
+        after_a_delay,
+        after_a_release,
+    ],
+)
+def test_a_job_that_becomes_ready_is_notified_of_with_its_place(store, database, listen, make):
+    """D7: so workers that have passed its place begin there. Its due time stays."""
+    listener = listen()
+    job = make(store, database)
+    due_at = store.views.get(job).due_at
+    wait_until(lambda: EarlierJobs("default", "mail", 5, due_at, due_at) in earlier_jobs(listener.changes))

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.domain.fleet.queue import ALL_QUEUES
+from holdfast.domain.jobs.lane_position import LOWEST_PRIORITY, EarlierJobs, merged
+from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
 
 #: The longest text of a notification in bytes; PostgreSQL allows 8,000.
 MAX_TEXT_BYTES = 2000
-_IN_QUEUE = "jobs:"
+_IN_QUEUE, _EARLIER = "jobs:", "earlier:"
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
 class Change(StrEnum):
-    """A type of change. ``jobs:QUEUE`` is a change of one queue."""
+    """A type of change. ``jobs:QUEUE`` is a change of one queue.
+
+    ``earlier:[QUEUE, KIND, PRIORITY, OLDEST, NEWEST]`` are :class:`EarlierJobs`, with times in microseconds or null.
+    """
 
     JOBS = "jobs"  # jobs may be ready, in any queue
-    EARLIER = "earlier"  # some may have another priority, or be due earlier than jobs that have begun
+    EARLIER = "earlier"  # some may come before jobs that have begun, and nobody knows where
     DELAYED = "delayed"  # a job is due at a later time
     SCHEDULES = "schedules"  # schedules were created or changed
     QUEUES = "queues"  # the settings of queues
@@ -56,6 +64,44 @@ def jobs_in(queues: Iterable[str]) -> Changes:
     return frozenset(Change.JOBS if "\n" in queue else f"{_IN_QUEUE}{queue}" for queue in queues)
 
 
+def jobs_at(earlier: Iterable[EarlierJobs]) -> Changes:
+    """Jobs are ready at these places: workers may have claimed jobs that come after them."""
+    places = merged(earlier)
+    return jobs_in({jobs.queue for jobs in places}) | frozenset(map(_text, places))
+
+
+def queues_of(changes: Changes) -> set[str]:
+    """The queues in which jobs may be ready."""
+    return {change.removeprefix(_IN_QUEUE) for change in changes if change.startswith(_IN_QUEUE)}
+
+
+def earlier_jobs(changes: Changes) -> list[EarlierJobs]:
+    """The places of ready jobs. A text that nobody can read counts as none."""
+    places = []
+    for change in changes:
+        if change.startswith(_EARLIER):
+            try:
+                queue, kind, priority, *times = _DECODER.decode(change.removeprefix(_EARLIER))
+                jobs = EarlierJobs(queue, kind, priority, *map(_time, times))
+            except (msgspec.MsgspecError, OverflowError):
+                continue
+            if LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+                places.append(jobs)
+    return places
+
+
+_DECODER = msgspec.json.Decoder(tuple[str, str, int, int | None, int | None])
+
+
+def _text(jobs: EarlierJobs) -> str:
+    times = [None if each is None else (each - _EPOCH) // _MICROSECOND for each in (jobs.oldest, jobs.newest)]
+    return _EARLIER + msgspec.json.encode([jobs.queue, jobs.kind, jobs.priority, *times]).decode()
+
+
+def _time(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else _EPOCH + microseconds * _MICROSECOND
+
+
 def may_be_ready(changes: Changes, queues: Collection[str]) -> bool:
     """Whether a worker of these *queues* may find a job to claim; ``*`` is every queue."""
     if ALL_QUEUES in queues:
@@ -64,11 +110,22 @@ def may_be_ready(changes: Changes, queues: Collection[str]) -> bool:
 
 
 def encode(changes: Changes) -> str:
-    """The text of a notification, one change per line. Too many queues become "any queue"."""
-    text = "\n".join(sorted(changes))
+    """The text of a notification, one change per line.
+
+    Too many places become "somewhere earlier", and too many queues "any queue".
+    """
+    text = _joined(changes)
     if len(text.encode()) <= MAX_TEXT_BYTES:
         return text
-    return "\n".join(sorted(changes & EVERYTHING | {Change.JOBS}))
+    others = frozenset(change for change in changes if not change.startswith(_EARLIER))
+    for shorter in (others | jobs_at(earlier_jobs(changes)), others | {Change.EARLIER}):
+        if len((text := _joined(shorter)).encode()) <= MAX_TEXT_BYTES:
+            return text
+    return _joined(changes & EVERYTHING | {Change.JOBS})
+
+
+def _joined(changes: Changes) -> str:
+    return "\n".join(sorted(changes))
 
 
 def decode(text: str) -> Changes:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from msgspec import Struct
 
+from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.errors import InvalidText
 from holdfast.store.engine.changes import JOBS, NO_CHANGES, Changes
 
@@ -68,6 +69,12 @@ class Query(Struct, frozen=True):
     direct: bool = False
 
 
+class MadeReady(Struct, frozen=True):
+    """Tell that jobs became ready. Workers are notified of their places with the commit; nothing comes back."""
+
+    jobs: Sequence[EarlierJobs]
+
+
 class BulkInsert(Struct, frozen=True):
     """Append many rows to a table by the fastest way of the backend; nothing comes back.
 
@@ -81,8 +88,9 @@ class BulkInsert(Struct, frozen=True):
 
 T = TypeVar("T")
 P = ParamSpec("P")
+#: What a backend performs. An operation also yields notes, which its runner keeps.
 Statement = Query | BulkInsert
-Operation = Generator[Statement, list[Any], T]
+Operation = Generator[Statement | MadeReady, list[Any], T]
 OperationFunction = Callable[P, Operation[T]]
 
 
@@ -186,22 +194,41 @@ def delegate(operation: Callable[P, Operation[T]], *, wakes: Changes = NO_CHANGE
     return OperationMethod(method, wakes=wakes)
 
 
-def run_operation(operation: Operation[T], perform: Callable[[Statement], list[Any]]) -> T:
-    """Run *operation* to its end; *perform* executes each statement."""
+def run_operation(
+    operation: Operation[T], perform: Callable[[Statement], list[Any]], ready: list[EarlierJobs] | None = None
+) -> T:
+    """Run *operation* to its end; *perform* executes each statement. Jobs that it made ready are added to *ready*."""
     try:
         statement = next(operation)
         while True:
-            statement = operation.send(perform(statement))
+            if isinstance(statement, MadeReady):
+                _note(statement, ready)
+                statement = operation.send([])
+            else:
+                statement = operation.send(perform(statement))
     except StopIteration as stop:
         return cast("T", stop.value)
 
 
-async def arun_operation(operation: Operation[T], perform: Callable[[Statement], Awaitable[list[Any]]]) -> T:
-    """Run *operation* to its end; *perform* is awaited."""
+def _note(made: MadeReady, ready: list[EarlierJobs] | None) -> None:
+    if ready is not None:
+        ready.extend(made.jobs)
+
+
+async def arun_operation(
+    operation: Operation[T],
+    perform: Callable[[Statement], Awaitable[list[Any]]],
+    ready: list[EarlierJobs] | None = None,
+) -> T:
+    """Run *operation* to its end as :func:`run_operation` does; *perform* is awaited."""
     try:
         statement = next(operation)
         while True:
-            statement = operation.send(await perform(statement))
+            if isinstance(statement, MadeReady):
+                _note(statement, ready)
+                statement = operation.send([])
+            else:
+                statement = operation.send(await perform(statement))
     except StopIteration as stop:
         return cast("T", stop.value)
 

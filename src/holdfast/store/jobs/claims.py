@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
 from holdfast.domain.fleet.queue import ALL_QUEUES, PRIVATE_PREFIX
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId
-from holdfast.domain.jobs.lane_position import LanePosition, LaneRoute, gaps
+from holdfast.domain.jobs.lane_position import LaneHead, LaneRoute, gaps
 from holdfast.errors import JobLocked
 from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.operation import ById, Query, query, reader
@@ -68,8 +68,7 @@ class Claims(Promotion):
                 limited = Query("claim_limited", values, Lease, (), lock, direct=True)
                 claimed = self._backend.run(limited, timeout=Timeouts.brief)
         if claimed is None:
-            name = "claim_lane" if len(queues) == len(leases) == 1 else "claim"
-            claim = Query(name, values, Lease, (), _turn(queues, turn), direct=True)
+            claim = Query("claim", values, Lease, (), _turn(queues, turn), direct=True)
             claimed = self._backend.run(claim, timeout=Timeouts.brief)
         return _in_order(claimed)
 
@@ -96,26 +95,6 @@ class Claims(Promotion):
         claimed = _read_leases([row[1:] for row in rows if row[1] is not None])
         return _in_order(claimed), best == free or len(claimed) < best
 
-    def claim_new(
-        self,
-        worker: WorkerId,
-        *,
-        queues: Sequence[str],
-        leases: Mapping[str, timedelta],
-        free: int,
-        since: datetime,
-    ) -> list[Lease]:
-        """Take leases for *free* slots on jobs of the default priority that became due *since* then. PostgreSQL only.
-
-        The fewer jobs became due since then, the less it costs, however many were due before.
-
-        - No job is claimed while one of a higher priority is ready in these lanes.
-        - Limited and paused queues, poison suspects, and jobs for one build alone are left out.
-        """
-        values: dict[str, Any] = {"worker": worker, "queues": list(queues), "kind_names": list(leases)}
-        values |= {"free": free, "since": since, **_durations(leases)}
-        return _in_order(self._backend.run(Query("claim_new", values, Lease, direct=True), timeout=Timeouts.brief))
-
     def any_limited(self, queues: Sequence[str]) -> bool:
         """Whether one of these queues has a limit. A claim without limits is cheaper."""
         return bool(self._fetch("find_limited_queue", queues=list(queues)))
@@ -140,28 +119,26 @@ class Claims(Promotion):
         ahead: int,
         short: Collection[str],
         turn: timedelta | None = None,
-    ) -> Callable[[], list[Lease]]:
+    ) -> list[Lease]:
         """Take leases on the next jobs of known lanes, each from the position of its last claim on. PostgreSQL only.
 
-        The answer is a function that claims: call it once.
-
-        - As :meth:`claim`, for jobs behind the positions, at the priorities of *route*. Only :meth:`claim` finds the
-          others: those before a position, poison suspects, and those for one build alone.
+        - As :meth:`claim`, for jobs behind the positions and in the spans of *route*, at its priorities. Only
+          :meth:`claim` finds the others: those before a position, poison suspects, and those for one build alone.
         - No job is claimed while one of a higher priority is ready in a lane of *route*.
         - Limited and paused queues are left out.
 
         Raises:
-            JobLocked: The turn did not come. The function raises it.
+            JobLocked: The turn did not come.
         """
-        values: dict[str, Any] = {"worker": worker, "free": free, "ahead": ahead, "few": free, "alone": free}
-        values |= route.columns(short) | _durations(leases)
+        values: dict[str, Any] = {"worker": worker, "free": free, "ahead": ahead}
+        values |= route.columns(short, free + ahead) | _durations(leases)
         claim = Query("claim_onward", values, Lease, (), _turn(values["queues"], turn), direct=True)
-        return lambda: _in_order(self._backend.run(claim, timeout=Timeouts.brief))
+        return _in_order(self._backend.run(claim, timeout=Timeouts.brief))
 
-    def lane_heads(self, queues: Sequence[str], kinds: Sequence[str]) -> list[LanePosition]:
+    def lane_heads(self, queues: Sequence[str], kinds: Sequence[str]) -> list[LaneHead]:
         """The first ready job of each lane that has one. PostgreSQL only."""
         lanes = {"queues": list(queues), "kinds": list(kinds)}
-        return self._backend.run(Query("list_lane_heads", lanes, LanePosition, direct=True), repeatable=True)
+        return self._backend.run(Query("list_lane_heads", lanes, LaneHead, direct=True), repeatable=True)
 
     def any_elsewhere(self, route: LaneRoute) -> bool:
         """Whether a ready job has a lane or a priority without a position in *route*. PostgreSQL only."""

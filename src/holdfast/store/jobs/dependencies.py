@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
 from holdfast.domain.jobs.dependencies import After, DependencyState, DependencyStep, IfNot, When, next_step, reason_for
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import EndReason, JobId, State
+from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.selector import Glob
 from holdfast.errors import DependencyNotFound
-from holdfast.store.engine.operation import ById, Operation, Query, Rows, columns_of, query
+from holdfast.store.engine.operation import ById, MadeReady, Operation, Query, Rows, columns_of, query, timestamp
 from holdfast.store.jobs.events import record
 
 #: Conditions on the rows of waiting jobs: wait for locked ones, but briefly, or leave them out.
@@ -121,6 +123,11 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False, where: tuple[st
     return [*locked, *ids]
 
 
+def ready_at(queue: str, kind: str, priority: int, due_at: datetime | int) -> EarlierJobs:
+    """The place of a job that became ready, by the columns of its row."""
+    return EarlierJobs(queue, kind, priority, timestamp(due_at), timestamp(due_at))
+
+
 def without_failed_dependencies(
     jobs: Sequence[RevivableJob], selected: Container[JobId]
 ) -> Operation[list[RevivableJob]]:
@@ -189,7 +196,8 @@ def _step(job: WaitingJob, dependencies: list[DependencyState], *, insist: bool)
 
 def _wake(ids: list[JobId]) -> Operation[None]:
     if ids:
-        yield query("wake_waiting_jobs", ids=ids)
+        rows = yield query("wake_waiting_jobs", ids=ids)
+        yield MadeReady([ready_at(*place) for state, *place in rows if state == State.READY])
         yield from record(EventName.WOKEN, dict.fromkeys(ids), actor=Actor.DEPENDENCIES)
 
 

@@ -12,15 +12,17 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.domain.jobs.dependencies import After, When
-from holdfast.domain.jobs.job import JobId, Lease, ids_from
+from holdfast.domain.jobs.job import JobId, Lease, State, ids_from
+from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.domain.jobs.new_job import MAX_PREFETCH_BYTES, Enqueued, NewJob
 from holdfast.domain.jobs.request_checks import check_requests
 from holdfast.errors import LeaseLost
 from holdfast.store.engine.backend import IdsTaken
-from holdfast.store.engine.changes import Change, Changes, jobs_in
+from holdfast.store.engine.changes import Change, Changes, jobs_at, jobs_in
 from holdfast.store.engine.interrupts import uninterrupted
 from holdfast.store.engine.operation import (
     BulkInsert,
+    MadeReady,
     Noun,
     Operation,
     Query,
@@ -89,7 +91,7 @@ class Jobs(Noun):
             DependencyNotFound: ``after`` names a job, key or label that does not exist.
         """
         check_requests([request])
-        call, changes = EnqueueCall(), changes_of([request], at_once=True)
+        call, changes = EnqueueCall(), changes_of([request], at_once=True, placed=not request.plain)
         if request.plain:
             return self._send(call, 1, changes, lambda: self._insert(call, partial(insert_one, request), changes))[0]
         return self._write([request], call, changes)[0]
@@ -104,7 +106,7 @@ class Jobs(Noun):
             LeaseLost: The holder no longer has its lease; nothing was written.
         """
         check_requests([request])
-        return self._write([request], call, changes_of([request]))[0]
+        return self._write([request], call, changes_of([request], placed=True))[0]
 
     def enqueue_alike(self, request: NewJob, payloads: Sequence[str]) -> list[Enqueued]:
         """Enqueue jobs that differ in their payloads alone, as :meth:`enqueue_many`."""
@@ -132,7 +134,7 @@ class Jobs(Noun):
         if not requests:
             return []
         check_requests(requests)
-        return self._write(requests, EnqueueCall(), changes_of(requests))
+        return self._write(requests, EnqueueCall(), changes_of(requests, placed=True))
 
     def _write(self, requests: Sequence[NewJob], call: EnqueueCall, changes: Changes) -> list[Enqueued]:
         """Enqueue by an operation, in a transaction of its own."""
@@ -178,7 +180,7 @@ class Jobs(Noun):
             OtherDatabase: The connection leads to another database.
             NoTransaction: The connection is in autocommit mode outside a transaction.
         """
-        changes = changes_of(requests)
+        changes = changes_of(requests, placed=True)
         for _ in range(ID_TRIES):
             with suppress(IdsTaken):  # a try that failed has left nothing in the caller's transaction
                 return self._backend.run_on(connection, enqueue_operation(requests), changes)
@@ -187,7 +189,7 @@ class Jobs(Noun):
 
     async def aenqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction on an async connection."""
-        changes = changes_of(requests)
+        changes = changes_of(requests, placed=True)
         for _ in range(ID_TRIES):
             with suppress(IdsTaken):
                 return await self._backend.arun_on(connection, enqueue_operation(requests), changes)
@@ -195,17 +197,23 @@ class Jobs(Noun):
         return await self._backend.arun_on(connection, enqueue_operation(requests), changes)
 
 
-def changes_of(requests: Sequence[NewJob], *, at_once: bool = False) -> Changes:
+def changes_of(requests: Sequence[NewJob], *, at_once: bool = False, placed: bool = False) -> Changes:
     """What workers have to know of new jobs. A ``run_at`` may be past already; a held job starts nothing.
 
     *at_once*: they become ready within a moment. In a longer transaction, jobs that are due later may begin before.
+    *placed*: the operation itself says where they are.
     """
-    ready = jobs_in({request.queue for request in requests if not request.hold and not request.delay})
-    if ready and not (at_once and all(map(_comes_last, requests))):
-        ready |= {Change.EARLIER}
+    ready = [request for request in requests if not request.hold and not request.delay]
+    changes = jobs_in({request.queue for request in ready})
+    if not placed:
+        before = [request for request in ready if not (at_once and _comes_last(request))]
+        if any(not at_once or request.run_at for request in before):
+            changes |= {Change.EARLIER}
+        else:
+            changes |= jobs_at(EarlierJobs(request.queue, request.kind, request.priority) for request in before)
     if any(request.delay or request.run_at for request in requests):
-        ready |= {Change.DELAYED}
-    return ready
+        changes |= {Change.DELAYED}
+    return changes
 
 
 def _comes_last(request: NewJob) -> bool:
@@ -293,7 +301,8 @@ def insert_jobs(
     parent = call.holder.job_id if call and call.holder else None
     nonce = call.nonce if call else None
     yield BulkInsert("job", without_empty(job_columns(new, new_ids, now, parent=parent, nonce=nonce)))
-    yield BulkInsert("live", live_columns(new, new_ids, now))
+    yield BulkInsert("live", live := live_columns(new, new_ids, now))
+    yield MadeReady(_ready_jobs(live))
     traced = {job_id: request.trace for request, job_id in zip(new, new_ids, strict=True) if request.trace}
     if traced:
         yield BulkInsert("trace", {"job_id": [*traced], "context": [*traced.values()]})
@@ -302,6 +311,13 @@ def insert_jobs(
         [(request.after, job_id) for request, job_id in zip(new, new_ids, strict=True) if request.after]
     )
     yield from dependencies.judge_waiting(waiting)
+
+
+def _ready_jobs(live: dict[str, list[Any]]) -> list[EarlierJobs]:
+    """The places of those that are ready at once. Their transaction may last, and jobs after them may have begun."""
+    rows = zip(*(live[name] for name in ("state", "queue", "kind", "priority", "due_at")), strict=True)
+    places = {place[1:] for place in rows if place[0] is State.READY}
+    return [EarlierJobs(queue, kind, priority, due_at, due_at) for queue, kind, priority, due_at in places]
 
 
 def _following(request: NewJob, answer: Enqueued) -> NewJob:

@@ -15,11 +15,12 @@ from msgspec import Struct
 
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token, WorkerId
 from holdfast.domain.jobs.json_values import is_json
+from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.domain.jobs.verdict import Done, Outcome, Verdict
 from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.changes import JOBS, Change, jobs_in
+from holdfast.store.engine.changes import JOBS, jobs_at
 from holdfast.store.engine.operation import Operation, OperationFunction, Query, T, query
 from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.claims import Claims
@@ -167,7 +168,8 @@ class Leases(Claims):
             self._judge(dependencies.judge_waiting, result.unjudged)
             released += result.released
             locked |= result.locked
-        changes = jobs_in({lease.queue for lease in leases}) | {Change.EARLIER}
+        places = (EarlierJobs(each.queue, each.kind, each.priority, each.due_at, each.due_at) for each in leases)
+        changes = jobs_at(places)
         return ReleaseResult(self._wake(released, changes), locked)
 
     def release_unknown(self, worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> int:

@@ -8,9 +8,10 @@ from msgspec import Struct
 
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.store.engine.changes import Change
-from holdfast.store.engine.operation import Noun, Operation, Query, query, transaction
+from holdfast.store.engine.changes import jobs_at
+from holdfast.store.engine.operation import Noun, Operation, Query, query
 from holdfast.store.jobs import dependencies, refusals
 from holdfast.store.jobs.events import record
 
@@ -41,12 +42,10 @@ class Promotion(Noun):
             return 0
         return self._wake(self._backend.write(refusals.offer, limit))
 
-    @transaction(wakes=frozenset({Change.JOBS}))
-    def promote(self, *, limit: int = 1000) -> Operation[int]:
+    def promote(self, *, limit: int = 1000) -> int:
         """Make due scheduled jobs ready; returns their number."""
-        rows = yield query("promote_due_jobs", limit=limit)
-        yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.MAINTENANCE)
-        return len(rows)
+        places = self._backend.write(_promote, limit)
+        return len(self._wake(places, jobs_at(places)))
 
     def check_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
         """Judge one page of waiting jobs by their dependencies; returns the start of the next page.
@@ -56,3 +55,9 @@ class Promotion(Noun):
         if not self._fetch("list_waiting_jobs", after=after, limit=1):
             return None
         return self._backend.write(dependencies.check_waiting, after, limit)
+
+
+def _promote(limit: int) -> Operation[list[EarlierJobs]]:
+    rows = yield query("promote_due_jobs", limit=limit)
+    yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.MAINTENANCE)
+    return [dependencies.ready_at(*place) for _, *place in rows]

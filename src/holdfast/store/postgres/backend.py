@@ -15,9 +15,10 @@ import psycopg
 from psycopg import IsolationLevel
 
 from holdfast.domain.jobs.job import JobId, ids_from
+from holdfast.domain.jobs.lane_position import EarlierJobs
 from holdfast.errors import OtherDatabase
 from holdfast.store.engine.backend import IdsTaken, PoolStats, Timeouts
-from holdfast.store.engine.changes import NO_CHANGES, Changes
+from holdfast.store.engine.changes import NO_CHANGES, Changes, jobs_at
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.interrupts import deliver, uninterrupted
 from holdfast.store.engine.operation import (
@@ -168,8 +169,9 @@ class PostgresBackend(ForkSafe):
             self._check_installation(callers.installation_of(connection, self.statements))
             # A savepoint: a refused enqueue leaves nothing in the caller's transaction.
             with connection.transaction():
-                result = run_operation(operation, self._performer(connection))
-                callers.notify_on(connection, self.statements, changes)
+                ready = list[EarlierJobs]()
+                result = run_operation(operation, self._performer(connection), ready)
+                callers.notify_on(connection, self.statements, changes and changes | jobs_at(ready))
                 return result
 
     async def arun_on(self, connection: Any, operation: Operation[T], changes: Changes = NO_CHANGES) -> T:
@@ -181,8 +183,9 @@ class PostgresBackend(ForkSafe):
         with translated():
             self._check_installation(await callers.ainstallation_of(connection, self.statements))
             async with connection.transaction():
-                result = await arun_operation(operation, lambda each: self.statements.aperform(connection, each))
-                await callers.anotify_on(connection, self.statements, changes)
+                ready = list[EarlierJobs]()
+                result = await arun_operation(operation, lambda each: self.statements.aperform(connection, each), ready)
+                await callers.anotify_on(connection, self.statements, changes and changes | jobs_at(ready))
                 return result
 
     @contextmanager
@@ -282,13 +285,16 @@ class PostgresBackend(ForkSafe):
 
     def _transaction(self, connection: Connection, operation: Operation[T], begin: str, *, writes: bool = True) -> T:
         connection.execute(begin.encode())
+        ready = list[EarlierJobs]()
         try:
-            result = run_operation(operation, self._performer(connection))
+            result = run_operation(operation, self._performer(connection), ready)
             written = self._commits.written(connection) if writes else None
         except BaseException:
             roll_back(connection)
             raise
         self._commits.commit(connection, written)
+        if ready:
+            self.notify(jobs_at(ready))
         return result
 
     def _performer(self, connection: Connection) -> Callable[[Statement], list[Any]]:

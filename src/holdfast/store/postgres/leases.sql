@@ -140,44 +140,6 @@ WITH best AS (              -- read without locks: no other rows are locked then
 )
 SELECT best.jobs, claimed.* FROM (SELECT count(*) AS jobs FROM best) AS best LEFT JOIN claimed ON true
 
--- name: claim_new
--- Claim jobs of the default priority that became due at or after :since, for free slots. The entries of earlier jobs, most
--- of which are gone, are not read. Nothing is claimed while a job of a higher priority is ready in a lane that may run.
--- Poison suspects, paused and limited queues, and jobs for one build alone are left to other claims.
-{begin_lease}
--- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
-WHERE live.id = ANY(ARRAY(
-        SELECT locked.id FROM (
-            SELECT candidate.*, lane.queue, lane.kind FROM {served} CROSS JOIN LATERAL (
-                -- planner: LATERAL with LIMIT reads live_ready from :since on; an equal priority bounds the scan.
-                SELECT id, due_at FROM holdfast.live
-                WHERE state = 'ready' AND holdfast.same(queue, lane.queue) AND holdfast.same(kind, lane.kind)
-                    AND holdfast.same(reader, '') AND priority = 0 AND due_at >= :since AND losses = 0
-                ORDER BY due_at, id LIMIT :free::bigint) AS candidate
-            WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT {is_restricted}
-                AND NOT EXISTS (
-                    SELECT FROM {served} CROSS JOIN LATERAL (
-                        SELECT FROM holdfast.live WHERE state = 'ready' AND holdfast.same(queue, lane.queue)
-                            AND holdfast.same(kind, lane.kind) AND holdfast.same(reader, '') AND priority > 0 LIMIT 1) AS better
-                    WHERE NOT {is_restricted})
-            ORDER BY candidate.due_at, candidate.id) AS candidate
-        -- planner: LATERAL locks one job after the other, in their order, until there are enough: no others are locked.
-        CROSS JOIN LATERAL (
-            SELECT id FROM holdfast.live
-            WHERE state = 'ready' AND holdfast.same(queue, candidate.queue) AND holdfast.same(kind, candidate.kind)
-                AND holdfast.same(reader, '') AND priority = 0 AND due_at = candidate.due_at AND id = candidate.id AND losses = 0
-            FOR UPDATE SKIP LOCKED) AS locked
-        LIMIT :free::bigint))
-    AND request.id = live.id
-{lease}
-
--- name: claim_lane
--- Claim as "claim" does, for a worker of one queue and one kind: there is nothing to rank.
-WITH best AS (SELECT lane.*, :free::bigint + :ahead::bigint AS jobs FROM ({lanes}) AS lane
-), locked AS ({lock_best}   -- of two lanes if some jobs are for this build alone: then not all rows are claimed
-    ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free::bigint + :ahead::bigint
-), {claim_locked}
-
 -- name: claim
 -- Claim the best ready jobs, in one order over all lanes.
 WITH lane AS ({lanes}
@@ -235,11 +197,6 @@ lane.queue = ANY(ARRAY(
     SELECT name FROM holdfast.queue WHERE name = ANY(:queues::text[])
         AND (paused OR run_limit IS NOT NULL OR worker_limit IS NOT NULL)))
 
--- fragment: served
--- Every queue with every kind.
-(SELECT queues.name AS queue, kinds.name AS kind
-    FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kind_names::text[]) AS kinds (name)) AS lane
-
 -- fragment: job_in_gap
 -- A ready job of a lane and a priority at which the worker knows no position.
 SELECT FROM unnest(:gap_queue::text[], :gap_kind::text[], :gap_low::integer[], :gap_high::integer[])
@@ -256,7 +213,7 @@ SELECT true WHERE EXISTS ({job_in_gap})
 -- name: list_lane_heads
 -- List the first ready job of each lane.
 -- planner: LATERAL with LIMIT reads one entry of live_ready for each lane; a join reads all ready jobs.
-SELECT queues.name AS queue, kinds.name AS kind, head.priority, head.due_at, head.id AS job_id, 1 AS most
+SELECT queues.name AS queue, kinds.name AS kind, head.priority, head.due_at, head.id AS job_id
 FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
 CROSS JOIN LATERAL (
     SELECT priority, due_at, id FROM holdfast.live
@@ -267,24 +224,38 @@ CROSS JOIN LATERAL (
 -- name: claim_onward
 -- Claim the next jobs of known lanes, each from the position behind the last job that the worker claimed there. The index
 -- keeps the entries of jobs that have left the lane for as long as any transaction may see them, and a scan from the start
--- of the lane reads all of them.
+-- of the lane reads all of them. A lane may come twice: for jobs that became ready before the position, and from it on.
 WITH lane AS (              -- the best first
     SELECT * FROM unnest(:lane_queue::text[], :lane_kind::text[], :lane_priority::integer[], :lane_due_at::timestamptz[],
-        :lane_job_id::bigint[], :lane_most::bigint[], :lane_slot_only::boolean[])
-        AS lane (queue, kind, priority, due_at, id, most, slot_only)
+        :lane_job_id::bigint[], :lane_most::bigint[], :lane_until::timestamptz[], :lane_until_id::bigint[],
+        :lane_slot_only::boolean[])
+        AS lane (queue, kind, priority, due_at, id, most, until, until_id, slot_only)
 ), locked AS (
-    SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        {is_slot_only} AS slot_only, lane.queue
+    SELECT candidate.id, candidate.priority, candidate.due_at, {is_slot_only} AS slot_only
     FROM lane CROSS JOIN LATERAL (
-        -- planner: LATERAL with LIMIT reads live_ready from the position on; priority and position bound the scan.
+        -- planner: LATERAL with LIMIT reads live_ready from the position on; priority and positions bound the scan.
         SELECT id, priority, due_at, losses, no_prefetch FROM holdfast.live
         WHERE state = 'ready' AND holdfast.same(queue, lane.queue) AND holdfast.same(kind, lane.kind)
-            AND holdfast.same(reader, '') AND priority = lane.priority AND (due_at, id) > (lane.due_at, lane.id) AND losses = 0
+            AND holdfast.same(reader, '') AND priority = lane.priority AND (due_at, id) > (lane.due_at, lane.id)
+            AND (due_at, id) < (lane.until, lane.until_id) AND losses = 0
         ORDER BY due_at, id LIMIT lane.most FOR UPDATE SKIP LOCKED) AS candidate
     WHERE NOT EXISTS (SELECT FROM holdfast.stop_switch) AND NOT EXISTS ({job_in_gap})
         AND NOT {is_restricted}
     LIMIT :free::bigint + :ahead::bigint
-), {claim_locked}
+)
+{begin_lease}
+-- planner: = ANY(ARRAY(...)) keeps the primary key; UPDATE ... FROM a CTE scans the whole table.
+-- planner: CASE leaves out the ranks in the common case, in which every locked job is claimed.
+WHERE live.id = ANY(CASE
+    WHEN :ahead::bigint = 0 OR NOT EXISTS (SELECT FROM locked WHERE slot_only) THEN ARRAY(SELECT id FROM locked)
+    ELSE ARRAY(             -- a prefix that ends before the first job that needs a free slot
+        SELECT id FROM (
+            SELECT id, place, min(place) FILTER (WHERE slot_only AND place > :free::bigint) OVER () AS end_place
+            FROM (SELECT id, slot_only, row_number() OVER (ORDER BY priority DESC, due_at, id) AS place FROM locked
+                ) AS ranked) AS ranked
+        WHERE place <= :free::bigint OR end_place IS NULL OR place < end_place) END)
+    AND request.id = live.id
+{lease}
 
 -- name: claim_limited
 -- Claim from all queues, up to the free slots of limited ones. The caller holds their locks (lock_limited_queues).

@@ -76,7 +76,8 @@ FROM holdfast.dependency WHERE job_id = ANY(:ids::bigint[])
 ORDER BY job_id, dependency_id
 
 -- name: wake_waiting_jobs
--- Make jobs ready or scheduled whose dependencies are satisfied.
+-- Make jobs ready or scheduled whose dependencies are satisfied. They keep their due times, and so their places.
 UPDATE holdfast.live SET note = NULL,
     state = CASE WHEN due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
 WHERE id = ANY(:ids::bigint[]) AND state = 'waiting'
+RETURNING state, queue, kind, priority, due_at

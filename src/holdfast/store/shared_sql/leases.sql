@@ -115,4 +115,5 @@ due_at > (SELECT holdfast.now())
 UPDATE holdfast.live SET state = 'ready'
 WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.live WHERE state = 'scheduled' AND due_at <= (SELECT holdfast.now())
-    ORDER BY due_at, id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING id
+    ORDER BY due_at, id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+RETURNING id, queue, kind, priority, due_at

@@ -88,16 +88,6 @@ CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN {readers} AS readers
 WHERE {lane_of_worker} AND NOT EXISTS (SELECT 1 FROM holdfast_stop_switch)
     AND queue.run_limit IS NULL AND queue.worker_limit IS NULL
 
--- name: claim_lane
--- Claim as "claim" does, for a worker of one queue and one kind: there is nothing to rank.
-WITH lane AS MATERIALIZED ({lanes}
-), best AS MATERIALIZED (       -- of two lanes if some jobs are for this build alone
-    SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
-        {is_slot_only} AS slot_only
-    FROM lane CROSS JOIN holdfast_live AS candidate WHERE candidate.id IN ({next_in_lane} LIMIT :free + :ahead)
-    ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :free + :ahead
-), {claim_best}
-
 -- name: claim
 -- Claim the best ready jobs, in one order over all lanes.
 WITH lane AS MATERIALIZED ({lanes}

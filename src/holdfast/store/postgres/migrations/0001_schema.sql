@@ -858,10 +858,13 @@ BEGIN
     VALUES (new_id, CASE WHEN due > timestamp THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
         enqueue.kind, version, coalesce(priority, (options->>'priority')::integer), due,
         options->>'on_lost' <> 'retry' OR enqueue.kind = 'command' OR octet_length(payload::text) > 32768);
-    -- Wakes workers when the caller commits, which may be later: jobs that are due after this one may have begun by then.
-    -- The setting holdfast.notify = off switches it off.
+    -- Wakes workers when the caller commits, which may be later: jobs that are due after this one may have begun by then,
+    -- so it names the place of this one. The setting holdfast.notify = off switches it off.
     PERFORM pg_notify('holdfast.ready', CASE WHEN due > timestamp THEN 'delayed'
-        ELSE 'earlier' || chr(10) || 'jobs:' || coalesce(queue, options->>'queue') END)
+        ELSE 'earlier:' || json_build_array(coalesce(queue, options->>'queue'), enqueue.kind,
+                coalesce(priority, (options->>'priority')::integer), (extract(epoch FROM due) * 1000000)::bigint,
+                (extract(epoch FROM due) * 1000000)::bigint)::text
+            || chr(10) || 'jobs:' || coalesce(queue, options->>'queue') END)
     WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
     RETURN new_id;
 END $$;

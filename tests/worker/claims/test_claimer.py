@@ -7,21 +7,25 @@ import sqlite3
 import threading
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 import holdfast
 from holdfast import State
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import StoreUnavailable
-from holdfast.store.engine.changes import EVERYTHING, JOBS, QUEUES, Change, jobs_in
+from holdfast.store.engine.changes import EVERYTHING, QUEUES, Change, earlier_jobs, jobs_in
 from holdfast.store.jobs.enqueue import changes_of
 from holdfast.worker import clock, stats
 from holdfast.worker.active_runs import Run
+from holdfast.worker.claims import strategy
+from holdfast.worker.claims.unknown_leases import INTERVAL_S
 from holdfast.worker.executors import pool
 from holdfast.worker.executors.pool import SUSPECT_S, ExecutorPool
-from holdfast.worker.unknown_leases import INTERVAL_S
 from tests.support.jobs import claim_jobs
+from tests.support.listeners import Listener
 from tests.support.processes import wait_until
 
 
@@ -239,7 +243,7 @@ def test_a_lost_answer_is_looked_for_after_a_pause(app, monkeypatch):
 class _Clock:
     def __init__(self, monkeypatch):
         self.at = 1000.0
-        monkeypatch.setattr("holdfast.worker.unknown_leases.clock", self)
+        monkeypatch.setattr("holdfast.worker.claims.unknown_leases.clock", self)
 
     def now(self):
         return self.at
@@ -398,7 +402,7 @@ def test_no_claim_is_sent_while_the_next_job_needs_a_slot(app, gate, monkeypatch
     hands.lifecycle.run_times.learn("careful", 0.001)
     assert hands.claim().processed == 1
     with monkeypatch.context() as patch:
-        patch.setattr(hands.claimer._lanes, "claim", lambda *_: pytest.fail("a claim was sent"))
+        patch.setattr(hands.claimer, "_make", lambda *_: pytest.fail("a claim was sent"))
         assert hands.claim().processed == 0
     hands.finish(gate)
     assert hands.claim().processed == 1
@@ -421,35 +425,6 @@ def test_the_next_claim_is_under_way_while_the_slots_work_on_the_last(app, gate,
     assert [hands.claim().processed for _ in range(3)] == [2 + 5, 5, 0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "searches"),
-    [
-        ([jobs_in(["default"])], 1),
-        ([jobs_in(["default"]), jobs_in(["default"])], 1),
-        ([jobs_in(["default"]), jobs_in(["default"]) | {Change.EARLIER}], 0),
-        ([JOBS, jobs_in(["default"])], 0),
-        ([], 0),
-    ],
-    ids=["new", "twice", "earlier", "any", "none"],
-)
-def test_only_notifications_of_new_jobs_make_a_claimer_search_for_new_jobs_alone(app, monkeypatch, changes, searches):
-    @app.job()
-    def work() -> None: ...
-
-    hands, seen = Hands(app, slots=2), []
-    claim = hands.claimer._lanes.claim
-
-    def claim_and_see(*args, only_new, **options):
-        seen.append(only_new)
-        return claim(*args, only_new=only_new, **options)
-
-    monkeypatch.setattr(hands.claimer._lanes, "claim", claim_and_see)
-    for each in changes:
-        hands.claimer.on_notify(each)
-    hands.claim(), hands.claim()
-    assert seen == [bool(searches), False]
-
-
 @pytest.mark.parametrize("earlier", [{"priority": 3}, {"run_at": datetime(2001, 1, 1, tzinfo=UTC)}, {"queue": "other"}])
 def test_an_idle_worker_claims_an_earlier_job_at_its_notification(app, earlier):
     """At once, and not at the next full claim, which may come a second later."""
@@ -469,47 +444,76 @@ def test_an_idle_worker_claims_an_earlier_job_at_its_notification(app, earlier):
     hands.settle()
 
 
-def test_claims_in_flight_are_released_when_a_worker_must_be_quiet(app):
-    """S16: a worker that is fenced begins nothing, also if it has sent a claim before."""
+def test_a_dependent_from_before_a_backlog_begins_before_it(app):
+    """D7, I17: a job keeps its due time when it becomes ready, and so its place among jobs of its priority."""
+    began = []
 
     @app.job()
-    def work() -> None:
-        pytest.fail("S16 is broken")
+    def step(n: int) -> None:
+        began.append(n)
 
-    ref = work.enqueue()
+    first = step.enqueue(0)
+    dependent = step.options(after=[first]).enqueue(1)
+    due_at = dependent.job().due_at
+    step.enqueue_many([{"n": n} for n in range(2, 30)])
     hands = Hands(app, slots=1)
-    lanes = hands.claimer._lanes
-    request = hands.claimer._request()
-    leases = app.store.leases.claim(hands.worker.id, queues=["default"], leases=request.leases, limits=False)
-    lanes._window.add(request, clock.now(), lambda: leases, enough=1)
-    hands.worker._remote_control.quiet = True
     hands.claim()
     hands.settle()
-    assert (ref.state, ref.job().attempts) == (State.READY, 0), "S16 is broken"
-
-
-def test_a_lost_answer_to_a_claim_in_flight_is_looked_for(app):
-    """S16: also if it is lost while the worker must be quiet."""
-
-    @app.job(lease="1h")
-    def careful() -> None: ...
-
-    ref = careful.enqueue()
-    hands = Hands(app, slots=1)
-
-    def lose():
-        raise StoreUnavailable("no answer")
-
-    request = hands.claimer._request()
-    app.store.leases.claim(hands.worker.id, queues=["default"], leases=request.leases, limits=False)
-    hands.claimer._lanes._window.add(request, clock.now(), lose, enough=1)
-    hands.worker._remote_control.quiet = True
-    with pytest.raises(StoreUnavailable):
-        hands.claim()
-    hands.worker._remote_control.quiet = False
-    app.queues.pause("default")
+    assert dependent.job().due_at == due_at, "D7 is broken"
+    hands.claimer.on_notify()
     hands.claim()
-    assert ref.state is State.READY, "S16 is broken"
+    hands.settle()
+    assert began[:2] == [0, 1], "I17 is broken"
+
+
+@pytest.mark.parametrize("how", ["waits", "commits late", "is released"])
+def test_a_busy_worker_turns_back_for_a_job_that_becomes_ready(app, how, monkeypatch):
+    """D7, I17: its notification names its place, and the next claim begins there."""
+    monkeypatch.setattr(strategy, "FULL_INTERVAL_S", 3600.0)
+
+    @app.job(on_lost="hold")  # nothing is claimed ahead
+    def step(n: int) -> None: ...
+
+    def become_ready():
+        """Enqueue a job; returns what makes it ready, after others have begun."""
+        if how == "commits late":
+            return enqueue_late(app, step)
+        ref = step.options(priority=5).enqueue(1)
+        leases = claim_jobs(app.store, "other", 1, queues=["default"], kinds=["step"])
+        if how == "is released":
+            return ref, lambda: app.store.leases.release(leases)
+        dependent = step.options(priority=5, after=[ref]).enqueue(2)
+        return dependent, lambda: app.store.leases.settle(leases[0], Done(result="null"))
+
+    ref, make_ready = become_ready()
+    step.options(priority=5).enqueue_many([{"n": n} for n in range(2)])
+    step.enqueue_many([{"n": n} for n in range(200)])
+    hands = Hands(app, slots=2)
+    hands.claimer.on_notify()
+    for _ in range(2):
+        hands.claim()
+        hands.settle()
+    listener = Listener(app.store)
+    listener.settle()
+    make_ready()
+    named = earlier_jobs if app.store.backend.name == "postgres" else bool
+    wait_until(lambda: named(frozenset(listener.changes)))
+    listener.listener.close()
+    hands.claimer.on_notify(frozenset(listener.changes) - {Change.JOBS})  # a full claim would find it, too
+    hands.claim()
+    assert ref.job().token > 0, "I17 is broken"
+    hands.settle()
+
+
+def enqueue_late(app, step):
+    """A job, and what commits its enqueue."""
+    backend = app.store.backend
+    if backend.single_writer:  # no other writer could begin a job meanwhile
+        ref = step.options(priority=5, delay=0.001).enqueue(1)
+        return ref, lambda: wait_until(app.store.leases.promote)
+    connection = psycopg.connect(backend.url)
+    ref = step.options(priority=5, connection=connection).enqueue(1)
+    return ref, lambda: (connection.commit(), connection.close())
 
 
 def test_a_job_in_a_known_queue_costs_no_read_of_all_queues(app, monkeypatch):
@@ -569,6 +573,23 @@ def test_a_claim_that_is_too_large_is_made_smaller(tmp_path):
             hands.worker.services.claimer.tick()
             hands.settle()
         assert hands.claimer._most >= 2
+
+
+def test_a_new_limit_is_noticed_without_a_notification(app, monkeypatch):
+    """D9: behind a pooler none arrives."""
+
+    @app.job()
+    def work() -> None: ...
+
+    hands, now = Hands(app, slots=4), clock.now()
+    hands.claim()
+    app.queues.set_limits("default", limit=1)
+    refs = [work.enqueue() for _ in range(3)]
+    assert hands.claim().processed == 0
+    monkeypatch.setattr(clock, "now", lambda: now + 5.0)
+    assert hands.claim().processed == 1, "I18 is broken"
+    hands.settle()
+    assert sum(ref.state is State.DONE for ref in refs) == 1
 
 
 def test_a_new_limit_is_noticed(app):

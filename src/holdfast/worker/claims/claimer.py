@@ -5,42 +5,46 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never
 
-from holdfast.domain.jobs.job import COMMAND, JobId, Lease
-from holdfast.store.engine.changes import EVERYTHING, Change, Changes, jobs_in
+from msgspec import structs
+
+from holdfast.domain.jobs.job import COMMAND, Lease
+from holdfast.errors import JobLocked
+from holdfast.store.engine.changes import EVERYTHING, NO_CHANGES, Change, Changes, decode, encode, queues_of
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.backoff import Backoff
-from holdfast.worker.claim_window import ClaimAnswer, ClaimRequest
+from holdfast.worker.claims import strategy
+from holdfast.worker.claims.request import Answer, Check, Claim, ClaimRequest, Few, Full, Limited, Onward, Search
+from holdfast.worker.claims.strategy import Knowledge
+from holdfast.worker.claims.unknown_leases import INTERVAL_S, UnknownLeases
 from holdfast.worker.executors.pool import ExecutorPool
-from holdfast.worker.lane_claims import LaneClaims
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
-from holdfast.worker.settler import MAX_GROUP
 from holdfast.worker.stats import MAX_AHEAD
 from holdfast.worker.tracing import start_span
-from holdfast.worker.unknown_leases import INTERVAL_S, UnknownLeases
 
 log = logging.getLogger("holdfast")
 
 #: Jobs that were claimed ahead and have waited this long are released: other workers may be idle.
 STALE_AFTER_S = 0.5
-#: While jobs wait for slots and more may be ready, the claimer checks this often whether half of them have begun. An
-#: event would come too late: its thread gets the interpreter when the slots have nothing to do.
+#: Poll interval while prefetched jobs wait. Polling, because an event reaches this thread only when the handlers
+#: release the interpreter.
 OVERLAP_INTERVAL_S = 0.005
 #: Interval between the first claims that find nothing; it doubles up to the poll interval.
 FIRST_INTERVAL_S = 0.05
-#: Whether a queue has a limit is read again after a notification, but not more often than this, and at the latest then.
-LIMITS_INTERVAL_S, LIMITS_MAX_AGE_S = 1.0, 30.0
+#: Whether a queue has a limit is read again after a notification, but not more often than this, and at the latest then:
+#: notifications do not arrive everywhere.
+LIMITS_INTERVAL_S, LIMITS_MAX_AGE_S = 1.0, 4.0
+#: The most changes that are kept apart until the next claim.
+MAX_CHANGES = 1000
 #: The most jobs of a claim. One that fails may have been too large, for memory or for a limit of the database.
 MAX_CLAIM = 1 << 20
 #: The most jobs that a claim takes ahead of slots after one that found few.
 MIN_AHEAD = 32
-#: While more outcomes than this wait to be written, no claim is sent before the answer to the last one: otherwise the
-#: settler falls behind.
-MAX_UNSETTLED = 2 * MAX_GROUP
 
 
 class Claimer:
@@ -53,7 +57,10 @@ class Claimer:
     ) -> None:
         self.wake = threading.Event()
         self._store, self._worker, self._served = setup.store, setup.worker, setup.served
-        self._lanes = LaneClaims(setup)
+        self._knowledge = Knowledge()
+        #: The changes of notifications since the last claim. The lock: another thread adds to them.
+        self._changes: Changes = NO_CHANGES
+        self._changes_lock = threading.Lock()
         self._unknown = UnknownLeases(setup)
         self._pool = pool
         self._run_times = pool.lifecycle.run_times
@@ -65,8 +72,6 @@ class Claimer:
         self._limits = True
         self._limits_read_at = float("-inf")
         self._notified = False
-        #: Whether notifications since the last claim named new jobs, and whether any named something else.
-        self._new_jobs = self._other_jobs = False
         #: With every queue: when to read their names again.
         self._read_queues_at = float("-inf")
         self._reading_queues = False
@@ -86,20 +91,16 @@ class Claimer:
         if self._pool.waiting:
             self._pool.release(claimed_before=clock.now() - STALE_AFTER_S)
         if self._paused():
-            with self._unknown.after_errors():
-                self._lanes.finish(lambda leases, _: self._pool.lifecycle.settler.release(leases))
             self._unknown.postpone()
             return TickResult(0.5)
         try:
             with self._unknown.after_errors():
-                self._unknown.release(self._known)
+                self._unknown.release(lambda: self._pool.job_ids)
                 claimed = self._claim() + self._admit()
         except Exception:
             self._most = max(1, min(self._most, self._slots + MAX_AHEAD) // 2)
             raise
         self._most = min(MAX_CLAIM, self._most * 2)
-        if self._lanes.in_flight:
-            return TickResult(0.0, considered=claimed, processed=claimed)
         if claimed and self._full and not (self._slot_needed and self._free <= 0):
             return TickResult(0.0, considered=claimed, processed=claimed)
         return TickResult(self._next_in(claimed), considered=claimed, processed=claimed)
@@ -107,11 +108,13 @@ class Claimer:
     def on_notify(self, changes: Changes = EVERYTHING) -> None:
         """Claim once, now: the store may have new jobs. Another worker may get them; then it polls as before."""
         self._notified, self._slot_needed = True, False
-        if self._reading_queues or Change.JOBS in changes or not changes <= jobs_in(self._served.queues):
+        with self._changes_lock:
+            self._changes |= changes
+            if len(self._changes) > MAX_CHANGES:  # no claim was made for long
+                self._changes = decode(encode(self._changes))
+        anywhere = Change.JOBS in changes or Change.QUEUES in changes
+        if self._reading_queues or anywhere or not queues_of(changes) <= set(self._served.queues):
             self._read_queues_at = float("-inf")
-            self._other_jobs = True
-        else:
-            self._new_jobs = True
         self.wake.set()
 
     def slot_freed(self) -> None:
@@ -133,35 +136,66 @@ class Claimer:
             next_in = min(next_in, OVERLAP_INTERVAL_S if self._full else STALE_AFTER_S)
         if self._unknown.possible:
             next_in = min(next_in, INTERVAL_S)
-        if (full_claim_in := self._lanes.full_claim_in) is not None:
-            next_in = min(next_in, max(FIRST_INTERVAL_S, full_claim_in))
+        if (full_claim_at := self._knowledge.next_full_claim_at()) is not None:
+            next_in = min(next_in, max(FIRST_INTERVAL_S, full_claim_at - clock.now()))
         self._interval = min(self._interval, self._poll_interval())
         return next_in * random.uniform(0.8, 1.0)
 
-    def _known(self) -> list[JobId]:
-        """The jobs whose leases it knows, when no claim is on its way."""
-        self._lanes.finish(self._begin)
-        return self._pool.job_ids
-
-    def finish(self) -> None:
-        """Receive the claims that were sent ahead, and begin their runs."""
-        try:
-            self._lanes.finish(self._begin)
-        except Exception as error:  # noqa: BLE001 - their leases expire; the rest of a shutdown must come all the same
-            log.warning("the last claim failed: %s", error)
-
     def _claim(self) -> int:
-        """Claim once, for free slots and ahead of them; returns the number of jobs."""
+        """Claim for free slots and ahead of them, in one round of claims; returns the number of jobs."""
         request = self._request()
         if request is None:
-            answer = self._lanes.receive(self._begin)
-        else:
-            settled = len(self._pool.lifecycle.settler) <= MAX_UNSETTLED
-            answer = self._lanes.claim(request, self._begin, stream=settled, only_new=self._only_new())
-        if answer is None:
             return 0
-        self._learn(answer)
-        return len(answer.leases)
+        with self._changes_lock:
+            changes, self._changes = self._changes, NO_CHANGES
+        every_queue = self._served.every_queue
+        self._knowledge = strategy.begin(self._knowledge, changes, request, every_queue=every_queue)
+        claimed = list[Lease]()
+        while (claim := strategy.next_claim(self._knowledge, request, clock.now())) is not None:
+            claimed += self._make(claim)
+        self._learn(request, claimed)
+        return len(claimed)
+
+    def _make(self, claim: Claim) -> Sequence[Lease]:
+        """Make one claim, learn from its answer, and begin its runs."""
+        sent_at = clock.now()
+        try:
+            answer = self._carry_out(claim)
+        except JobLocked:
+            if not isinstance(claim, Full | Limited | Onward) or claim.turn is None:
+                raise
+            answer = Answer(turn_missed=True)
+        except BaseException:
+            now = clock.now()
+            self._knowledge = strategy.failed(self._knowledge, claim, now - sent_at, now)
+            raise
+        now = clock.now()
+        self._knowledge = strategy.learn(self._knowledge, claim, structs.replace(answer, took=now - sent_at), now)
+        self._begin(answer.leases, sent_at)
+        return answer.leases
+
+    def _carry_out(self, claim: Claim) -> Answer:
+        store, worker, request = self._store.leases, self._worker, claim.request
+        lanes: dict[str, Any] = {"queues": request.queues, "leases": request.leases, "free": request.free}
+        jobs: dict[str, Any] = {"suspects": request.suspects, "build": self._served.build}
+        jobs |= {"autoscaled": request.autoscaled, "unfinished": request.unfinished}
+        ahead: dict[str, Any] = {"ahead": request.ahead, "short": request.short}
+        match claim:
+            case Full() | Limited():
+                limits = isinstance(claim, Limited)
+                return Answer(leases=store.claim(worker, **lanes, **jobs, **ahead, limits=limits, turn=claim.turn))
+            case Few():
+                leases, more = store.claim_few(worker, **lanes, **jobs)
+                return Answer(leases=leases, more=more)
+            case Onward():
+                del lanes["queues"]
+                return Answer(leases=store.claim_onward(worker, claim.route, **lanes, **ahead, turn=claim.turn))
+            case Search():
+                return Answer(heads=store.lane_heads(request.queues, list(request.leases)))
+            case Check():
+                return Answer(more=store.any_elsewhere(claim.route))
+            case _:
+                assert_never(claim)
 
     def _request(self) -> ClaimRequest | None:
         """What to claim now, if anything."""
@@ -179,6 +213,7 @@ class Claimer:
         if free + ahead == 0 or not leases or not self._queues():
             return None
         return ClaimRequest(
+            queues=self._served.queues,
             leases=leases,
             short=short,
             free=free,
@@ -187,30 +222,23 @@ class Claimer:
             limits=self._has_limits(),
             autoscaled=() if self._autoscaler is None else list(self._autoscaler.queues),
             unfinished=self._pool.lifecycle.active_runs.without_lease,
+            positions=not self._store.backend.single_writer,
         )
 
-    def _only_new(self) -> bool:
-        """Whether notifications woke the claimer, and all of them were about jobs that were just enqueued."""
-        new, other = self._new_jobs, self._other_jobs
-        if new:  # each is reset only if it was seen: it may be set at any time
-            self._new_jobs = False
-        if other:
-            self._other_jobs = False
-        return new and not other
-
-    def _learn(self, answer: ClaimAnswer) -> None:
-        """Decide by an answer how much the next claim should take."""
-        request, claimed = answer.request, answer.leases
-        if answer.complete or answer.is_full:
+    def _learn(self, request: ClaimRequest, claimed: list[Lease]) -> None:
+        """Decide by a round of claims how much the next one should take."""
+        is_full, is_complete = len(claimed) == request.jobs, not self._knowledge.only_new
+        if is_complete or is_full:
             # Jobs that need a slot end what is claimed ahead: the next claim need not rank many more.
-            self._most_ahead = MAX_AHEAD if answer.is_full else max(2 * len(claimed), MIN_AHEAD)
+            self._most_ahead = MAX_AHEAD if is_full else max(2 * len(claimed), MIN_AHEAD)
         if claimed:
             last = claimed[-1]
             self._slot_needed = last.slot_only or not self._run_times.is_short(last.kind)
-        elif answer.complete:
+        elif is_complete:
             self._slot_needed = not request.free
         # Poison suspects beyond the room of their level may have taken the places of other jobs.
-        self._full |= not self._lanes.exhausted or 0 in request.suspects or any(lease.losses > 1 for lease in claimed)
+        suspects = 0 in request.suspects or any(lease.losses > 1 for lease in claimed)
+        self._full |= not self._knowledge.exhausted or suspects
 
     def _queues(self) -> list[str]:
         """The queues to claim from. Those of a worker that serves every queue are read again, at most once a poll.
@@ -233,15 +261,14 @@ class Claimer:
     def _ahead(self, short: list[str]) -> int:
         """Number of jobs to claim ahead of slots: half of those that should wait, when no more than half are left.
 
-        So the store works on the next claim while the slots run the jobs of the last one. A claim that is sent before
-        the answer to the last one comes on top. Long runs keep their slots, and nothing is claimed for these.
+        So the store works on the next claim while the slots run the jobs of the last one. Long runs keep their slots,
+        and nothing is claimed for these.
         """
-        parts = 3 if self._lanes.streams else 2
-        waiting = max(0, -self._free)  # those that begin at once do not wait; those of claims in flight do
-        if waiting > self._run_times.ahead(short, self._slots) * (parts - 1) // 2:
+        waiting = max(0, -self._free)  # those that begin at once do not wait
+        if waiting > self._run_times.ahead(short, self._slots) // 2:
             return 0
         ahead = self._run_times.ahead(short, self._slots - self._pool.long_runs)
-        return max(0, min(ahead * parts // 2 - waiting, (ahead + 1) // 2))
+        return max(0, min(ahead - waiting, (ahead + 1) // 2))
 
     def _has_limits(self) -> bool:
         """Whether a queue may have a limit. An outdated answer breaks no limit: claims check it too."""
@@ -254,9 +281,9 @@ class Claimer:
 
     @property
     def _free(self) -> int:
-        return self._slots - self._pool.waiting - self._pool.running - self._lanes.in_flight
+        return self._slots - self._pool.waiting - self._pool.running
 
-    def _begin(self, leases: list[Lease], sent_at: float) -> None:
+    def _begin(self, leases: Sequence[Lease], sent_at: float) -> None:
         kinds, durations = self._served.kinds, self._served.leases
         runs = [Run(each, kinds[each.kind], renewed_at=sent_at, lease_duration=durations[each.kind]) for each in leases]
         self._run_times.learn_claim(leases)
