@@ -41,10 +41,11 @@ def leases(layout: Layout, *, token: int = 1) -> list[Lease]:
     return [Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, 0, 0, now, None) for job_id in ids]
 
 
-def judge_again(store: Store, layout: Layout) -> None:
+def complete_effects(store: Store, layout: Layout) -> None:
     """A hundred waiting jobs were locked when their dependencies finished; one of them no longer waits."""
-    store.leases._unjudged.extend([*layout.ids("waiting"), *layout.ids("running", 1)])
-    store.leases.judge_again()
+    ids = [*layout.ids("waiting"), *layout.ids("running", 1)]
+    store.backend.run(query("insert_pending_effects", ids=ids))
+    assert store.leases.complete_effects().taken == len(ids)
 
 
 def settle(outcome, *, token: int = 1, lost: int = 0, wait: bool = True):
@@ -183,7 +184,7 @@ OPERATIONS = {
     "next due": lambda store, layout: store.leases.next_due(),
     "next not due": lambda store, layout: store.leases.next_due(overdue=False),
     "any lapsed": lambda store, layout: store.leases.any_expired(),
-    "judge again": judge_again,
+    "complete effects": complete_effects,
     "queue depths": lambda store, layout: store.queues.depths(["default", "other"], cap=100),
     "oldest ready": lambda store, layout: store.queues.oldest_ready(["default", "other"], ["mail", "later"]),
     "queues in use": lambda store, layout: store.queues.with_ready_jobs(),

@@ -146,9 +146,7 @@ class Store:
 
     def reserved_store(self) -> Store:
         """The same store on connections that no handler can use up, for the services that keep leases."""
-        store = Store(self.backend.reserved)
-        store.leases = self.leases.on(store.backend)
-        return store
+        return Store(self.backend.reserved)
 
     def close(self) -> None:
         """Close all connections; idempotent."""

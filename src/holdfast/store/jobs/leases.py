@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
-from copy import copy
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
@@ -20,11 +18,10 @@ from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.changes import JOBS, Change, jobs_in
-from holdfast.store.engine.operation import Operation, OperationFunction, Query, T, query
-from holdfast.store.jobs import dependencies, settlement
+from holdfast.store.engine.operation import Operation, Query, T, query
+from holdfast.store.jobs import settlement
 from holdfast.store.jobs.claims import Claims
-from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.settlement import LeaseKey, ReleaseResult, Settlement, SettleResult, TakenOver, TakeOverResult
+from holdfast.store.jobs.settlement import LeaseKey, ReleaseResult, Settlement, SettleResult, TakenOver
 
 DEFAULT_LEASE = timedelta(seconds=60)
 MAX_MESSAGE = 1000
@@ -56,14 +53,6 @@ class Leases(Claims):
     def __init__(self, backend: Backend, *, chance: Callable[[], float] = random.random) -> None:
         super().__init__(backend)
         self._chance = chance
-        #: Waiting jobs that another transaction had locked when their dependency finished.
-        self._unjudged: deque[JobId] = deque()
-
-    def on(self, backend: Backend) -> Leases:
-        """The same leases on other connections of this process; both know the jobs that are left to judge."""
-        leases = copy(self)
-        leases._backend = backend  # noqa: SLF001 - of the same class
-        return leases
 
     def renew(
         self, leases: Sequence[Lease], *, lease_duration: timedelta = DEFAULT_LEASE, begun: Container[JobId] = ()
@@ -119,12 +108,13 @@ class Leases(Claims):
         It waits for the lock of a file, and tries again after an outage, as long as any write does.
         """
 
-        def settle_and_start() -> Operation[tuple[list[FinishedJob], list[StartedCommand]]]:
-            finished = yield settlement.settle_done([done], ())
-            return finished, (yield _start_command(lease, lease_duration))
+        def settle_and_start() -> Operation[tuple[SettleResult, int, list[StartedCommand]]]:
+            result, needed = yield from settlement.settle_with_effects([done], ())
+            return result, needed, (yield _start_command(lease, lease_duration))
 
-        finished, started = self._backend.write(settle_and_start)
-        return self._after_done([done], finished), started[0] if started else None
+        result, needed, started = self._backend.write(settle_and_start)
+        self._wake(needed)
+        return result, started[0] if started else None
 
     def settle(self, lease: Lease, outcome: Outcome, *, ran: timedelta | None = None) -> None:
         """Record the outcome of a run; a repeated settle with the same outcome is a success.
@@ -164,7 +154,6 @@ class Leases(Claims):
         released, locked = 0, set[LeaseKey]()
         for group in settlement.one_per_job(leases, lambda lease: lease):
             result = _unless_locked(partial(self._release, group), settlement.UNLOCKED, wait=wait)
-            self._judge(dependencies.judge_waiting, result.unjudged)
             released += result.released
             locked |= result.locked
         changes = jobs_in({lease.queue for lease in leases}) | {Change.EARLIER}
@@ -172,9 +161,7 @@ class Leases(Claims):
 
     def release_unknown(self, worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> int:
         """Release the jobs that *worker* holds without knowing; see :func:`settlement.release_unknown`."""
-        result = self._backend.write(settlement.release_unknown, worker, queues=queues, known=known)
-        self._judge(dependencies.judge_waiting, result.unjudged)
-        return self._wake(result.released)
+        return self._wake(self._backend.write(settlement.release_unknown, worker, queues=queues, known=known))
 
     def take_over(self, *, limit: int = 100, proceed: Callable[[], bool] = lambda: True) -> list[TakenOver]:
         """Finish up to *limit* expired leases, and decide the next states of their jobs.
@@ -188,14 +175,12 @@ class Leases(Claims):
         - *proceed* is called in the transaction; if it returns false, nothing happens.
         """
 
-        def take_over(where: tuple[str, ...]) -> Operation[TakeOverResult]:
+        def take_over(where: tuple[str, ...]) -> Operation[list[TakenOver]]:
             if not proceed():
-                return TakeOverResult([], ())
+                return []
             return (yield from settlement.take_over(limit, self._chance, where))
 
-        result = _unless_locked(lambda where: self._backend.write(take_over, where), ("without_units",))
-        self._judge(dependencies.judge_waiting, result.unjudged)
-        return self._wake(result.leases)
+        return self._wake(_unless_locked(lambda where: self._backend.write(take_over, where), ("without_units",)))
 
     def current_tokens(self, job_ids: Sequence[JobId]) -> dict[JobId, Token]:
         """The tokens of those jobs that run, read without waiting for any writer."""
@@ -229,49 +214,24 @@ class Leases(Claims):
         ):
             raise LeaseLost.of(lease.job_id, lease.token)
 
-    def judge_again(self) -> int:
-        """Judge waiting jobs again that another transaction had locked when their dependency finished.
-
-        Only those that this process met; :meth:`check_waiting` covers all. Returns the number that is left.
-        """
-        ids = sorted({self._unjudged.popleft() for _ in range(len(self._unjudged))})
-        if ids:
-            self._unjudged += self._backend.write(dependencies.judge_waiting, ids, where=dependencies.UNLOCKED)
-            self._backend.notify(JOBS)
-        return len(self._unjudged)
-
     def _settle_done(self, done: list[Settlement], where: tuple[str, ...]) -> SettleResult:
-        return self._after_done(done, self._backend.run(settlement.settle_done(done, where), repeatable=True))
-
-    def _after_done(self, done: list[Settlement], finished: list[FinishedJob]) -> SettleResult:
-        """Find out about the jobs that did not finish, and judge the dependents of those that did."""
-        known = {job.id for job in finished}
-        missing = [s for s in done if s.lease.job_id not in known]
-        result = self._backend.write(settlement.unsettled, missing) if missing else SettleResult(set(), set())
-        # The answer to a recorded settlement got lost after the commit, so its dependents were not judged.
-        recorded = {settlement.lease_key(s.lease) for s in missing} - result.lost - result.locked
-        has_dependents = [job.id for job in finished if job.has_dependents] + [job_id for job_id, _ in recorded]
-        self._judge(dependencies.after_end, has_dependents)
-        self._wake(has_dependents)
+        """One statement for jobs without effects on others; a transaction for the rest, and to find out about it."""
+        alone = settlement.settle_done(done, settlement.WITHOUT_EFFECTS + where)
+        settled = {job.id for job in self._backend.run(alone, repeatable=True)}
+        rest = [s for s in done if s.lease.job_id not in settled]
+        if not rest:
+            return SettleResult(set(), set())
+        result, needed = self._backend.write(settlement.settle_with_effects, rest, where)
+        self._wake(needed)
         return result
 
     def _settle_others(self, others: list[Settlement], where: tuple[str, ...]) -> SettleResult:
         result = self._backend.write(settlement.settle_others, others, self._chance, where)
-        self._judge(dependencies.judge_waiting, result.unjudged)
         self._backend.notify(JOBS)
         return result
 
     def _release(self, leases: list[Lease], where: tuple[str, ...]) -> ReleaseResult:
         return self._backend.write(settlement.release, leases, where)
-
-    def _judge(self, operation: OperationFunction[..., list[JobId]], ids: Sequence[JobId]) -> None:
-        """Judge waiting jobs; those that another transaction has locked are judged again later."""
-
-        def judge(where: tuple[str, ...]) -> list[JobId]:
-            return self._backend.write(operation, ids, where=where or dependencies.BRIEFLY)
-
-        if ids:
-            self._unjudged += _unless_locked(judge, dependencies.UNLOCKED)
 
 
 def _start_command(lease: Lease, lease_duration: timedelta) -> Query:

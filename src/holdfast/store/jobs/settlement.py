@@ -54,6 +54,8 @@ HasLease = Lease | JobNumbers | Holder
 LeaseKey = tuple[JobId, Token]
 #: A condition on the rows of leases: leave out those that another transaction has locked.
 UNLOCKED = ("unlocked_leases",)
+#: A condition on the rows of leases: leave out jobs whose end has effects on others.
+WITHOUT_EFFECTS = ("without_effects",)
 
 
 class Settlement(Struct, frozen=True, gc=False):
@@ -75,13 +77,11 @@ class Settlement(Struct, frozen=True, gc=False):
 class SettleResult(Struct, frozen=True):
     """The settlements that changed nothing: their leases are *lost*, or another transaction has *locked* their jobs.
 
-    *unjudged*: waiting jobs that another transaction has locked; their dependency has finished. *verdicts*: what
-    becomes of jobs whose runs did not succeed.
+    *verdicts*: what becomes of jobs whose runs did not succeed.
     """
 
     lost: set[LeaseKey]
     locked: set[LeaseKey]
-    unjudged: Sequence[JobId] = ()
     verdicts: dict[LeaseKey, Verdict] = {}
 
 
@@ -90,14 +90,6 @@ class ReleaseResult(Struct, frozen=True):
 
     released: int
     locked: set[LeaseKey]
-    unjudged: Sequence[JobId] = ()
-
-
-class TakeOverResult(Struct, frozen=True):
-    """The leases that were taken over; *unjudged* as in :class:`SettleResult`."""
-
-    leases: list[TakenOver]
-    unjudged: Sequence[JobId]
 
 
 class TakenOver(Struct, frozen=True):
@@ -132,6 +124,7 @@ def one_per_job(items: Sequence[X], lease_of: Callable[[X], Lease]) -> list[list
 
 
 def settle_done(done: list[Settlement], where: tuple[str, ...]) -> Query:
+    """Finish jobs whose runs succeeded; with :data:`WITHOUT_EFFECTS`, only those that need no more than this."""
     columns: dict[str, Sequence[Any]] = {"ran": [s.ran for s in done]}
     if time.monotonic() - min(s.finished for s in done) > AGE_IGNORED_S:
         columns["ran"], columns["age"] = zip(*(s.since for s in done), strict=True)
@@ -146,17 +139,35 @@ def settle_done(done: list[Settlement], where: tuple[str, ...]) -> Query:
     return Query("settle_done", {"leases": leases}, FinishedJob, where, direct=True)
 
 
+def settle_with_effects(done: list[Settlement], where: tuple[str, ...]) -> Operation[tuple[SettleResult, int]]:
+    """Finish jobs whose runs succeeded, and judge the jobs that wait for them: all of it, or nothing.
+
+    Also returns the number of jobs that others may wait for.
+    """
+    finished: list[FinishedJob] = yield settle_done(done, where)
+    known = {job.id for job in finished}
+    needed = [job.id for job in finished if job.has_dependents]
+    yield from dependencies.after_end(needed, where=_dependents_where(where))
+    result = yield from unsettled([s for s in done if s.lease.job_id not in known])
+    return result, len(needed)
+
+
+def _dependents_where(where: tuple[str, ...]) -> tuple[str, ...]:
+    """Wait for locked dependents as for locked leases: briefly, or not at all."""
+    return dependencies.UNLOCKED if where else dependencies.BRIEFLY
+
+
 def release(leases: list[Lease], where: tuple[str, ...]) -> Operation[ReleaseResult]:
     rows: list[JobNumbers] = yield Query("lock_leases", {"leases": held_by(leases)}, JobNumbers, where)
     unbegun = [job for job in rows if not job.started]
     released = yield query("release_unstarted", leases=held_by([job for job in unbegun if not job.requested]))
     # A person has requested something of the others.
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun if job.requested]
-    unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    yield from _write_ends(ends, raised=0, actor=Actor.WORKER, where=_dependents_where(where))
     known = {job.job_id for job in rows}
     missing = [Settlement(lease, Released()) for lease in leases if lease.job_id not in known]
     locked = (yield from unsettled(missing)).locked if where else set()
-    return ReleaseResult(len(released) + len(ends), locked, unjudged)
+    return ReleaseResult(len(released) + len(ends), locked)
 
 
 def settle_others(
@@ -172,14 +183,14 @@ def settle_others(
         settlement = by_id[job.job_id]
         builds = [each.build for each in live if each.serves(job.queue, job.kind)]
         ends.append(_End(job, judge(job, settlement.outcome, chance=chance(), builds=builds), *settlement.since))
-    unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    yield from _write_ends(ends, raised=0, actor=Actor.WORKER, where=_dependents_where(where))
     missing = by_id.keys() - {job.job_id for job in rows}
     result = yield from unsettled([by_id[job_id] for job_id in sorted(missing)])
     verdicts = {(end.job.job_id, end.job.token): end.verdict for end in ends}
-    return structs.replace(result, unjudged=unjudged, verdicts=verdicts)
+    return structs.replace(result, verdicts=verdicts)
 
 
-def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> Operation[ReleaseResult]:
+def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> Operation[int]:
     """Release the jobs that *worker* holds without knowing: the answer to a claim was lost.
 
     A claim records no start, so the release costs nothing and leaves no trace. No answer to a claim of this
@@ -192,16 +203,15 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
     if unbegun:
         yield query("release_unstarted", leases=held_by(unbegun))
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.started or job.requested]
-    unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
-    return ReleaseResult(len(rows), set(), unjudged)
+    yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    return len(rows)
 
 
-def take_over(limit: int, chance: Callable[[], float], where: tuple[str, ...]) -> Operation[TakeOverResult]:
+def take_over(limit: int, chance: Callable[[], float], where: tuple[str, ...]) -> Operation[list[TakenOver]]:
     rows: list[JobNumbers] = yield Query("lock_expired_leases", {"limit": limit}, JobNumbers, where)
     ends = [_End(job, judge(_without_retry(job), Lost(), chance=chance()), None) for job in rows]
-    unjudged = yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
-    leases = [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state, end.job) for end in ends]
-    return TakeOverResult(leases, unjudged)
+    yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
+    return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state, end.job) for end in ends]
 
 
 def seize(holders: Sequence[HasLease]) -> Operation[None]:
@@ -223,11 +233,10 @@ class _End(Struct, frozen=True):
     age: timedelta = timedelta(0)
 
 
-def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[list[JobId]]:
-    """Write verdicts: the job's new state, its attempt, its event and its effect on dependents.
-
-    Returns the dependents that another transaction has locked.
-    """
+def _write_ends(
+    ends: list[_End], *, raised: int, actor: Actor, where: tuple[str, ...] = dependencies.UNLOCKED
+) -> Operation[None]:
+    """Write verdicts: the job's new state, its attempt, its event and its effect on dependents."""
     back = [end for end in ends if not end.verdict.state.finished]
     over = [end for end in ends if end.verdict.state.finished]
     if back:
@@ -239,7 +248,7 @@ def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[lis
         yield query("insert_attempts", run=_attempt_columns(begun))
     yield from return_units(end.job.job_id for end in ends)
     yield from record_all([_event(end) for end in ends], actor=actor)
-    return (yield from dependencies.after_end(end.job.job_id for end in over if end.job.has_dependents))
+    yield from dependencies.after_end((end.job.job_id for end in over if end.job.has_dependents), where=where)
 
 
 #: Columns of every verdict and their attributes.

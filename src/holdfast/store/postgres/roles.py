@@ -46,7 +46,7 @@ _PRODUCER = (
             *("key", "dependency", "progress", "command_switch"),
         ),
     ),
-    Grant("INSERT", ("kind", "job", "live", "finished", "key", "dependency", "event", "trace")),
+    Grant("INSERT", ("kind", "job", "live", "finished", "key", "dependency", "pending_effect", "event", "trace")),
     Grant("UPDATE", ("kind", "key")),
     # A new enqueue with the same key replaces the payload. A trigger refuses all other changes of payloads.
     Grant("UPDATE (payload, kind_version, label, tags)", ("job",)),

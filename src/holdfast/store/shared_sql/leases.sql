@@ -87,6 +87,11 @@ WHERE {lock_wait} AND {where} AND live.lease_expires_at < (SELECT holdfast.now()
 ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint
 FOR UPDATE OF live SKIP LOCKED
 
+-- name: without_effects
+-- Condition: a job whose end has no effects on others. A concurrent mark_dependencies holds the lock of its row; after the
+-- wait for it, the condition is checked again.
+NOT has_dependents
+
 -- name: without_units
 -- Condition: a job that has no units of a batch in flight.
 NOT EXISTS (SELECT FROM holdfast.in_flight AS in_flight WHERE in_flight.job_id = live.id)

@@ -218,9 +218,9 @@ SELECT live.id, 'done', live.queue, live.kind, live.priority, live.due_at,
     coalesce(:now - (lease.value->>'ran'), live.started_at, live.claimed_at),
     :now - coalesce(lease.value->>'age', 0), 'done', lease.value->>'result', lease.value->>'error'
 FROM {leases_with_live}
-WHERE live.token = lease.value->>'token' AND live.state = 'running';
+WHERE live.token = lease.value->>'token' AND live.state = 'running' AND {where};
 SELECT json_group_array(json_array(live.id, live.has_dependents)) AS packed FROM {leases_with_live}
-WHERE live.token = lease.value->>'token' AND live.state = 'running';
+WHERE live.token = lease.value->>'token' AND live.state = 'running' AND {where};
 DELETE FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:chosen))
 
 -- name: list_unsettled

@@ -305,6 +305,14 @@ CREATE TABLE holdfast.dependency (
 );
 CREATE INDEX dependency_dependents ON holdfast.dependency (dependency_id);
 
+-- Jobs whose settlement has effects on others that its transaction left out: each is judged if it waits, and so are the
+-- jobs that wait for it (docs/adr/0025-what-a-settlement-does.md). Maintenance takes the rows every second. A job may have
+-- several: one that is added while another is taken must not get lost.
+CREATE TABLE holdfast.pending_effect (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id bigint NOT NULL
+);
+
 -- Unique keys. A key with scope 'forever' outlives its job.
 CREATE TABLE holdfast.key (
     kind text NOT NULL,
