@@ -105,7 +105,7 @@ def test_effects_that_were_left_wait_for_about_a_second(store, tmp_path, monkeyp
 
     store.backend.write(settle_alone)
     now += 1.3
-    assert maintenance.tick().next_in < 1.3
+    assert maintenance.tick().next_in < 1.3, "I11 is broken"
     assert state(store, waiting) is State.READY, "I11 is broken"
 
 

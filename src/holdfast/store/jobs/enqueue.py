@@ -252,7 +252,7 @@ def _enqueue_alone(requests: Sequence[NewJob], drawn: Sequence[JobId] | None, ca
 
 
 def _check_holder(holder: Lease) -> Operation[None]:
-    rows = yield query("lock_lease", id=holder.job_id, token=holder.token)
+    rows = yield query("lock_lease", **holder.fence)
     if not rows:
         raise LeaseLost(f"job {holder.job_id} no longer holds its lease; its children were not enqueued")
 

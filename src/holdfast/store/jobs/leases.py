@@ -57,7 +57,7 @@ class Leases(Claims):
     def renew(
         self, leases: Sequence[Lease], *, lease_duration: timedelta = DEFAULT_LEASE, begun: Container[JobId] = ()
     ) -> list[Renewal]:
-        """Extend leases by *lease_duration* from now; leases that are missing in the answer are lost.
+        """Extend leases of one worker by *lease_duration* from now; leases that are missing in the answer are lost.
 
         - The runs of *begun* have started: their starts are recorded, if they were not before.
         - An expired lease is renewed if no other worker took it over.
@@ -70,24 +70,24 @@ class Leases(Claims):
         held = settlement.held_by(leases, lease_duration=[lease_duration] * len(leases), mark=marks)
         # A short lease needs the answer sooner: a later try may still come in time.
         timeout = min(Timeouts.brief, lease_duration / 5)
-        return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=timeout)
+        return self._backend.run(Query("renew_leases", held, Renewal), repeatable=True, timeout=timeout)
 
     def requests(self, leases: Sequence[Lease]) -> list[Renewal]:
-        """Read the requested cancels and pauses without a renewal; leases that are missing in the answer are lost."""
+        """Read the requests to runs of one worker without a renewal; leases that are missing in the answer are lost."""
         if not leases:
             return []
-        held = settlement.held_by(leases)
-        return self._backend.run(query("read_requests", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
+        statement = Query("read_requests", settlement.held_by(leases), Renewal)
+        return self._backend.run(statement, repeatable=True, timeout=Timeouts.brief)
 
     def record_starts(self, leases: Sequence[Lease]) -> set[JobId]:
-        """Record durably that runs start; returns their jobs. Idempotent.
+        """Record durably that runs of one worker start; returns their jobs. Idempotent.
 
         A job that is missing in the answer is lost, or another transaction has locked its row.
         """
         if not leases:
             return set()
-        held = settlement.held_by(leases)
-        rows = self._backend.run(query("record_starts", leases=held), repeatable=True, timeout=Timeouts.brief)
+        statement = Query("record_starts", settlement.held_by(leases))
+        rows = self._backend.run(statement, repeatable=True, timeout=Timeouts.brief)
         return {row[0] for row in rows}
 
     def start_command(self, lease: Lease, lease_duration: timedelta = DEFAULT_LEASE) -> StartedCommand | None:
@@ -182,9 +182,9 @@ class Leases(Claims):
 
         return self._wake(_unless_locked(lambda where: self._backend.write(take_over, where), ("without_units",)))
 
-    def current_tokens(self, job_ids: Sequence[JobId]) -> dict[JobId, Token]:
-        """The tokens of those jobs that run, read without waiting for any writer."""
-        return dict(self._fetch("list_current_tokens", ids=list(job_ids)))
+    def current_tokens(self, worker: WorkerId, job_ids: Sequence[JobId]) -> dict[JobId, Token]:
+        """The tokens of those jobs that *worker* runs, read without waiting for any writer."""
+        return dict(self._fetch("list_current_tokens", worker=worker, ids=list(job_ids)))
 
     def any_expired(self, *, window: timedelta = MAX_WINDOW) -> bool:
         """Whether any lease has expired, within the last *window*: PostgreSQL may keep index entries of all leases."""
@@ -209,9 +209,7 @@ class Leases(Claims):
         if checkpoint is not None and not is_json(checkpoint, limit=MAX_CHECKPOINT):
             raise InvalidInput(f"a checkpoint is JSON of at most {MAX_CHECKPOINT:,} bytes")
         values = {"done": done, "total": total, "message": text, "checkpoint": checkpoint}
-        if not self._backend.run(
-            query("report_progress", id=lease.job_id, token=lease.token, **values), repeatable=True
-        ):
+        if not self._backend.run(query("report_progress", **lease.fence, **values), repeatable=True):
             raise LeaseLost.of(lease.job_id, lease.token)
 
     def _settle_done(self, done: list[Settlement], where: tuple[str, ...]) -> SettleResult:
@@ -235,8 +233,7 @@ class Leases(Claims):
 
 
 def _start_command(lease: Lease, lease_duration: timedelta) -> Query:
-    held = {"id": lease.job_id, "token": lease.token, "lease_duration": lease_duration}
-    return query("start_command", StartedCommand, **held)
+    return query("start_command", StartedCommand, **lease.fence, lease_duration=lease_duration)
 
 
 def _unless_locked(work: Callable[[tuple[str, ...]], T], unlocked: tuple[str, ...], *, wait: bool = True) -> T:
