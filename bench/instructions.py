@@ -19,6 +19,7 @@ from tests.support.postgres import DURABLE, NOBODY, bundled_programs, running
 
 from bench.worker_jobs import app
 from holdfast.store.engine import sql
+from holdfast.store.jobs.settlement import WITHOUT_EFFECTS
 from holdfast.store.postgres.connections import DISABLED_PLANS
 
 JOBS, KIND = 500, "nothing"
@@ -53,6 +54,7 @@ ONWARD = {
     **dict.fromkeys(("gap_queue", "gap_kind", "gap_low", "gap_high"), "'{}'"),
 }
 SETTLE = {
+    "worker": "'w'",
     "leases.id": f"'{{{','.join(map(str, range(1, JOBS + 1)))}}}'",
     "leases.token": f"'{{{','.join(['1'] * JOBS)}}}'",
     "leases.ran": f"'{{{','.join(['1000'] * JOBS)}}}'",
@@ -79,16 +81,16 @@ NEXT = {
 }
 #: Each with the number of its jobs.
 STATEMENTS = (
-    ("claim_onward", ONWARD, JOBS),
-    ("claim", CLAIM, JOBS),
-    ("settle_done", SETTLE, JOBS),
-    ("claim_onward", NEXT, 1),
-    ("claim_onward", NEXT, 1),
-    ("claim_few", ONE, 1),
+    ("claim_onward", (), ONWARD, JOBS),
+    ("claim", (), CLAIM, JOBS),
+    ("settle_done", WITHOUT_EFFECTS, SETTLE, JOBS),
+    ("claim_onward", (), NEXT, 1),
+    ("claim_onward", (), NEXT, 1),
+    ("claim_few", (), ONE, 1),
 )
 
 
-def prepared(name: str) -> tuple[str, list[str]]:
+def prepared(name: str, where: tuple[str, ...]) -> tuple[str, list[str]]:
     """The statement as PREPARE wants it, and the names of its parameters in their order."""
     names: list[str] = []
 
@@ -97,7 +99,7 @@ def prepared(name: str) -> tuple[str, list[str]]:
             names.append(match[1])
         return f"${names.index(match[1]) + 1}"
 
-    text = re.sub(r"--[^\n]*", "", sql.compose("postgres", name, ()))
+    text = re.sub(r"--[^\n]*", "", sql.compose("postgres", name, where))
     text = re.sub(r"(?<![:\w]):([a-z_]+(?:\.[a-z_]+)?)", number, text)
     return f"PREPARE {name} AS {' '.join(text.split())}", names
 
@@ -158,8 +160,8 @@ def run(folder: Path, statements: list[str], tool: list[str] = [], *reports: Pat
 
 def main() -> None:
     begin, calls = [f"SET {setting}" for setting in SETTINGS], list[tuple[str, str, int]]()
-    for name, values, jobs in STATEMENTS:
-        text, names = prepared(name)
+    for name, where, values, jobs in STATEMENTS:
+        text, names = prepared(name, where)
         call = f"EXECUTE {name}({', '.join(values[each] for each in names)})"
         begin += [] if text in begin else [text]
         begin.append(f"EXPLAIN (COSTS OFF) {call}")  # the plan is made here, and not counted

@@ -27,6 +27,7 @@ FULL = {
     "slow": 50,
     "late": 50,
     "failovers": 20,
+    "tails": 20,
     "pgbouncer": 1_000,
     "pools": 50,
     "idle": 50,

@@ -74,14 +74,17 @@ def run_on(
         for nemesis in nemeses.values():
             nemesis.heal(world)
         verdict = world.verdict()
-        world.kept = bool(verdict.violations)
+        violations = [
+            each for each in verdict.violations if not any(nemesis.forgives(each) for nemesis in nemeses.values())
+        ]
+        world.kept = bool(violations)
     return Outcome(
         campaign=campaign,
         strikes=dict(strikes),
         took=time.monotonic() - began,
-        violations=verdict.violations,
+        violations=violations,
         figures=verdict.figures,
-        folder=world.folder if verdict.violations else None,
+        folder=world.folder if violations else None,
     )
 
 

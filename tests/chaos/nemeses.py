@@ -16,6 +16,7 @@ import psutil
 
 from holdfast.errors import HoldfastError
 from tests.chaos import kinds
+from tests.chaos.checker import Violation
 from tests.chaos.loads import PROGRAM
 from tests.chaos.sites import SqliteSite
 from tests.chaos.world import World
@@ -41,6 +42,10 @@ class Nemesis:
 
     def heal(self, world: World) -> None:
         """Let all go on as if nothing had been."""
+
+    def forgives(self, violation: Violation) -> bool:
+        """Whether a promise does not hold under it: guarantees.md says so."""
+        return False
 
 
 class Kills(Nemesis):
@@ -320,6 +325,27 @@ class Failovers(Nemesis):
         return 1
 
 
+class LostTails(Failovers):
+    """The primary is lost for good, and a standby takes over that lacks the last commits.
+
+    What was acknowledged may be gone, and runs of before go on: their outcomes must reach no other job, and no other run.
+    """
+
+    unit = "lost tails"
+    before = "asynchronous standby"
+    #: One outcome of each token, none of another run, and effects under the token that is on record.
+    judged = ("I3", "I4", "I5")
+
+    def strike(self, world: World) -> int:
+        assert world.site.cluster is not None
+        world.site.cluster.fall_behind()
+        world.rest(world.random.uniform(0.2, 1.0))
+        return super().strike(world)
+
+    def forgives(self, violation: Violation) -> bool:
+        return violation.invariant not in self.judged or violation.text.startswith("the checkpoint of")
+
+
 class Bouncer(Backends):
     """PgBouncer in transaction mode stands before the server, whose connections are ended."""
 
@@ -455,6 +481,7 @@ NEMESES: dict[str, Callable[[], Nemesis]] = {
     "slow": SlowNetwork,
     "late": LateMessages,
     "failovers": Failovers,
+    "tails": LostTails,
     "pgbouncer": Bouncer,
     "pools": Exhaustion,
     "idle": IdleTransactions,

@@ -96,7 +96,7 @@ def sweep(store: Store) -> None:
     """What every worker does beside its jobs."""
     store.leases.take_over()
     store.leases.promote()
-    store.leases.check_waiting()
+    store.leases.complete_effects()
     store.batches.revive()
     store.inbox.expire()
     store.plans.release()
@@ -267,6 +267,45 @@ def _settle_group(world: World, store: Store) -> None:
     for lease in leases:
         world.effects[str(lease.job_id)] += 1
     store.leases.settle_many([Settlement(lease, Done(), MINUTE) for lease in leases])
+
+
+def _effects_of_ends(world: World, store: Store) -> None:
+    """A group of ends with a fan-in, a fan-out and a chain behind them, some of them failures."""
+    from holdfast.store.jobs.settlement import Settlement
+
+    leases = world.claim(store, limit=3)
+    if len(leases) == 3:
+        outcomes = [Done(), Done(), Failed(error="boom", permanent=True)]
+        for lease in leases:
+            world.effects[str(lease.job_id)] += 1
+        store.leases.settle_many(list(map(Settlement, leases, outcomes)))
+
+
+def _effects_left(world: World, store: Store) -> None:
+    """The transaction of an end has left its effects, as that of a user has to; another one completes them."""
+    from holdfast.store.engine.operation import Operation, query
+    from holdfast.store.jobs import settlement
+    from holdfast.store.jobs.settlement import Settlement
+
+    leases = world.claim(store, limit=2)
+    ends = [Settlement(lease, Done()) for lease in leases]
+
+    def settle_alone() -> Operation[None]:
+        if ends:
+            finished = yield settlement.settle_done(ends, ())
+            yield query("insert_pending_effects", ids=[job.id for job in finished])
+
+    for lease in leases:
+        world.effects[str(lease.job_id)] += 1
+    store.backend.write(settle_alone)
+    store.leases.complete_effects()
+
+
+def _after_effects(world: World) -> None:
+    """Every job behind an end was judged by its record: nothing was left to the check of all waiting jobs."""
+    left = world.database.execute("SELECT job_id FROM holdfast.pending_effect")
+    if left:
+        raise Broken("I11", f"effects of {left} are left after all rounds")
 
 
 def _settle_and_start(world: World, store: Store) -> None:
@@ -462,6 +501,15 @@ def _chain(world: World) -> None:
     world.enqueue(world.store, "then", after=After(ids=(world.known["dependency"],)))
 
 
+def _net(world: World) -> None:
+    """Three jobs; two of them, or each, or the end of one has jobs behind it."""
+    first, second, third = world.enqueue(world.store, "a", "b", "c")
+    world.enqueue(world.store, "both", after=After(ids=(first, second)))
+    world.enqueue(world.store, "one", "another", after=After(ids=(first,)))
+    (behind,) = world.enqueue(world.store, "behind a failure", after=After(ids=(third,)))
+    world.enqueue(world.store, "end of the chain", after=After(ids=(behind,)))
+
+
 def _queue(world: World, store: Store) -> None:
     store.queues.set_limits(QUEUE, limit=1)
     for lease in world.claim(store, limit=3):
@@ -487,6 +535,8 @@ SCENARIOS = {
     "enqueue after a need": Scenario(_enqueue_after, prepare=_chain),
     "claim, run, settle": Scenario(_settle, prepare=_chain),
     "settle a group": Scenario(_settle_group, prepare=_three),
+    "effects of ends": Scenario(_effects_of_ends, prepare=_net, after=_after_effects),
+    "effects that were left": Scenario(_effects_left, prepare=_net, after=_after_effects),
     "settle and start": Scenario(_settle_and_start, prepare=_three),
     "retry": Scenario(_retry, prepare=_chain),
     "give back": Scenario(_release, prepare=_three),

@@ -112,13 +112,15 @@ class PostgresSite(Site):
 
 @contextmanager
 def open_site(backend: str, folder: Path, *, before: str | None = None, **settings: str) -> Iterator[Site]:
-    """A store of our own. *before* it stands nothing, a ``proxy``, ``pgbouncer``, or a ``standby`` behind a proxy."""
+    """A store of our own. *before* it stands nothing, a ``proxy``, ``pgbouncer``, or a proxy with a ``standby`` behind the
+    primary, which may be an ``asynchronous standby``.
+    """
     if backend == "sqlite":
         yield SqliteSite(folder)
         return
     with ExitStack() as stack:
-        if before == "standby":
-            cluster = stack.enter_context(_closing(Cluster()))
+        if before in ("standby", "asynchronous standby"):
+            cluster = stack.enter_context(_closing(Cluster(synchronous=before == "standby")))
             proxy = stack.enter_context(proxy_to(cluster.url))
             site = PostgresSite(cluster.url, proxy.uri)
             site.cluster, site.proxy = cluster, proxy

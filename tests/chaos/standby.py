@@ -1,4 +1,4 @@
-"""A PostgreSQL with a synchronous standby, which takes over when the first is gone."""
+"""A PostgreSQL with a standby, which takes over when the first is gone: with all that was answered, or without the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _SETTINGS = {**QUICK, "shared_buffers": "64MB", "wal_level": "replica", "max_wal
 class Cluster:
     """One primary and one standby; :meth:`fail_over` loses the primary at once and promotes the standby."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, synchronous: bool = True) -> None:
+        self._synchronous = synchronous
         self._primary = PostgresServer(bundled_programs(), settings=_SETTINGS)
         self._primary.start()
         self._standby = self._follow()
@@ -21,12 +22,19 @@ class Cluster:
         """That of the primary of this moment."""
         return self._primary.url()
 
+    def fall_behind(self) -> None:
+        """Cut an asynchronous standby off: it lacks all commits from now on."""
+        _ask(self._standby, "ALTER SYSTEM SET primary_conninfo = 'host=/nowhere'")
+        _ask(self._standby, "SELECT pg_reload_conf()")
+        wait_until(lambda: not _ask(self._primary, "SELECT 1 FROM pg_stat_replication"))
+
     def fail_over(self) -> None:
         """The primary is gone for good, at once; its standby is promoted."""
         self._primary.close()
         self._primary = self._standby
         self._primary.promote()
-        self._wait_for_standbys("")
+        if self._synchronous:
+            self._wait_for_standbys("")
 
     def restore(self) -> None:
         """Give the primary a standby again, which must have everything that is answered from now on."""
@@ -39,19 +47,21 @@ class Cluster:
     def _follow(self) -> PostgresServer:
         standby = PostgresServer(bundled_programs(), settings=_SETTINGS, copy_of=self._primary)
         standby.start()
-        wait_until(lambda: self._ask("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"))
-        self._wait_for_standbys("*")
-        wait_until(lambda: self._ask("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"))
+        wait_until(lambda: _ask(self._primary, "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"))
+        if self._synchronous:
+            self._wait_for_standbys("*")
+            wait_until(lambda: _ask(self._primary, "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"))
         return standby
 
     def _wait_for_standbys(self, names: str) -> None:
         """Nothing is answered before these have it too: what was answered survives the loss of the primary."""
-        self._ask(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
-        self._ask("SELECT pg_reload_conf()")
+        _ask(self._primary, f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+        _ask(self._primary, "SELECT pg_reload_conf()")
 
-    def _ask(self, query: str) -> list[object]:
-        import psycopg
 
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            cursor = connection.execute(query.encode())
-            return cursor.fetchall() if cursor.description else []
+def _ask(server: PostgresServer, query: str) -> list[object]:
+    import psycopg
+
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        cursor = connection.execute(query.encode())
+        return cursor.fetchall() if cursor.description else []

@@ -16,7 +16,7 @@ from tests.chaos.scenarios import World
 from tests.support.backends import START, PostgresDatabase, SqliteDatabase, postgres_url
 
 #: What is not emptied between two worlds.
-_KEPT = ("meta", "test_clock", "epoch")
+_KEPT = ("meta", "test_clock", "epoch", "timeline")
 
 
 class _OneConnection(SqliteDatabase):

@@ -48,7 +48,7 @@ class PostgresDrill:
 
     def become_another(self) -> None:
         with psycopg.connect(self.restored) as connection:
-            connection.execute(sql_block("holdfast.job_id").encode())
+            connection.execute(sql_block("holdfast.meta").encode())
 
     def close(self) -> None:
         with psycopg.connect(self._server, autocommit=True) as connection:

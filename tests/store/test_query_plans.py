@@ -25,6 +25,8 @@ from tests.support.jobs import claim_jobs, prune, record_start
 from tests.support.query_plans import BigPostgres, BigSqlite, Cost, Layout
 
 WORKER = WorkerId("w2")
+#: The worker of all running jobs.
+HOLDER = WorkerId("w1")
 #: An hour ago.
 SINCE = datetime.now(UTC) - timedelta(hours=1)
 MINE = {"queues": ["mine", "other"], "kinds": ["mail", "post"]}
@@ -38,13 +40,16 @@ def leases(layout: Layout, *, token: int = 1) -> list[Lease]:
     """The leases of a worker that claimed the first running jobs."""
     now = datetime.now(UTC)
     ids = layout.ids("running")
-    return [Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, 0, 0, now, None) for job_id in ids]
+    return [
+        Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, 0, 0, now, None, worker=HOLDER) for job_id in ids
+    ]
 
 
-def judge_again(store: Store, layout: Layout) -> None:
+def complete_effects(store: Store, layout: Layout) -> None:
     """A hundred waiting jobs were locked when their dependencies finished; one of them no longer waits."""
-    store.leases._unjudged.extend([*layout.ids("waiting"), *layout.ids("running", 1)])
-    store.leases.judge_again()
+    ids = [*layout.ids("waiting"), *layout.ids("running", 1)]
+    store.backend.run(query("insert_pending_effects", ids=ids))
+    assert store.leases.complete_effects().taken == len(ids)
 
 
 def settle(outcome, *, token: int = 1, lost: int = 0, wait: bool = True):
@@ -156,7 +161,7 @@ OPERATIONS = {
     "any unfinished anywhere": lambda store, layout: store.leases.any_unfinished(["*"], MINE["kinds"]),
     "renew": lambda store, layout: store.leases.renew(leases(layout)),
     "requests": lambda store, layout: store.leases.requests(leases(layout)),
-    "current tokens": lambda store, layout: store.leases.current_tokens(layout.ids("running")),
+    "current tokens": lambda store, layout: store.leases.current_tokens(HOLDER, layout.ids("running")),
     "mark": lambda store, layout: record_start(store, leases(layout)[0]),
     "settle done": settle(Done()),
     "settle again": settle(Done(), token=0, lost=100),
@@ -178,7 +183,7 @@ OPERATIONS = {
     "next due": lambda store, layout: store.leases.next_due(),
     "next not due": lambda store, layout: store.leases.next_due(overdue=False),
     "any lapsed": lambda store, layout: store.leases.any_expired(),
-    "judge again": judge_again,
+    "complete effects": complete_effects,
     "queue depths": lambda store, layout: store.queues.depths(["default", "other"], cap=100),
     "oldest ready": lambda store, layout: store.queues.oldest_ready(["default", "other"], ["mail", "later"]),
     "queues in use": lambda store, layout: store.queues.with_ready_jobs(),

@@ -15,6 +15,9 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.retention import Retention
 from holdfast.errors import SchemaMissing, StoreUnavailable
+from holdfast.store.engine.operation import query
+from holdfast.store.jobs import settlement
+from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.backoff import QUICK_S
 from holdfast.worker.maintenance import PRUNE_INTERVAL_S, SEARCH_MARGIN_S, Maintenance
@@ -85,6 +88,26 @@ def test_a_locked_waiting_job_holds_up_no_step(postgres_database, user, tmp_path
         step.due_at = 0.0
     maintenance.tick()
     assert state(store, waiting) is State.READY
+
+
+def test_effects_that_were_left_wait_for_about_a_second(store, tmp_path, monkeypatch):
+    """CORE D8: a worker that is gone has left them, and nothing but the time says so."""
+    now = 1000.0
+    monkeypatch.setattr(clock, "now", lambda: now)
+    maintenance = maintenance_of(store, tmp_path)
+    maintenance.tick()
+    dependency = put(store)
+    waiting = put(store, kind="later", after=After(ids=(dependency,)))
+    settled = Settlement(take_one(store), Done())
+
+    def settle_alone():
+        yield settlement.settle_done([settled], ())
+        yield query("insert_pending_effects", ids=[dependency])
+
+    store.backend.write(settle_alone)
+    now += 1.3
+    assert maintenance.tick().next_in < 1.3, "I11 is broken"
+    assert state(store, waiting) is State.READY, "I11 is broken"
 
 
 @pytest.fixture

@@ -150,9 +150,7 @@ class Store:
 
     def reserved_store(self) -> Store:
         """The same store on connections that no handler can use up, for the services that keep leases."""
-        store = Store(self.backend.reserved)
-        store.leases = self.leases.on(store.backend)
-        return store
+        return Store(self.backend.reserved)
 
     def hold(self, worker: WorkerId) -> None:
         """Keep the connections open until this worker releases them, also if the store is closed meanwhile."""

@@ -124,6 +124,12 @@ class Run:
         if handle is not None:
             handle.interrupt()
 
+    def drop(self) -> None:
+        """Stop the handler, and end it where its executor can: the lease is lost, and the outcome will be refused."""
+        self.lost = True
+        self.stop(StopReason.LEASE_LOST)
+        self.kill()
+
     def kill(self) -> bool:
         """End the handler where its executor can, once; true if that is impossible: a thread cannot be ended."""
         with _stop_lock:

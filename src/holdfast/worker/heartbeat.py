@@ -11,7 +11,7 @@ from holdfast.domain.jobs.job import JobId, WorkerId, WorkerRequest
 from holdfast.errors import StoreBusy, StoreLocked, StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
-from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
+from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.service import REPORT_INTERVAL_S, TickResult
 
 log = logging.getLogger("holdfast")
@@ -115,7 +115,7 @@ class Heartbeat:
         Leases that this worker has now stay its own until the lock is free, and its renewal is next in line then.
         """
         checked_at = clock.now()
-        tokens = self._store.leases.current_tokens([run.lease.job_id for run in runs])
+        tokens = self._store.leases.current_tokens(self._worker, [run.lease.job_id for run in runs])
         for run in runs:
             if tokens.get(run.lease.job_id) == run.lease.token:
                 run.renewed(checked_at)
@@ -155,10 +155,8 @@ class Heartbeat:
                     run.apply(answer, sent_at=sent_at)
                     run.started |= answer.renewed and run.lease.job_id in begun
                 elif not run.finished and not run.lost:  # a finished run was settled just now and lost nothing
-                    run.lost = True
                     self._lost(run)
-                    run.stop(StopReason.LEASE_LOST)
-                    run.kill()
+                    run.drop()
 
     def _is_due(self, run: Run, begun: set[JobId], now: float) -> bool:
         """Whether a run's lease has to be renewed, or its start recorded."""

@@ -33,9 +33,11 @@ TAKE_OVER_INTERVAL_S = 5.0
 #: A search for leases that have expired since the last search looks back this much further.
 SEARCH_MARGIN_S = 10.0
 OFFER_INTERVAL_S = 10.0
-JUDGE_AGAIN_INTERVAL_S = 1.0
+EFFECTS_INTERVAL_S = 1.0
 DEPENDENCIES_INTERVAL_S = BATCHES_INTERVAL_S = 30.0
 INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
+#: Finished jobs whose effects on others one step completes.
+EFFECTS_LIMIT = 500
 #: Jobs that one step promotes, and rows that it prunes.
 PROMOTE_LIMIT = PRUNE_LIMIT = 1000
 #: Log files that one step checks; the next step continues after them.
@@ -82,7 +84,7 @@ class Maintenance:
         self._steps = [
             self._promotion,
             self._take_over,
-            MaintenanceStep("judge again", self._judge_again, JUDGE_AGAIN_INTERVAL_S),
+            MaintenanceStep("complete effects", self._complete_effects, EFFECTS_INTERVAL_S),
             MaintenanceStep("offer refused jobs", self._offer_refused, OFFER_INTERVAL_S),
             MaintenanceStep("check dependencies", self._check_dependencies, DEPENDENCIES_INTERVAL_S),
             MaintenanceStep("revive batches", self._revive_batches, BATCHES_INTERVAL_S),
@@ -172,9 +174,9 @@ class Maintenance:
         self._maintained["refusal"] += count
         return count, count > 0
 
-    def _judge_again(self) -> tuple[int, bool]:
-        self._store.leases.judge_again()
-        return 0, False
+    def _complete_effects(self) -> tuple[int, bool]:
+        effects = self._store.leases.complete_effects(limit=EFFECTS_LIMIT)
+        return effects.taken, effects.taken == EFFECTS_LIMIT and effects.left < effects.taken
 
     def _check_dependencies(self) -> tuple[int, bool]:
         self._cursor = self._store.leases.check_waiting(after=self._cursor or JobId(0), limit=500)

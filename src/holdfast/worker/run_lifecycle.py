@@ -117,6 +117,20 @@ class RunLifecycle:
         else:
             self.settler.release([run.lease])
 
+    def refuse_second_runs(self, runs: list[Run]) -> list[Run]:
+        """Release the leases on jobs whose handlers still run here, and drop those handlers; returns the other runs.
+
+        Only a store that has lost its last commits returns such a job: it has forgotten the first claim.
+        """
+        under_way = {run.lease.job_id: run for run in self.active_runs.unfinished}
+        second = [run for run in runs if run.lease.job_id in under_way]
+        for run in second:
+            if not (first := under_way[run.lease.job_id]).lost:
+                self.lost(first)
+                first.drop()
+            self.unbegun(run)
+        return [run for run in runs if run not in second] if second else runs
+
     def lost(self, run: Run) -> None:
         """The lease is gone; the store will refuse the outcome."""
         log.warning("the lease on job %d was lost; its handler gets a stop request", run.lease.job_id)

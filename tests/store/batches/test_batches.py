@@ -6,8 +6,9 @@ import json
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
-from holdfast.domain.batches.batch import AbortedBy, BatchState
+from holdfast.domain.batches.batch import AbortedBy, BatchState, Sharding
 from holdfast.domain.batches.batch_filter import BatchFilter
 from holdfast.domain.batches.new_units import NewUnits
 from holdfast.domain.batches.unit import MAX_LABELS, HandedResult, UnitOutcome, UnitState, row_of, unit_key
@@ -192,6 +193,24 @@ def test_a_fresh_run_looks_nothing_up(store):
     assert (taken(flushed), flushed.examined) == ([1, 2], 2)
     store.batches.flush(run, [done(unit) for unit in flushed.taken], NextUnits(fresh=True))
     assert check(store, run.batch.id).done == 2
+
+
+@pytest.mark.parametrize("write", ["flush", "plan", "end", "launch"])
+def test_the_run_of_another_worker_writes_nothing(store, write):
+    """CORE2 E1: after a failover another worker may hold the job of a run under the same token."""
+    run = begin(store)
+    lost = structs.replace(run, lease=structs.replace(run.lease, worker=WorkerId("lost with the old primary")))
+    before = store.batches.get(run.batch.id)
+    writes = {
+        "flush": lambda: store.batches.flush(lost, next_units=NextUnits(candidates=keys("a"), limit=1)),
+        "plan": lambda: store.batches.plan(lost, keys("a")),
+        "end": lambda: store.batches.end(lost, None, 0, complete=True),
+        "launch": lambda: store.batches.launch(lost, Sharding(kind="s", shards=1, queue="default")),
+    }
+    with pytest.raises(LeaseLost):
+        writes[write]()
+    assert store.batches.get(run.batch.id) == before, "I4 is broken"
+    store.batches.flush(run, next_units=NextUnits(candidates=keys("a"), limit=1))
 
 
 def test_a_dead_owner_is_replaced_at_once(store):

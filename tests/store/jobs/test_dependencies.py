@@ -252,6 +252,6 @@ def test_a_long_chain_is_cancelled_in_several_transactions(store, monkeypatch):
     states = [state(store, job_id) for job_id in chain]
     assert states[0] is State.DEAD
     assert states[-1] is State.WAITING
-    while store.leases.judge_again():
+    while store.leases.complete_effects().left:
         pass
     assert {state(store, job_id) for job_id in chain[1:]} == {State.CANCELLED}

@@ -9,23 +9,31 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
-from holdfast.domain.jobs.job import ControlRequest
-from holdfast.domain.jobs.verdict import Done, Released
+from holdfast.domain.jobs.job import ControlRequest, State, WorkerId
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped
+from holdfast.errors import LeaseLost
 from holdfast.store.engine.operation import ById, query
+from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import START
 from tests.support.jobs import lapse, put, record_start, take_one
 
 TERM = timedelta(seconds=60)
 
 
-def held(lease, **more):
+def rows(lease, **more):
     return ById(id=[lease.job_id], token=[lease.token], **{name: [value] for name, value in more.items()})
 
 
+def held(lease, **more):
+    return {"leases": rows(lease, **more), "worker": lease.worker}
+
+
 def put_back_columns(lease):
-    return held(
+    return rows(
         lease,
+        worker=lease.worker,
         state="ready",
         attempts=0,
         crashes=0,
@@ -37,8 +45,9 @@ def put_back_columns(lease):
 
 
 def end_columns(lease):
-    return held(
+    return rows(
         lease,
+        worker=lease.worker,
         state="dead",
         attempts=9,
         crashes=0,
@@ -51,21 +60,20 @@ def end_columns(lease):
 
 
 STATEMENTS = {
-    "renew_leases": lambda lease: query("renew_leases", leases=held(lease, lease_duration=TERM * 9, mark=True)),
-    "record_starts": lambda lease: query("record_starts", leases=held(lease)),
-    "start_command": lambda lease: query("start_command", id=lease.job_id, token=lease.token, lease_duration=TERM * 9),
-    "settle_done": lambda lease: query("settle_done", leases=held(lease, result=None, ran=None, age=timedelta(0))),
-    "lock_leases": lambda lease: query("lock_leases", leases=held(lease)),
+    "renew_leases": lambda lease: query("renew_leases", **held(lease, lease_duration=TERM * 9, mark=True)),
+    "record_starts": lambda lease: query("record_starts", **held(lease)),
+    "start_command": lambda lease: query("start_command", **lease.fence, lease_duration=TERM * 9),
+    "settle_done": lambda lease: query("settle_done", **held(lease, result=None, ran=None, age=timedelta(0))),
+    "lock_leases": lambda lease: query("lock_leases", **held(lease)),
     "return_jobs": lambda lease: query("return_jobs", verdict=put_back_columns(lease)),
     "finish_jobs": lambda lease: query("finish_jobs", verdict=end_columns(lease)),
-    "release_unstarted": lambda lease: query("release_unstarted", leases=held(lease)),
+    "release_unstarted": lambda lease: query("release_unstarted", **held(lease)),
     "report_progress": lambda lease: query(
-        "report_progress", id=lease.job_id, token=lease.token, done=9, total=9, message="forged", checkpoint=None
+        "report_progress", **lease.fence, done=9, total=9, message="forged", checkpoint=None
     ),
-    "insert_step": lambda lease: query(
-        "insert_step", id=lease.job_id, token=lease.token, name="forged", result="1", delay=None
-    ),
-    "lock_lease": lambda lease: query("lock_lease", id=lease.job_id, token=lease.token),
+    "insert_step": lambda lease: query("insert_step", **lease.fence, name="forged", result="1", delay=None),
+    "lock_lease": lambda lease: query("lock_lease", **lease.fence),
+    "read_requests": lambda lease: query("read_requests", **held(lease)),
 }
 
 
@@ -85,6 +93,41 @@ def test_the_holder_may_write(store, database, name):
     before = everything(database)
     rows = store.backend.run(STATEMENTS[name](lease))
     assert rows or everything(database) != before
+
+
+@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_the_token_of_another_worker_writes_nothing(store, database, name, started):
+    """CORE2 E1: a failover lost the claim of one worker, and the new primary gave its token to another."""
+    put(store)
+    lost = structs.replace(take_one(store, started=started), worker=WorkerId("lost with the old primary"))
+    before = everything(database)
+    assert store.backend.run(STATEMENTS[name](lost)) == [], f"I4 is broken: {name} writes for another worker"
+    assert everything(database) == before, f"I4 is broken: {name} writes for another worker"
+
+
+@pytest.mark.parametrize("outcome", [Done("1"), Failed(error="no"), Released(), Stopped(), Lost(begun=True)])
+def test_the_outcome_of_another_worker_is_lost(store, database, outcome):
+    """Also when the other one has recorded an outcome of the same sort with this token."""
+    put(store)
+    lease = take_one(store, started=True)
+    lost = structs.replace(lease, worker=WorkerId("lost with the old primary"))
+    for _ in range(2):
+        before = everything(database)
+        with pytest.raises(LeaseLost):
+            store.leases.settle(lost, outcome)
+        assert everything(database) == before
+        if store.views.state(lease.job_id) is State.RUNNING:
+            store.leases.settle(lease, outcome)
+
+
+def test_outcomes_of_two_workers_may_come_together(store):
+    """One call with the same job and token of both: each is compared with its own worker."""
+    put(store)
+    lease = take_one(store)
+    lost = structs.replace(lease, worker=WorkerId("lost with the old primary"))
+    assert store.leases.settle_many([Settlement(each, Done()) for each in (lost, lease)]).lost
+    assert store.views.state(lease.job_id) is State.DONE
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

@@ -185,21 +185,22 @@ def test_a_locked_dependent_holds_up_no_settlement(postgres_database, user, outc
     assert store.views.state(lease.job_id).finished
     assert store.views.state(dependents[0]) is State.WAITING
     assert store.views.state(dependents[1]) is not State.WAITING
-    assert store.leases.judge_again() == 1
+    assert store.leases.complete_effects().left == 1
     user.rollback()
-    assert store.leases.judge_again() == 0
+    assert store.leases.complete_effects().left == 0
+    assert store.leases.complete_effects().taken == 0
     assert store.views.state(dependents[0]) is store.views.state(dependents[1])
 
 
 def test_a_dependent_that_the_settler_left_is_judged_by_maintenance(postgres_database, user):
-    """K7: the settler has connections of its own, and maintenance knows all the same which dependents are left."""
-    store = postgres_database.open()
+    """K7: another process completes them: the one that settled the job may be gone."""
+    store, other = postgres_database.open(), postgres_database.open()
     (lease,) = claim(store, 1)
     dependent = put(store, kind="later", after=After(ids=(lease.job_id,)))
     lock(user, dependent)
     store.reserved_store().leases.settle_many([Settlement(lease, Done())])
     user.rollback()
-    store.leases.judge_again()
+    other.leases.complete_effects()
     assert store.views.state(dependent) is State.READY, "K7 is broken"
 
 
@@ -213,9 +214,10 @@ def test_a_locked_dependent_holds_up_no_take_over(postgres_database, user):
     postgres_database.execute("UPDATE holdfast.live SET lease_expires_at = '2000-01-01' WHERE state = 'running'")
     lock(user, dependent, other.job_id)
     assert [taken.job_id for taken in store.leases.take_over()] == [lost.job_id]
+    assert store.leases.complete_effects().left == 1
     assert store.leases.check_waiting() is None
     user.rollback()
-    store.leases.check_waiting()
+    store.leases.complete_effects()
     assert store.views.state(dependent) is State.CANCELLED
 
 

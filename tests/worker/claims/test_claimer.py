@@ -643,6 +643,35 @@ def test_a_job_is_not_begun_beside_its_own_lost_run(app, gate, real_database, no
     assert (ref.state, len(runs)) == (State.DONE, 2)
 
 
+def test_a_store_that_forgot_a_claim_starts_no_second_run(app, gate, real_database):
+    """CORE2 E1: a failover has lost the claim. The run of the first one is dropped, and the job is left to others."""
+    runs, dropped = [], []
+
+    @app.job(retry=["0s"])
+    def work(me: holdfast.Context) -> None:
+        runs.append(me.id)
+        gate.wait(60)
+        dropped.append(me.stopping.is_set())
+
+    ref = work.enqueue()
+    hands = Hands(app, slots=2)
+    hands.claim()
+    wait_until(lambda: runs)
+    forgotten = "worker = NULL, claimed_at = NULL, started_at = NULL, lease_expires_at = NULL"
+    real_database.execute(f"UPDATE holdfast.live SET state = 'ready', token = 70, {forgotten} WHERE id = {ref.id}")
+    hands.claim()
+    while len(hands.settler):
+        hands.settler.tick()
+    assert (ref.state, runs) == (State.READY, [ref.id]), "I3 is broken"
+    assert hands.claim().processed == 0
+    hands.finish(gate)
+    hands.settle()
+    assert (ref.state, dropped) == (State.READY, [True]), "I4 is broken"
+    assert hands.claim().processed == 1
+    hands.settle()
+    assert (ref.state, len(runs)) == (State.DONE, 2)
+
+
 def test_suspects_have_room_by_their_level(app, gate):
     """K18: level 2 has a quarter of the slots, level 3 one; a suspect that has run for some time is none any more."""
 

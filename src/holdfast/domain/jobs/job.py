@@ -201,6 +201,13 @@ class Lease(Struct, frozen=True, gc=False):
     timeout: float | None = None
     #: The plan that the job carries out, as JSON.
     plan: str | None = None
+    #: Its holder. A token alone may come again after a failover that lost the last commits.
+    worker: WorkerId = WorkerId("")
+
+    @property
+    def fence(self) -> dict[str, object]:
+        """What every write of the holder names: it changes a row only if the row agrees."""
+        return {"id": self.job_id, "token": self.token, "worker": self.worker}
 
     @property
     def starts_recorded(self) -> bool:

@@ -154,7 +154,12 @@ def lock_run(run: BatchRun) -> Operation[RunStatus]:
     Raises:
         LeaseLost: The run's job was taken over.
     """
-    values = {"job_id": run.lease.job_id, "token": run.lease.token, "batch_id": run.batch.id}
+    values = {
+        "job_id": run.lease.job_id,
+        "token": run.lease.token,
+        "worker": run.lease.worker,
+        "batch_id": run.batch.id,
+    }
     rows: list[RunStatus] = yield query("lock_batch_run", RunStatus, **values)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)

@@ -59,7 +59,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
 
 def check_lease(lease: Lease) -> Operation[None]:
-    rows = yield query("lock_lease", id=lease.job_id, token=lease.token)
+    rows = yield query("lock_lease", **lease.fence)
     if not rows:
         raise LeaseLost.of(lease.job_id, lease.token)
 
@@ -153,6 +153,7 @@ def _lease(request: RunRequest, batch: Batch, worker: WorkerId, lease_duration: 
         priority=0,
         due_at=batch.created_at,
         checkpoint=None,
+        worker=worker,
     )
 
 

@@ -60,6 +60,7 @@ class Holder(Struct, frozen=True):
     owner: str
     claimed_at: datetime
     remaining: timedelta
+    worker: WorkerId
 
 
 class BatchRun(Struct, frozen=True):

@@ -132,15 +132,22 @@ class JobControl(Noun):
     def _revive(
         self, selector: Selector, states: tuple[State, ...], statements: tuple[str, str], actor: str, **values: str
     ) -> list[JobId]:
-        """Run finished jobs again: the *statements* lock and change them. Their dependencies are judged last."""
+        """Run finished jobs again: the *statements* lock and change them. They are judged when all of them are live."""
         newest_first = self._select(selector, states, actor)[::-1]
         selected = set(newest_first)
         lock, change = statements
 
+        at_once = len(newest_first) <= CHUNK_SIZE
+
         def revive(ids: list[JobId]) -> Operation[list[JobId]]:
-            return _revive(query(lock, RevivableJob, ids=ids, **values), change, actor, selected)
+            revived = yield from _revive(query(lock, RevivableJob, ids=ids, **values), change, actor, selected)
+            if at_once:
+                yield from dependencies.judge_waiting(revived, where=dependencies.UNLOCKED)
+            return revived
 
         revived = self._in_chunks(newest_first, revive, JOBS)
+        if at_once:
+            return revived
         for start in range(0, len(revived), CHUNK_SIZE):
             waiting = sorted(revived)[start : start + CHUNK_SIZE]
             self._backend.write(dependencies.judge_waiting, waiting, where=dependencies.UNLOCKED)

@@ -32,6 +32,13 @@ class WaitingJob(Struct, frozen=True):
     after_failed: IfNot
 
 
+class Effects(Struct, frozen=True):
+    """The number of jobs whose effects on others were *taken* up, and of the jobs that are *left* for the next time."""
+
+    taken: int
+    left: int
+
+
 class RevivableJob(Struct, frozen=True):
     """A finished job, locked, with its unique key and its condition."""
 
@@ -87,13 +94,14 @@ def find_dependencies(after: After) -> Operation[list[JobId]]:
     return ids
 
 
-def judge_waiting(ids: Sequence[JobId], *, insist: bool = False, where: tuple[str, ...] = ()) -> Operation[list[JobId]]:
+def judge_waiting(ids: Sequence[JobId], *, insist: bool = False, where: tuple[str, ...] = ()) -> Operation[int]:
     """Start waiting jobs, hold them or cancel them, by the states of their dependencies.
 
     Other jobs may depend on a cancelled job: they are judged next, down the chain, up to a limit.
     *insist*: a person requested the run, so a failed dependency no longer stops it.
-    *where* is :data:`BRIEFLY`, :data:`UNLOCKED`, or nothing for jobs of this transaction. Returns
-    the jobs that are left for later: another transaction has locked them, or the chain is long.
+    *where* is :data:`BRIEFLY`, :data:`UNLOCKED`, or nothing for jobs of this transaction. Jobs that another
+    transaction has locked, and the rest of a long chain, are recorded for :func:`complete_effects`. Returns their
+    number.
     """
     locked: list[JobId] = []
     for _ in range(MAX_LEVELS):
@@ -104,7 +112,8 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False, where: tuple[st
             rest = sorted(set(ids) - {job.id for job in waiting})
             locked += [row[0] for row in (yield query("list_still_waiting", ids=rest))]
         if not waiting:
-            return locked
+            ids = []
+            break
         states: list[DependencyState] = yield query(
             "list_dependency_states", DependencyState, ids=[job.id for job in waiting]
         )
@@ -120,7 +129,10 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False, where: tuple[st
             {job_id: note for job_id, note in notes.items() if steps[job_id] is DependencyStep.CANCEL}
         )
         ids = yield from _dependents(cancelled)
-    return [*locked, *ids]
+    left = sorted({*locked, *ids})
+    if left:
+        yield query("insert_pending_effects", ids=left)
+    return len(left)
 
 
 def ready_at(queue: str, kind: str, priority: int, due_at: datetime | int) -> EarlierJobs:
@@ -166,10 +178,18 @@ def left_behind(ids: Sequence[JobId], limit: int) -> Operation[list[JobId]]:
     return sorted(row[0] for row in rows)
 
 
-def after_end(finished: Iterable[JobId], *, where: tuple[str, ...] = UNLOCKED) -> Operation[list[JobId]]:
-    """Judge the jobs that wait for *finished*; returns those that another transaction has locked."""
+def after_end(finished: Iterable[JobId], *, where: tuple[str, ...] = UNLOCKED) -> Operation[None]:
+    """Judge the jobs that wait for *finished*, in the transaction that finishes these."""
     dependents = yield from _dependents(list(finished))
-    return (yield from judge_waiting(dependents, where=where))
+    yield from judge_waiting(dependents, where=where)
+
+
+def complete_effects(limit: int) -> Operation[Effects]:
+    """Do what transactions have left of the effects of up to *limit* jobs on others."""
+    rows = yield query("take_pending_effects", limit=limit)
+    ids = sorted({row[0] for row in rows})
+    dependents = yield from _dependents(ids)
+    return Effects(len(rows), (yield from judge_waiting(sorted({*ids, *dependents}), where=UNLOCKED)))
 
 
 def pass_on(ids: Sequence[JobId]) -> Operation[None]:

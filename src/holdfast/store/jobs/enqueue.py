@@ -274,7 +274,7 @@ def _insert_blocks(request: NewJob, call: EnqueueCall, blocks: list[str]) -> Ans
 
 
 def _check_holder(holder: Lease) -> Operation[None]:
-    rows = yield query("lock_lease", id=holder.job_id, token=holder.token)
+    rows = yield query("lock_lease", **holder.fence)
     if not rows:
         raise LeaseLost(f"job {holder.job_id} no longer holds its lease; its children were not enqueued")
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
-from copy import copy
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
@@ -21,11 +19,10 @@ from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, JobLocked, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.changes import JOBS, jobs_at
-from holdfast.store.engine.operation import Operation, OperationFunction, Query, T, query
-from holdfast.store.jobs import dependencies, settlement
+from holdfast.store.engine.operation import Operation, Query, T, query
+from holdfast.store.jobs import settlement
 from holdfast.store.jobs.claims import Claims
-from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.settlement import LeaseKey, ReleaseResult, Settlement, SettleResult, TakenOver, TakeOverResult
+from holdfast.store.jobs.settlement import LeaseKey, ReleaseResult, Settlement, SettleResult, TakenOver
 
 DEFAULT_LEASE = timedelta(seconds=60)
 MAX_MESSAGE = 1000
@@ -57,19 +54,11 @@ class Leases(Claims):
     def __init__(self, backend: Backend, *, chance: Callable[[], float] = random.random) -> None:
         super().__init__(backend)
         self._chance = chance
-        #: Waiting jobs that another transaction had locked when their dependency finished.
-        self._unjudged: deque[JobId] = deque()
-
-    def on(self, backend: Backend) -> Leases:
-        """The same leases on other connections of this process; both know the jobs that are left to judge."""
-        leases = copy(self)
-        leases._backend = backend  # noqa: SLF001 - of the same class
-        return leases
 
     def renew(
         self, leases: Sequence[Lease], *, lease_duration: timedelta = DEFAULT_LEASE, begun: Container[JobId] = ()
     ) -> list[Renewal]:
-        """Extend leases by *lease_duration* from now; leases that are missing in the answer are lost.
+        """Extend leases of one worker by *lease_duration* from now; leases that are missing in the answer are lost.
 
         - The runs of *begun* have started: their starts are recorded, if they were not before.
         - An expired lease is renewed if no other worker took it over.
@@ -82,24 +71,24 @@ class Leases(Claims):
         held = settlement.held_by(leases, lease_duration=[lease_duration] * len(leases), mark=marks)
         # A short lease needs the answer sooner: a later try may still come in time.
         timeout = min(Timeouts.brief, lease_duration / 5)
-        return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=timeout)
+        return self._backend.run(Query("renew_leases", held, Renewal), repeatable=True, timeout=timeout)
 
     def requests(self, leases: Sequence[Lease]) -> list[Renewal]:
-        """Read the requested cancels and pauses without a renewal; leases that are missing in the answer are lost."""
+        """Read the requests to runs of one worker without a renewal; leases that are missing in the answer are lost."""
         if not leases:
             return []
-        held = settlement.held_by(leases)
-        return self._backend.run(query("read_requests", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
+        statement = Query("read_requests", settlement.held_by(leases), Renewal)
+        return self._backend.run(statement, repeatable=True, timeout=Timeouts.brief)
 
     def record_starts(self, leases: Sequence[Lease]) -> set[JobId]:
-        """Record durably that runs start; returns their jobs. Idempotent.
+        """Record durably that runs of one worker start; returns their jobs. Idempotent.
 
         A job that is missing in the answer is lost, or another transaction has locked its row.
         """
         if not leases:
             return set()
-        held = settlement.held_by(leases)
-        rows = self._backend.run(query("record_starts", leases=held), repeatable=True, timeout=Timeouts.brief)
+        statement = Query("record_starts", settlement.held_by(leases))
+        rows = self._backend.run(statement, repeatable=True, timeout=Timeouts.brief)
         return {row[0] for row in rows}
 
     def start_command(self, lease: Lease, lease_duration: timedelta = DEFAULT_LEASE) -> StartedCommand | None:
@@ -120,12 +109,13 @@ class Leases(Claims):
         It waits for the lock of a file, and tries again after an outage, as long as any write does.
         """
 
-        def settle_and_start() -> Operation[tuple[list[FinishedJob], list[StartedCommand]]]:
-            finished = yield settlement.settle_done([done], ())
-            return finished, (yield _start_command(lease, lease_duration))
+        def settle_and_start() -> Operation[tuple[SettleResult, int, list[StartedCommand]]]:
+            result, needed = yield from settlement.settle_with_effects([done], ())
+            return result, needed, (yield _start_command(lease, lease_duration))
 
-        finished, started = self._backend.write(settle_and_start)
-        return self._after_done([done], finished), started[0] if started else None
+        result, needed, started = self._backend.write(settle_and_start)
+        self._wake(needed)
+        return result, started[0] if started else None
 
     def settle(self, lease: Lease, outcome: Outcome, *, ran: timedelta | None = None) -> None:
         """Record the outcome of a run; a repeated settle with the same outcome is a success.
@@ -165,7 +155,6 @@ class Leases(Claims):
         released, locked = 0, set[LeaseKey]()
         for group in settlement.one_per_job(leases, lambda lease: lease):
             result = _unless_locked(partial(self._release, group), settlement.UNLOCKED, wait=wait)
-            self._judge(dependencies.judge_waiting, result.unjudged)
             released += result.released
             locked |= result.locked
         places = (EarlierJobs(each.queue, each.kind, each.priority, each.due_at, each.due_at) for each in leases)
@@ -174,9 +163,7 @@ class Leases(Claims):
 
     def release_unknown(self, worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> int:
         """Release the jobs that *worker* holds without knowing; see :func:`settlement.release_unknown`."""
-        result = self._backend.write(settlement.release_unknown, worker, queues=queues, known=known)
-        self._judge(dependencies.judge_waiting, result.unjudged)
-        return self._wake(result.released)
+        return self._wake(self._backend.write(settlement.release_unknown, worker, queues=queues, known=known))
 
     def take_over(self, *, limit: int = 100, proceed: Callable[[], bool] = lambda: True) -> list[TakenOver]:
         """Finish up to *limit* expired leases, and decide the next states of their jobs.
@@ -190,18 +177,16 @@ class Leases(Claims):
         - *proceed* is called in the transaction; if it returns false, nothing happens.
         """
 
-        def take_over(where: tuple[str, ...]) -> Operation[TakeOverResult]:
+        def take_over(where: tuple[str, ...]) -> Operation[list[TakenOver]]:
             if not proceed():
-                return TakeOverResult([], ())
+                return []
             return (yield from settlement.take_over(limit, self._chance, where))
 
-        result = _unless_locked(lambda where: self._backend.write(take_over, where), ("without_units",))
-        self._judge(dependencies.judge_waiting, result.unjudged)
-        return self._wake(result.leases)
+        return self._wake(_unless_locked(lambda where: self._backend.write(take_over, where), ("without_units",)))
 
-    def current_tokens(self, job_ids: Sequence[JobId]) -> dict[JobId, Token]:
-        """The tokens of those jobs that run, read without waiting for any writer."""
-        return dict(self._fetch("list_current_tokens", ids=list(job_ids)))
+    def current_tokens(self, worker: WorkerId, job_ids: Sequence[JobId]) -> dict[JobId, Token]:
+        """The tokens of those jobs that *worker* runs, read without waiting for any writer."""
+        return dict(self._fetch("list_current_tokens", worker=worker, ids=list(job_ids)))
 
     def any_expired(self, *, window: timedelta = MAX_WINDOW) -> bool:
         """Whether any lease has expired, within the last *window*: PostgreSQL may keep index entries of all leases."""
@@ -226,59 +211,31 @@ class Leases(Claims):
         if checkpoint is not None and not is_json(checkpoint, limit=MAX_CHECKPOINT):
             raise InvalidInput(f"a checkpoint is JSON of at most {MAX_CHECKPOINT:,} bytes")
         values = {"done": done, "total": total, "message": text, "checkpoint": checkpoint}
-        if not self._backend.run(
-            query("report_progress", id=lease.job_id, token=lease.token, **values), repeatable=True
-        ):
+        if not self._backend.run(query("report_progress", **lease.fence, **values), repeatable=True):
             raise LeaseLost.of(lease.job_id, lease.token)
 
-    def judge_again(self) -> int:
-        """Judge waiting jobs again that another transaction had locked when their dependency finished.
-
-        Only those that this process met; :meth:`check_waiting` covers all. Returns the number that is left.
-        """
-        ids = sorted({self._unjudged.popleft() for _ in range(len(self._unjudged))})
-        if ids:
-            self._unjudged += self._backend.write(dependencies.judge_waiting, ids, where=dependencies.UNLOCKED)
-            self._backend.notify(JOBS)
-        return len(self._unjudged)
-
     def _settle_done(self, done: list[Settlement], where: tuple[str, ...]) -> SettleResult:
-        return self._after_done(done, self._backend.run(settlement.settle_done(done, where), repeatable=True))
-
-    def _after_done(self, done: list[Settlement], finished: list[FinishedJob]) -> SettleResult:
-        """Find out about the jobs that did not finish, and judge the dependents of those that did."""
-        known = {job.id for job in finished}
-        missing = [s for s in done if s.lease.job_id not in known]
-        result = self._backend.write(settlement.unsettled, missing) if missing else SettleResult(set(), set())
-        # The answer to a recorded settlement got lost after the commit, so its dependents were not judged.
-        recorded = {settlement.lease_key(s.lease) for s in missing} - result.lost - result.locked
-        has_dependents = [job.id for job in finished if job.has_dependents] + [job_id for job_id, _ in recorded]
-        self._judge(dependencies.after_end, has_dependents)
-        self._wake(has_dependents)
+        """One statement for jobs without effects on others; a transaction for the rest, and to find out about it."""
+        alone = settlement.settle_done(done, settlement.WITHOUT_EFFECTS + where)
+        settled = {job.id for job in self._backend.run(alone, repeatable=True)}
+        rest = [s for s in done if s.lease.job_id not in settled]
+        if not rest:
+            return SettleResult(set(), set())
+        result, needed = self._backend.write(settlement.settle_with_effects, rest, where)
+        self._wake(needed)
         return result
 
     def _settle_others(self, others: list[Settlement], where: tuple[str, ...]) -> SettleResult:
         result = self._backend.write(settlement.settle_others, others, self._chance, where)
-        self._judge(dependencies.judge_waiting, result.unjudged)
         self._backend.notify(JOBS)
         return result
 
     def _release(self, leases: list[Lease], where: tuple[str, ...]) -> ReleaseResult:
         return self._backend.write(settlement.release, leases, where)
 
-    def _judge(self, operation: OperationFunction[..., list[JobId]], ids: Sequence[JobId]) -> None:
-        """Judge waiting jobs; those that another transaction has locked are judged again later."""
-
-        def judge(where: tuple[str, ...]) -> list[JobId]:
-            return self._backend.write(operation, ids, where=where or dependencies.BRIEFLY)
-
-        if ids:
-            self._unjudged += _unless_locked(judge, dependencies.UNLOCKED)
-
 
 def _start_command(lease: Lease, lease_duration: timedelta) -> Query:
-    held = {"id": lease.job_id, "token": lease.token, "lease_duration": lease_duration}
-    return query("start_command", StartedCommand, **held)
+    return query("start_command", StartedCommand, **lease.fence, lease_duration=lease_duration)
 
 
 def _unless_locked(work: Callable[[tuple[str, ...]], T], unlocked: tuple[str, ...], *, wait: bool = True) -> T:

@@ -13,6 +13,7 @@ from holdfast.domain.jobs.new_job import Actor
 from holdfast.store.engine.changes import jobs_at
 from holdfast.store.engine.operation import Noun, Operation, Query, query
 from holdfast.store.jobs import dependencies, refusals
+from holdfast.store.jobs.dependencies import Effects
 from holdfast.store.jobs.events import record
 
 FIRST = JobId(0)
@@ -47,10 +48,22 @@ class Promotion(Noun):
         places = self._backend.write(_promote, limit)
         return len(self._wake(places, jobs_at(places)))
 
+    def complete_effects(self, *, limit: int = 500) -> Effects:
+        """Do what settlements have left of their effects on other jobs, for up to *limit* of them.
+
+        A settlement leaves effects if another transaction has locked a job that waits for it, or if a long chain of
+        jobs is cancelled.
+        """
+        if not self._fetch("find_pending_effect"):
+            return Effects(0, 0)
+        effects = self._backend.write(dependencies.complete_effects, limit)
+        self._wake(effects.taken)
+        return effects
+
     def check_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
         """Judge one page of waiting jobs by their dependencies; returns the start of the next page.
 
-        This repairs every wake-up that was missed when a dependency finished.
+        The last resort: it finds jobs whose dependencies finished without any record that they wait.
         """
         if not self._fetch("list_waiting_jobs", after=after, limit=1):
             return None

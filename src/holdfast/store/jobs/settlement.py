@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import Struct, field, structs
@@ -48,12 +49,14 @@ _EVENTS: dict[str, EventName] = {
     EndReason.UNREADABLE: EventName.UNREADABLE,
     EndReason.CANCELLED: EventName.CANCELLED,
 }
-#: Has the attributes of a lease, ``job_id`` and ``token``.
+#: Has the attributes of a lease, ``job_id``, ``token`` and ``worker``.
 HasLease = Lease | JobNumbers | Holder
 #: Identifies a lease.
 LeaseKey = tuple[JobId, Token]
 #: A condition on the rows of leases: leave out those that another transaction has locked.
 UNLOCKED = ("unlocked_leases",)
+#: A condition on the rows of leases: leave out jobs whose end has effects on others.
+WITHOUT_EFFECTS = ("without_effects",)
 
 
 class Settlement(Struct, frozen=True, gc=False):
@@ -75,13 +78,11 @@ class Settlement(Struct, frozen=True, gc=False):
 class SettleResult(Struct, frozen=True):
     """The settlements that changed nothing: their leases are *lost*, or another transaction has *locked* their jobs.
 
-    *unjudged*: waiting jobs that another transaction has locked; their dependency has finished. *verdicts*: what
-    becomes of jobs whose runs did not succeed.
+    *verdicts*: what becomes of jobs whose runs did not succeed.
     """
 
     lost: set[LeaseKey]
     locked: set[LeaseKey]
-    unjudged: Sequence[JobId] = ()
     verdicts: dict[LeaseKey, Verdict] = {}
 
 
@@ -90,14 +91,6 @@ class ReleaseResult(Struct, frozen=True):
 
     released: int
     locked: set[LeaseKey]
-    unjudged: Sequence[JobId] = ()
-
-
-class TakeOverResult(Struct, frozen=True):
-    """The leases that were taken over; *unjudged* as in :class:`SettleResult`."""
-
-    leases: list[TakenOver]
-    unjudged: Sequence[JobId]
 
 
 class TakenOver(Struct, frozen=True):
@@ -116,22 +109,26 @@ def lease_key(lease: Lease) -> LeaseKey:
 def one_per_job(items: Sequence[X], lease_of: Callable[[X], Lease]) -> list[list[X]]:
     """Divide items that have leases into groups with each job once, in id order; the newest token comes first.
 
-    A worker can get a job again whose old run still runs: both runs may finish at once.
+    A worker can get a job again whose old run still runs: both runs may finish at once. Each group is of one worker.
     """
+    if not items:
+        return []
     by_id = {lease_of(item).job_id: item for item in items}
-    if len(by_id) == len(items):  # nearly always
+    if len(by_id) == len(items) and len({lease_of(item).worker for item in items}) <= 1:  # nearly always
         return [[by_id[job_id] for job_id in sorted(by_id)]]
-    groups: list[dict[JobId, X]] = []
+    groups: list[tuple[WorkerId, dict[JobId, X]]] = []
     for item in sorted(items, key=lambda each: (lease_of(each).job_id, -lease_of(each).token)):
-        job_id = lease_of(item).job_id
-        group = next((group for group in groups if job_id not in group), None)
+        lease = lease_of(item)
+        fitting = (group for worker, group in groups if worker == lease.worker and lease.job_id not in group)
+        group = next(fitting, None)
         if group is None:
-            groups.append(group := {})
-        group[job_id] = item
-    return [list(group.values()) for group in groups]
+            groups.append((lease.worker, group := {}))
+        group[lease.job_id] = item
+    return [list(group.values()) for _, group in groups]
 
 
 def settle_done(done: list[Settlement], where: tuple[str, ...]) -> Query:
+    """Finish jobs whose runs succeeded; with :data:`WITHOUT_EFFECTS`, only those that need no more than this."""
     columns: dict[str, Sequence[Any]] = {"ran": [s.ran for s in done]}
     if time.monotonic() - min(s.finished for s in done) > AGE_IGNORED_S:
         columns["ran"], columns["age"] = zip(*(s.since for s in done), strict=True)
@@ -143,20 +140,42 @@ def settle_done(done: list[Settlement], where: tuple[str, ...]) -> Query:
     # A statement gets only the values that some lease has: most results are empty, and most outcomes new.
     known = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
     leases = held_by([s.lease for s in done], **known)
-    return Query("settle_done", {"leases": leases}, FinishedJob, where, direct=True)
+    return Query("settle_done", leases, FinishedJob, where, direct=True)
+
+
+def settle_with_effects(done: list[Settlement], where: tuple[str, ...]) -> Operation[tuple[SettleResult, int]]:
+    """Finish jobs whose runs succeeded, and judge the jobs that wait for them: all of it, or nothing.
+
+    Also returns the number of jobs that others may wait for.
+    """
+    finished: list[FinishedJob] = yield settle_done(done, where)
+    known = {job.id for job in finished}
+    needed = [job.id for job in finished if job.has_dependents]
+    yield from dependencies.after_end(needed, where=_dependents_where(where))
+    result = yield from unsettled([s for s in done if s.lease.job_id not in known])
+    return result, len(needed)
+
+
+def _dependents_where(where: tuple[str, ...]) -> tuple[str, ...]:
+    """Wait for locked dependents as for locked leases: briefly, or not at all."""
+    return dependencies.UNLOCKED if where else dependencies.BRIEFLY
 
 
 def release(leases: list[Lease], where: tuple[str, ...]) -> Operation[ReleaseResult]:
-    rows: list[JobNumbers] = yield Query("lock_leases", {"leases": held_by(leases)}, JobNumbers, where)
+    rows: list[JobNumbers] = yield Query("lock_leases", held_by(leases), JobNumbers, where)
     unbegun = [job for job in rows if not job.started]
-    released = yield query("release_unstarted", leases=held_by([job for job in unbegun if not job.requested]))
+    released = yield from _release_unstarted([job for job in unbegun if not job.requested])
     # A person has requested something of the others.
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun if job.requested]
-    unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    yield from _write_ends(ends, raised=0, actor=Actor.WORKER, where=_dependents_where(where))
     known = {job.job_id for job in rows}
     missing = [Settlement(lease, Released()) for lease in leases if lease.job_id not in known]
     locked = (yield from unsettled(missing)).locked if where else set()
-    return ReleaseResult(len(released) + len(ends), locked, unjudged)
+    return ReleaseResult(released + len(ends), locked)
+
+
+def _release_unstarted(jobs: list[JobNumbers]) -> Operation[int]:
+    return len((yield Query("release_unstarted", held_by(jobs)))) if jobs else 0
 
 
 def settle_others(
@@ -164,7 +183,7 @@ def settle_others(
 ) -> Operation[SettleResult]:
     by_id = {s.lease.job_id: s for s in settlements}
     leases = held_by([s.lease for s in settlements])
-    rows: list[JobNumbers] = yield Query("lock_leases", {"leases": leases}, JobNumbers, where)
+    rows: list[JobNumbers] = yield Query("lock_leases", leases, JobNumbers, where)
     unread = any(isinstance(by_id[job.job_id].outcome, Unreadable) for job in rows)
     live = (yield from list_builds()) if unread else []
     ends = []
@@ -172,14 +191,14 @@ def settle_others(
         settlement = by_id[job.job_id]
         builds = [each.build for each in live if each.serves(job.queue, job.kind)]
         ends.append(_End(job, judge(job, settlement.outcome, chance=chance(), builds=builds), *settlement.since))
-    unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    yield from _write_ends(ends, raised=0, actor=Actor.WORKER, where=_dependents_where(where))
     missing = by_id.keys() - {job.job_id for job in rows}
     result = yield from unsettled([by_id[job_id] for job_id in sorted(missing)])
     verdicts = {(end.job.job_id, end.job.token): end.verdict for end in ends}
-    return structs.replace(result, unjudged=unjudged, verdicts=verdicts)
+    return structs.replace(result, verdicts=verdicts)
 
 
-def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> Operation[ReleaseResult]:
+def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> Operation[int]:
     """Release the jobs that *worker* holds without knowing: the answer to a claim was lost.
 
     A claim records no start, so the release costs nothing and leaves no trace. No answer to a claim of this
@@ -188,25 +207,24 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
     rows: list[JobNumbers] = yield query(
         "lock_unknown_leases", JobNumbers, worker=worker, queues=list(queues), known=list(known)
     )
-    unbegun = [job for job in rows if not job.started and not job.requested]
-    if unbegun:
-        yield query("release_unstarted", leases=held_by(unbegun))
+    yield from _release_unstarted([job for job in rows if not job.started and not job.requested])
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.started or job.requested]
-    unjudged = yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
-    return ReleaseResult(len(rows), set(), unjudged)
+    yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    return len(rows)
 
 
-def take_over(limit: int, chance: Callable[[], float], where: tuple[str, ...]) -> Operation[TakeOverResult]:
+def take_over(limit: int, chance: Callable[[], float], where: tuple[str, ...]) -> Operation[list[TakenOver]]:
     rows: list[JobNumbers] = yield Query("lock_expired_leases", {"limit": limit}, JobNumbers, where)
     ends = [_End(job, judge(_without_retry(job), Lost(), chance=chance()), None) for job in rows]
-    unjudged = yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
-    leases = [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state, end.job) for end in ends]
-    return TakeOverResult(leases, unjudged)
+    yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
+    return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state, end.job) for end in ends]
 
 
 def seize(holders: Sequence[HasLease]) -> Operation[None]:
     """Finish leases whose holders are known to be dead, before they expire; their jobs are finished."""
-    rows: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=held_by(holders))
+    rows: list[JobNumbers] = []
+    for holder in sorted(holders, key=attrgetter("job_id")):  # of several workers
+        rows += yield Query("lock_leases", held_by([holder]), JobNumbers)
     ends = [_End(job, judge(_without_retry(job), Lost(), chance=0.5), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.CLIENT)
 
@@ -223,11 +241,10 @@ class _End(Struct, frozen=True):
     age: timedelta = timedelta(0)
 
 
-def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[list[JobId]]:
-    """Write verdicts: the job's new state, its attempt, its event and its effect on dependents.
-
-    Returns the dependents that another transaction has locked.
-    """
+def _write_ends(
+    ends: list[_End], *, raised: int, actor: Actor, where: tuple[str, ...] = dependencies.UNLOCKED
+) -> Operation[None]:
+    """Write verdicts: the job's new state, its attempt, its event and its effect on dependents."""
     back = [end for end in ends if not end.verdict.state.finished]
     over = [end for end in ends if end.verdict.state.finished]
     if back:
@@ -239,11 +256,13 @@ def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[lis
         yield query("insert_attempts", run=_attempt_columns(begun))
     yield from return_units(end.job.job_id for end in ends)
     yield from record_all([_event(end) for end in ends], actor=actor)
-    return (yield from dependencies.after_end(end.job.job_id for end in over if end.job.has_dependents))
+    yield from dependencies.after_end((end.job.job_id for end in over if end.job.has_dependents), where=where)
 
 
 #: Columns of every verdict and their attributes.
-_VERDICT = {"id": "job.job_id", "token": "job.token"} | {n: f"verdict.{n}" for n in ("state", "attempts", "crashes")}
+_VERDICT = {"id": "job.job_id", "token": "job.token", "worker": "job.worker"} | {
+    n: f"verdict.{n}" for n in ("state", "attempts", "crashes")
+}
 
 
 def _put_back_columns(ends: list[_End], raised: int) -> Rows:
@@ -276,7 +295,7 @@ def unsettled(settlements: Sequence[Settlement]) -> Operation[SettleResult]:
     if not settlements:
         return SettleResult(set(), set())
     held = held_by([s.lease for s in settlements], reason=[reason_of(s.outcome) for s in settlements])
-    results = dict((yield query("list_unsettled", leases=held)))
+    results = dict((yield Query("list_unsettled", held)))
     keys = {s.lease.job_id: lease_key(s.lease) for s in settlements}
     lost = {key for job_id, key in keys.items() if job_id not in results}
     return SettleResult(lost, {key for job_id, key in keys.items() if results.get(job_id) == "locked"})
@@ -290,9 +309,9 @@ def _event(end: _End) -> tuple[JobId, EventName, object]:
     return end.job.job_id, name, detail
 
 
-def held_by(holders: Sequence[HasLease], **columns: Sequence[Any]) -> Rows:
-    """The leases of *holders* as a table, with more *columns*."""
-    return ById(**columns_of(holders, "token", id="job_id"), **columns)
+def held_by(holders: Sequence[HasLease], **columns: Sequence[Any]) -> dict[str, Any]:
+    """The parameters for the leases of one worker: a table of them, with more *columns*, and the worker."""
+    return {"leases": ById(**columns_of(holders, "token", id="job_id"), **columns), "worker": holders[0].worker}
 
 
 def _clean(error: str | None) -> str | None:

@@ -43,7 +43,7 @@ class Steps(Noun):
             raise InvalidInput(f"the result of step {name!r} is JSON of at most {MAX_RESULT:,} bytes")
         values = {"name": name, "result": result, "delay": delay}
         steps: list[StoredStep] = self._backend.run(
-            query("insert_step", StoredStep, id=lease.job_id, token=lease.token, **values), repeatable=True
+            query("insert_step", StoredStep, **lease.fence, **values), repeatable=True
         )
         if not steps:
             raise LeaseLost.of(lease.job_id, lease.token)

@@ -14,18 +14,18 @@ ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :limit::b
 -- Claim one chosen job, if it is still ready.
 -- planner: || '' hides state and queue, so that the plan keeps the primary key.
 WITH claimed AS (
-    UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
+    UPDATE holdfast.live AS live SET state = 'running', worker = :worker, token = {next_token},
         claimed_at = (SELECT holdfast.now()), lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval
     WHERE id = (
         SELECT id FROM holdfast.live WHERE id = :id AND state || '' = 'ready' AND queue || '' = :queue
             AND priority >= coalesce((SELECT {least_priority} FROM holdfast.queue WHERE queue.name = :queue), -2147483648)
             AND NOT EXISTS (SELECT FROM holdfast.stop_switch)
         FOR UPDATE SKIP LOCKED)
-    RETURNING id, token, kind, kind_version, queue, attempts, no_prefetch, losses, priority, due_at
+    RETURNING id, token, kind, kind_version, queue, attempts, no_prefetch, losses, priority, due_at, worker
 )
 SELECT id AS job_id, token, kind, queue, holdfast.payload_of(id) AS payload,
     attempts + 1 AS attempt, no_prefetch, losses, priority, due_at,
     holdfast.checkpoint_of(id) AS checkpoint, kind_version,
     (SELECT timeout FROM holdfast.job WHERE job.id = claimed.id) AS timeout,
-    (SELECT plan::text FROM holdfast.job WHERE job.id = claimed.id) AS plan
+    (SELECT plan::text FROM holdfast.job WHERE job.id = claimed.id) AS plan, worker
 FROM claimed

@@ -34,7 +34,7 @@ from holdfast.store.engine.operation import (
 )
 from holdfast.store.postgres import caller_connections as callers
 from holdfast.store.postgres.abandoned_connections import AbandonedConnections
-from holdfast.store.postgres.commits import Commits
+from holdfast.store.postgres.commits import BEGIN_TIMELINE_ONCE, Commits, begin_timeline
 from holdfast.store.postgres.connections import (
     Connection,
     begin,
@@ -126,7 +126,7 @@ class PostgresBackend(ForkSafe):
         def once(connection: Connection) -> list[Any]:
             if self._prepared:
                 return self.statements.run(connection, statement)
-            return self._transaction(connection, single(statement), begin(timeout or self._patience))
+            return self._transaction(connection, single(statement), self._begin(timeout or self._patience))
 
         limit = timeout or Timeouts.call
         return self._retry(once, limit, again=is_temporary if repeatable else is_conflict)
@@ -137,7 +137,7 @@ class PostgresBackend(ForkSafe):
     @uninterrupted
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: Connection) -> T:
-            return self._transaction(connection, operation(*args, **kwargs), begin(self._patience))
+            return self._transaction(connection, operation(*args, **kwargs), self._begin(self._patience))
 
         with suppress(IdsTaken):
             return self._retry(once)
@@ -247,8 +247,13 @@ class PostgresBackend(ForkSafe):
     def _connect_for_pool(self) -> Connection:
         """A new connection. A pooler that shares sessions by transactions keeps no settings."""
         connection = self._hosts.connect(**self._pool_options)
-        if self._prepared:
-            begin_session(connection, self._patience)
+        try:
+            if self._prepared:
+                begin_session(connection, self._patience)
+            begin_timeline(connection, self.statements)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     @contextmanager
@@ -296,6 +301,11 @@ class PostgresBackend(ForkSafe):
         if ready:
             self.notify(jobs_at(ready))
         return result
+
+    def _begin(self, timeout: timedelta) -> str:
+        """The begin of a transaction that may write. Behind a pooler, its session may be a new one."""
+        statements = begin(timeout)
+        return statements if self._prepared else f"{statements}; {self.statements.in_schema(BEGIN_TIMELINE_ONCE)}"
 
     def _performer(self, connection: Connection) -> Callable[[Statement], list[Any]]:
         return lambda each: self.statements.perform(connection, each)

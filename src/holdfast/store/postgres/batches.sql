@@ -1,14 +1,15 @@
 -- fragment: in_flight_with_live
 -- planner: LATERAL with LIMIT 1 forces a primary-key lookup, as in live_with_job.
 holdfast.in_flight CROSS JOIN LATERAL (
-    SELECT claimed_at, lease_expires_at, state, token FROM holdfast.live
+    SELECT claimed_at, lease_expires_at, state, token, worker FROM holdfast.live
     WHERE live.id = in_flight.job_id LIMIT 1) AS live
 
 -- name: lock_batch_run
 -- Check the lease of a run and lock both rows, so that only one holder at a time takes units. Read the stop switch
 -- and the clock.
 WITH owned AS (
-    SELECT id FROM holdfast.live WHERE id = :job_id AND token = :token AND state = 'running' FOR NO KEY UPDATE
+    SELECT id FROM holdfast.live
+    WHERE id = :job_id AND token = :token AND worker = :worker AND state = 'running' FOR NO KEY UPDATE
 )
 SELECT requested, aborted_by, (SELECT mode FROM holdfast.stop_switch) AS switch, (SELECT holdfast.now()) AS now,
     NULL::boolean AS shared     -- unknown: this statement sees the rows as of before its wait for the lock

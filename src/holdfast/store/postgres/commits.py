@@ -25,6 +25,11 @@ from holdfast.store.postgres.statements import Statements
 STATUS_INTERVAL = timedelta(milliseconds=100)
 
 WRITTEN = "SELECT pg_current_xact_id_if_assigned()::text, (SELECT id::text FROM holdfast.epoch)"
+BEGIN_TIMELINE = "SELECT holdfast.begin_timeline()"
+#: The same, for sessions that a pooler lends for a transaction each: whether this one has begun a timeline.
+BEGIN_TIMELINE_ONCE = BEGIN_TIMELINE + (
+    " WHERE coalesce(current_setting('holdfast' || '.last_id_' || 'holdfast.timeline'::regclass::oid, true), '') = ''"
+)
 BEGIN_EPOCH = "INSERT INTO holdfast.epoch (id) VALUES (gen_random_uuid()) ON CONFLICT (single_row) DO NOTHING"
 STATUS = "SELECT pg_xact_status(%s::xid8), (SELECT id::text FROM holdfast.epoch)"
 
@@ -97,3 +102,11 @@ class Commits:
                 return (None, None) if row is None else row
         except psycopg.Error:
             return None, None
+
+
+def begin_timeline(connection: Connection, statements: Statements) -> None:
+    """Begin a new history after a failover or a restore, before anything else is done on a new connection.
+
+    Ids and tokens of the lost end of the old history never come again.
+    """
+    connection.execute(statements.in_schema(BEGIN_TIMELINE).encode())

@@ -248,7 +248,7 @@ class PostgresDatabase:
                 " FROM holdfast.job_id"
             )
             connection.execute(self._backend.statements.in_schema(query).encode(), (last_id(),))
-            for table in ("batch", "inbox", "autoscaler_decision", "audit_entry"):
+            for table in ("batch", "inbox", "pending_effect", "autoscaler_decision", "audit_entry"):
                 query = (
                     "SELECT setval(pg_get_serial_sequence('holdfast.batch', 'id'), max(id)) FROM holdfast.batch"
                     " HAVING count(*) > 0"

@@ -20,8 +20,12 @@
 width_bucket(id, :leases.id::bigint[])
 
 -- fragment: held
--- The condition on a live row to be held by one of :leases.
-id = ANY(:leases.id::bigint[]) AND token = (:leases.token::bigint[])[{place}] AND state = 'running'
+-- The condition on a live row to be held by one of :leases, all of :worker.
+id = ANY(:leases.id::bigint[]) AND {has_token}
+
+-- fragment: has_token
+-- The fence: no other run, and no other worker. A token alone may come again after a failover that lost the last commits.
+token = (:leases.token::bigint[])[{place}] AND worker = :worker AND state = 'running'
 
 -- fragment: live_with_job
 -- planner: LATERAL with LIMIT 1 forces one primary-key lookup per row; a join may hash the whole job table.
@@ -55,9 +59,18 @@ SELECT candidate.id, candidate.priority, candidate.due_at, candidate.losses,
     {is_slot_only} AS slot_only, lane.queue
 FROM best AS lane CROSS JOIN LATERAL ({next_in_lane} LIMIT lane.jobs FOR UPDATE SKIP LOCKED) AS candidate
 
+-- fragment: next_token
+-- The token of a claim of a live row. The columns of holdfast.timeline are settings of the session (begin_timeline).
+1 + CASE WHEN live.id <= (
+        SELECT nullif(current_setting('holdfast' || '.last_id_' || 'holdfast.timeline'::regclass::oid, true), '')::bigint)
+    THEN greatest(live.token, (
+        SELECT nullif(current_setting('holdfast' || '.token_base_' || 'holdfast.timeline'::regclass::oid, true), '')::bigint))
+    ELSE live.token END
+
 -- fragment: begin_lease
--- Give live rows to the worker. :lease_duration is that of all kinds, if they have the same one.
-UPDATE holdfast.live SET state = 'running', token = live.token + 1, worker = :worker,
+-- Give live rows to the worker. :lease_duration is that of all kinds, if they have the same one. A job from before the
+-- last failover may have had tokens that were lost with the old primary.
+UPDATE holdfast.live SET state = 'running', worker = :worker, token = {next_token},
     claimed_at = (SELECT holdfast.now()),
     lease_expires_at = (SELECT holdfast.now())
         + coalesce(:lease_duration::interval, (:kinds::jsonb->live.kind->>'lease_duration')::interval)
@@ -71,7 +84,7 @@ RETURNING live.id AS job_id, live.token, live.kind, live.queue,
     CASE WHEN live.token > 1 THEN holdfast.payload_of(live.id) ELSE request.payload::text END AS payload,
     live.attempts + 1 AS attempt, live.no_prefetch, live.losses, live.priority, live.due_at,
     CASE WHEN live.token > 1 THEN holdfast.checkpoint_of(live.id) END AS checkpoint, live.kind_version,
-    request.timeout, request.plan::text AS plan
+    request.timeout, request.plan::text AS plan, live.worker
 
 -- fragment: claim_locked
 -- Claim the first :free jobs that are locked, then a prefix of the others. The prefix ends before the first job that
@@ -359,7 +372,7 @@ WITH owned AS (
     WHERE id = ANY(ARRAY(
             SELECT id FROM holdfast.live WHERE id = ANY(:leases.id::bigint[])
             ORDER BY id FOR UPDATE SKIP LOCKED))
-        AND token = (:leases.token::bigint[])[{place}] AND state = 'running'
+        AND {has_token}
     RETURNING id
 )
 SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, requested FROM owned
@@ -371,7 +384,7 @@ UPDATE holdfast.live SET attempts = attempts + CASE WHEN started_at IS NULL THEN
 WHERE id = ANY(ARRAY(
         SELECT id FROM holdfast.live WHERE id = ANY(:leases.id::bigint[])
         ORDER BY id FOR UPDATE SKIP LOCKED))
-    AND token = (:leases.token::bigint[])[{place}] AND state = 'running'
+    AND {has_token}
 RETURNING id
 
 -- name: settle_done
@@ -396,12 +409,13 @@ SELECT id, has_dependents FROM deleted
 -- Find out why settlements changed no row: recorded before, so that a repeated settle is a success, or locked by
 -- another transaction. The leases of the others are lost.
 SELECT id, 'recorded' AS result FROM holdfast.finished
-WHERE id = ANY(:leases.id::bigint[]) AND token = (:leases.token::bigint[])[{place}]
+WHERE id = ANY(:leases.id::bigint[]) AND token = (:leases.token::bigint[])[{place}] AND worker = :worker
     AND reason = :leases.reason::jsonb->>({place} - 1)
 UNION
 SELECT id, 'recorded'
-FROM (SELECT job_id AS id, token, reason FROM holdfast.attempt WHERE job_id = ANY(:leases.id::bigint[])) AS attempt
-WHERE token = (:leases.token::bigint[])[{place}] AND reason = :leases.reason::jsonb->>({place} - 1)
+FROM (SELECT job_id AS id, token, worker, reason FROM holdfast.attempt
+    WHERE job_id = ANY(:leases.id::bigint[])) AS attempt
+WHERE token = (:leases.token::bigint[])[{place}] AND worker = :worker AND reason = :leases.reason::jsonb->>({place} - 1)
 UNION
 SELECT id, 'locked' FROM holdfast.live WHERE {held}
 
@@ -414,7 +428,7 @@ live.id = ANY(ARRAY(
 -- Lock running jobs and read the numbers that judge() needs. The locks last until the verdict is written.
 SELECT {lease_columns} FROM {live_with_job}
 WHERE {brief_lock_wait} AND {where}
-    AND live.id = ANY(:leases.id::bigint[]) AND live.state = 'running'
+    AND live.id = ANY(:leases.id::bigint[]) AND live.state = 'running' AND live.worker = :worker
     AND live.token = (:leases.token::bigint[])[width_bucket(live.id, :leases.id::bigint[])]
 ORDER BY live.id FOR UPDATE OF live
 
@@ -433,14 +447,16 @@ UPDATE holdfast.live SET
     due_at = coalesce((SELECT holdfast.now()) + (:verdict::jsonb->id::text->>'delay')::interval, due_at),
     requested = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, lease_expires_at = NULL
 WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:verdict::jsonb)::bigint))
-    AND token = (:verdict::jsonb->id::text->>'token')::bigint AND state = 'running'
+    AND token = (:verdict::jsonb->id::text->>'token')::bigint
+    AND worker = :verdict::jsonb->id::text->>'worker' AND state = 'running'
 
 -- name: finish_jobs
 -- Finish running jobs as dead or cancelled.
 WITH deleted AS (
     DELETE FROM holdfast.live
     WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:verdict::jsonb)::bigint))
-        AND token = (:verdict::jsonb->id::text->>'token')::bigint AND state = 'running'
+        AND token = (:verdict::jsonb->id::text->>'token')::bigint
+    AND worker = :verdict::jsonb->id::text->>'worker' AND state = 'running'
     RETURNING *, :verdict::jsonb->id::text AS verdict
 )
 INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,

@@ -206,7 +206,7 @@ WHERE id = :id AND state = 'ready' RETURNING token
 -- name: list_batch_holders
 -- List the holders of a batch whose lease is valid, and the rest of their leases.
 SELECT in_flight.job_id, in_flight.token, in_flight.owner::text, live.claimed_at,
-    live.lease_expires_at - (SELECT holdfast.now()) AS remaining
+    live.lease_expires_at - (SELECT holdfast.now()) AS remaining, live.worker
 FROM {in_flight_with_live}
 WHERE in_flight.batch_id = :batch_id AND live.state = 'running' AND live.token = in_flight.token
 

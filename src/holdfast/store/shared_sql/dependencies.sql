@@ -55,6 +55,20 @@ live.id = ANY(ARRAY(
 -- List which of these jobs wait.
 SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state = 'waiting'
 
+-- name: insert_pending_effects
+-- Record jobs whose effects on others are left for maintenance.
+INSERT INTO holdfast.pending_effect (job_id) SELECT value FROM unnest(:ids::bigint[]) AS ids (value)
+
+-- name: find_pending_effect
+-- Find out whether any effects are left.
+SELECT id FROM holdfast.pending_effect LIMIT 1
+
+-- name: take_pending_effects
+-- Take the oldest of them, except those that another worker completes now.
+DELETE FROM holdfast.pending_effect
+WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.pending_effect ORDER BY id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)) RETURNING job_id
+
 -- name: list_left_behind
 -- List the jobs that were cancelled because one of these failed, down the whole chain.
 WITH RECURSIVE behind (id) AS (

@@ -4,10 +4,14 @@
 -- Count the jobs in a range of ids that a call with this nonce has enqueued: whether a call that is sent again is done.
 SELECT count(*) FROM holdfast.job WHERE id BETWEEN :first::bigint AND :last::bigint AND nonce = :nonce::bigint
 
+-- fragment: is_holder
+-- The fence of one lease: no other run, and no other worker.
+id = :id AND token = :token AND worker = :worker AND state = 'running'
+
 -- name: lock_lease
 -- Lock a running job's row while its holder enqueues children, so that the lease stays valid. As all writes of a
 -- handler, it gives up soon on a row that a user's transaction has locked: it keeps a connection, and is sent again.
-SELECT id FROM holdfast.live WHERE {brief_lock_wait} AND id = :id AND token = :token AND state = 'running'
+SELECT id FROM holdfast.live WHERE {brief_lock_wait} AND {is_holder}
 FOR NO KEY UPDATE
 
 -- name: claim_keys
@@ -47,7 +51,7 @@ SELECT name, result::text, until - (SELECT holdfast.now()) AS remaining FROM hol
 -- name: insert_step
 -- Record a step of a running job. The first result wins.
 WITH holder AS (
-    SELECT id FROM holdfast.live WHERE {brief_lock_wait} AND id = :id AND token = :token AND state = 'running'
+    SELECT id FROM holdfast.live WHERE {brief_lock_wait} AND {is_holder}
     FOR NO KEY UPDATE
 )
 INSERT INTO holdfast.step AS existing (job_id, name, result, until)
@@ -59,7 +63,7 @@ RETURNING name, result::text, until - (SELECT holdfast.now()) AS remaining
 -- Record the progress or checkpoint of a running job. NULL keeps the old value.
 -- base is where the run began: at the progress of the run before, unless it counts from the beginning again.
 WITH holder AS (
-    SELECT id FROM holdfast.live WHERE {brief_lock_wait} AND id = :id AND token = :token AND state = 'running'
+    SELECT id FROM holdfast.live WHERE {brief_lock_wait} AND {is_holder}
     FOR NO KEY UPDATE
 )
 INSERT INTO holdfast.progress AS existing (job_id, done, total, message, checkpoint, at, token, base)

@@ -1,5 +1,5 @@
--- Leases: claim, renew, settle, release and take over. Every write of a holder is fenced by id, token and state
--- 'running': an old token changes no row.
+-- Leases: claim, renew, settle, release and take over. Every write of a holder is fenced by id, token, worker and
+-- state 'running': an old token changes no row, nor does that of another worker.
 
 -- fragment: lease_columns
 live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
@@ -21,7 +21,7 @@ lane.slot_only OR (candidate.no_prefetch AND lane.kind <> 'command') OR candidat
 UPDATE holdfast.live AS live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
     started_at = coalesce(started_at, (SELECT holdfast.now())),
     lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval
-WHERE id = (SELECT id FROM holdfast.live WHERE id = :id FOR UPDATE SKIP LOCKED) AND token = :token AND state = 'running'
+WHERE id = (SELECT id FROM holdfast.live WHERE id = :id FOR UPDATE SKIP LOCKED) AND {is_holder}
     AND (started_at IS NOT NULL OR (requested IS NULL AND NOT EXISTS (SELECT 1 FROM holdfast.stop_switch)
         AND NOT EXISTS (
             SELECT 1 FROM holdfast.queue AS queue WHERE queue.name = live.queue AND live.priority < {least_priority})))
@@ -70,8 +70,8 @@ SELECT coalesce(sum(jobs), 0) FROM (
         LIMIT :limit::bigint) AS running_anywhere) AS counted
 
 -- name: list_current_tokens
--- The tokens of running jobs, for a holder that cannot write at the moment.
-SELECT id, token FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state = 'running'
+-- The tokens of the running jobs of a worker that cannot write at the moment.
+SELECT id, token FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND worker = :worker AND state = 'running'
 
 -- name: find_expired_lease
 -- Find out whether any lease has expired, within the last :window.
@@ -86,6 +86,11 @@ SELECT {lease_columns} FROM {live_with_job}
 WHERE {lock_wait} AND {where} AND live.lease_expires_at < (SELECT holdfast.now())
 ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint
 FOR UPDATE OF live SKIP LOCKED
+
+-- name: without_effects
+-- Condition: a job whose end has no effects on others. A concurrent mark_dependencies holds the lock of its row; after the
+-- wait for it, the condition is checked again.
+NOT has_dependents
 
 -- name: without_units
 -- Condition: a job that has no units of a batch in flight.

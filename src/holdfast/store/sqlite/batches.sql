@@ -8,7 +8,7 @@ holdfast_in_flight AS in_flight CROSS JOIN holdfast_live AS live ON live.id = in
 SELECT batch.requested, batch.aborted_by, (SELECT mode FROM holdfast_stop_switch) AS switch, :now AS now,
     ({batch_is_shared}) AS shared
 FROM holdfast_live AS live CROSS JOIN holdfast_batch AS batch ON batch.id = :batch_id
-WHERE live.id = :job_id AND live.token = :token AND live.state = 'running'
+WHERE live.id = :job_id AND live.token = :token AND live.worker = :worker AND live.state = 'running'
 
 -- name: put_progress
 -- Add to the counters of a holder, and record the units that it has in flight.

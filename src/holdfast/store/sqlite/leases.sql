@@ -20,12 +20,16 @@ true
 json_group_array(json_array(live.id, live.token + 1, live.kind, live.queue, job.payload, live.attempts + 1,
     live.no_prefetch, live.losses, live.priority, live.due_at,
     CASE WHEN live.token > 0 THEN (SELECT checkpoint FROM holdfast_progress WHERE job_id = live.id) END,
-    live.kind_version, job.timeout, job.plan)) AS packed
+    live.kind_version, job.timeout, job.plan, :worker)) AS packed
 
 -- fragment: leases_with_live
 -- The live rows of :leases, a JSON object {"17": {"token": 3, ...}}.
 -- planner: CROSS JOIN keeps this order, so that each lease is one primary-key lookup.
 json_each(:leases) AS lease CROSS JOIN holdfast_live AS live ON live.id = CAST(lease.key AS INTEGER)
+
+-- fragment: is_fenced
+-- The fence: no other run, and no other worker. A token alone may come again in a copy that was restored.
+live.token = lease.value->>'token' AND live.worker = :worker AND live.state = 'running'
 
 -- fragment: readers
 -- The readers of a claim: '' for jobs of every build, and :build while jobs wait for this build alone. The second would
@@ -179,7 +183,7 @@ FROM ranked_in_queue WHERE place <= jobs ORDER BY priority DESC, due_at, id LIMI
 -- name: read_requests
 -- Read the requests for a holder whose leases need no renewal yet.
 SELECT live.id AS job_id, 0 AS renewed, live.requested FROM {leases_with_live}
-WHERE live.token = lease.value->>'token' AND live.state = 'running'
+WHERE {is_fenced}
 
 -- name: renew_leases
 -- Renew all leases of a worker, record the starts of jobs that have begun, and return requests for the holder.
@@ -187,7 +191,7 @@ UPDATE holdfast_live SET lease_expires_at = :now + (lease.value->>'lease_duratio
     attempts = attempts + CASE WHEN started_at IS NULL AND lease.value->>'mark' THEN 1 ELSE 0 END,
     started_at = CASE WHEN started_at IS NULL AND lease.value->>'mark' THEN :now ELSE started_at END
 FROM json_each(:leases) AS lease
-WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'token' AND state = 'running'
+WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'token' AND worker = :worker AND state = 'running'
 RETURNING holdfast_live.id AS job_id, 1 AS renewed, requested
 
 -- name: record_starts
@@ -195,7 +199,7 @@ RETURNING holdfast_live.id AS job_id, 1 AS renewed, requested
 UPDATE holdfast_live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
     started_at = coalesce(started_at, :now)
 FROM json_each(:leases) AS lease
-WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'token' AND state = 'running'
+WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'token' AND worker = :worker AND state = 'running'
 RETURNING holdfast_live.id
 
 -- name: settle_done
@@ -208,9 +212,9 @@ SELECT live.id, 'done', live.queue, live.kind, live.priority, live.due_at,
     coalesce(:now - (lease.value->>'ran'), live.started_at, live.claimed_at),
     :now - coalesce(lease.value->>'age', 0), 'done', lease.value->>'result', lease.value->>'error'
 FROM {leases_with_live}
-WHERE live.token = lease.value->>'token' AND live.state = 'running';
+WHERE {is_fenced} AND {where};
 SELECT json_group_array(json_array(live.id, live.has_dependents)) AS packed FROM {leases_with_live}
-WHERE live.token = lease.value->>'token' AND live.state = 'running';
+WHERE {is_fenced} AND {where};
 DELETE FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:chosen))
 
 -- name: list_unsettled
@@ -218,11 +222,11 @@ DELETE FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:chosen))
 -- another transaction. The leases of the others are lost.
 SELECT finished.id, 'recorded' AS result
 FROM json_each(:leases) AS lease CROSS JOIN holdfast_finished AS finished ON finished.id = CAST(lease.key AS INTEGER)
-WHERE finished.token = lease.value->>'token' AND finished.reason = lease.value->>'reason'
+WHERE finished.token = lease.value->>'token' AND finished.worker = :worker AND finished.reason = lease.value->>'reason'
 UNION
 SELECT attempt.job_id, 'recorded'
 FROM json_each(:leases) AS lease CROSS JOIN holdfast_attempt AS attempt ON attempt.job_id = CAST(lease.key AS INTEGER)
-WHERE attempt.token = lease.value->>'token' AND attempt.reason = lease.value->>'reason'
+WHERE attempt.token = lease.value->>'token' AND attempt.worker = :worker AND attempt.reason = lease.value->>'reason'
 
 -- name: unlocked_leases
 -- Condition: a lease whose row no other transaction has locked. SQLite has no row locks.
@@ -232,7 +236,7 @@ WHERE attempt.token = lease.value->>'token' AND attempt.reason = lease.value->>'
 -- Lock running jobs and read the numbers that judge() needs.
 SELECT {lease_columns} FROM {leases_with_live}
 JOIN holdfast_job AS job ON job.id = live.id
-WHERE live.token = lease.value->>'token' AND live.state = 'running'
+WHERE {is_fenced}
 ORDER BY live.id
 
 -- name: return_jobs
@@ -245,7 +249,8 @@ UPDATE holdfast_live SET state = verdict.value->>'state', attempts = verdict.val
     due_at = coalesce(:now + (verdict.value->>'delay'), due_at),
     requested = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, lease_expires_at = NULL
 FROM json_each(:verdict) AS verdict
-WHERE holdfast_live.id = CAST(verdict.key AS INTEGER) AND token = verdict.value->>'token' AND state = 'running'
+WHERE holdfast_live.id = CAST(verdict.key AS INTEGER) AND token = verdict.value->>'token'
+    AND worker = verdict.value->>'worker' AND state = 'running'
 
 -- name: finish_jobs
 -- Finish running jobs as dead or cancelled.
@@ -256,18 +261,18 @@ SELECT live.id, verdict.value->>'state', live.queue, live.kind, live.priority, l
     coalesce(:now - (verdict.value->>'ran'), live.started_at, live.claimed_at), :now - (verdict.value->>'age'),
     verdict.value->>'reason', verdict.value->>'error'
 FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = CAST(verdict.key AS INTEGER)
-WHERE live.token = verdict.value->>'token' AND live.state = 'running';
+WHERE live.token = verdict.value->>'token' AND live.worker = verdict.value->>'worker' AND live.state = 'running';
 DELETE FROM holdfast_live
 WHERE id IN (
     SELECT live.id
     FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = CAST(verdict.key AS INTEGER)
-    WHERE live.token = verdict.value->>'token' AND live.state = 'running')
+    WHERE live.token = verdict.value->>'token' AND live.worker = verdict.value->>'worker' AND live.state = 'running')
 
 -- name: release_unstarted
 -- Return prefetched jobs that have not started to the queue, at no cost and without a trace.
 UPDATE holdfast_live SET state = 'ready', worker = NULL, claimed_at = NULL, lease_expires_at = NULL
 FROM json_each(:leases) AS lease
-WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'token' AND state = 'running'
+WHERE holdfast_live.id = CAST(lease.key AS INTEGER) AND token = lease.value->>'token' AND worker = :worker AND state = 'running'
     AND started_at IS NULL AND requested IS NULL
 RETURNING holdfast_live.id
 

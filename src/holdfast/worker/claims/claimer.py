@@ -290,6 +290,7 @@ class Claimer:
         self._begin_runs(runs)
 
     def _begin_runs(self, runs: list[Run]) -> None:
+        runs = self._pool.lifecycle.refuse_second_runs(runs)
         for run in runs:
             start_span(self._store, run)
         recorded = [run for run in runs if run.lease.starts_recorded and run.kind.name != COMMAND]

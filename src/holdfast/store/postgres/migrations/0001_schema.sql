@@ -23,6 +23,15 @@ CREATE UNLOGGED TABLE holdfast.epoch (
     id uuid NOT NULL
 );
 
+-- The history that this database writes, and what earlier ones may have given out: their ids and their tokens.
+-- begin_timeline, below, fills it.
+CREATE TABLE holdfast.timeline (
+    single_row boolean PRIMARY KEY DEFAULT true CHECK (single_row),
+    history text NOT NULL,
+    last_id bigint NOT NULL,                   -- jobs of earlier histories have ids up to this
+    token_base bigint NOT NULL                 -- a claim of such a job gives a token above this
+);
+
 -- The only clock. Tests replace this function to move time.
 CREATE FUNCTION holdfast.now() RETURNS timestamptz
     LANGUAGE sql VOLATILE PARALLEL SAFE AS 'SELECT clock_timestamp()';
@@ -120,6 +129,51 @@ BEGIN
 EXCEPTION WHEN SQLSTATE 'HF001' THEN NULL;
 END $$;
 REVOKE ALL ON FUNCTION holdfast.draw_job_ids(integer) FROM PUBLIC;
+
+-- Begin a new history, if this database does not write that of the last call. A promotion, a point-in-time restore, the
+-- restore of a dump and a copy to another server begin one; a crash does not. The end of the old one may be lost, and with
+-- it ids and tokens that workers and callers know. So all sequences go on a million later, and tokens at the milliseconds
+-- since 1970, which no claim has counted up to. Every new session calls it before it does anything else, and has the columns
+-- of the table as settings from then on: a claim would need longer to read them. Returns whether it began a history. On a
+-- server that does not show what it writes, nothing happens.
+CREATE FUNCTION holdfast.begin_timeline() RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog AS $$
+DECLARE
+    number oid := 'holdfast.timeline'::regclass;      -- another one after the restore of a dump
+    present text;
+    began boolean := false;
+    sequence regclass;
+    last bigint;
+    base bigint;
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RETURN false;
+    END IF;
+    present := (SELECT system_identifier FROM pg_control_system()) || '/'
+        || left(pg_walfile_name(pg_current_wal_lsn()), 8) || '/' || number;
+    IF present IS DISTINCT FROM (SELECT history FROM holdfast.timeline) THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.job_id', 0));    -- that of draw_job_ids
+        INSERT INTO holdfast.timeline (history, last_id, token_base) VALUES (present, 0, 0) ON CONFLICT DO NOTHING;
+        IF present <> (SELECT history FROM holdfast.timeline) THEN
+            FOR sequence IN SELECT oid FROM pg_class WHERE relkind = 'S'
+                AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = number) LOOP
+                EXECUTE format('SELECT setval(%L, last_value + 1000000) FROM %s', sequence, sequence) INTO last;
+                IF sequence = 'holdfast.job_id'::regclass THEN
+                    UPDATE holdfast.timeline SET history = present, last_id = last,
+                        token_base = greatest(token_base + 1, floor(1000 * extract(epoch FROM clock_timestamp()))::bigint);
+                END IF;
+            END LOOP;
+            began := true;
+        END IF;
+    END IF;
+    SELECT last_id, token_base INTO last, base FROM holdfast.timeline;
+    PERFORM set_config('holdfast' || '.last_id_' || number, last::text, false),
+        set_config('holdfast' || '.token_base_' || number, base::text, false);
+    RETURN began;
+EXCEPTION WHEN insufficient_privilege OR object_not_in_prerequisite_state OR feature_not_supported THEN
+    RETURN false;
+END $$;
+SELECT holdfast.begin_timeline();
 
 -- Values that a column may have. They are domains and not CHECKs of the table: PostgreSQL reads the CHECKs of a table from
 -- their texts at every statement, which took a third of the time of a single enqueue.
@@ -330,6 +384,14 @@ CREATE TABLE holdfast.dependency (
     PRIMARY KEY (job_id, dependency_id)
 );
 CREATE INDEX dependency_dependents ON holdfast.dependency (dependency_id);
+
+-- Jobs whose settlement has effects on others that its transaction left out: each is judged if it waits, and so are the
+-- jobs that wait for it (docs/adr/0027-what-a-settlement-does.md). Maintenance takes the rows every second. A job may have
+-- several: one that is added while another is taken must not get lost.
+CREATE TABLE holdfast.pending_effect (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id bigint NOT NULL
+);
 
 -- Unique keys. A key with scope 'forever' outlives its job.
 CREATE TABLE holdfast.key (

@@ -222,6 +222,13 @@ CREATE TABLE holdfast_dependency (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX holdfast_dependency_dependents ON holdfast_dependency (dependency_id);
 
+-- Jobs whose settlement has effects on others that its transaction left out: each is judged if it waits, and so are the
+-- jobs that wait for it (docs/adr/0027-what-a-settlement-does.md). Maintenance takes the rows every second.
+CREATE TABLE holdfast_pending_effect (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    job_id INTEGER NOT NULL
+) STRICT;
+
 -- Unique keys. A key with scope 'forever' outlives its job.
 CREATE TABLE holdfast_key (
     kind TEXT NOT NULL,
