@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,15 @@ def small_disk(megabytes: int) -> Iterator[Path]:
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def fill_disk(folder: Path) -> Path:
+    """Write a file until no byte is left; returns it."""
+    filling = folder / "fill"
+    with filling.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    return filling
 
 
 @contextmanager

@@ -155,8 +155,8 @@ def system_programs() -> Path | None:
 
 
 @contextmanager
-def running(programs: Path, *, settings: dict[str, str]) -> Iterator[PostgresServer]:
-    server = PostgresServer(programs, settings=settings)
+def running(programs: Path, *, settings: dict[str, str], root: Path | None = None) -> Iterator[PostgresServer]:
+    server = PostgresServer(programs, settings=settings, root=root)
     try:
         server.start()
         yield server

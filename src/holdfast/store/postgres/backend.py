@@ -47,7 +47,7 @@ from holdfast.store.postgres.connections import (
     translate,
     translated,
 )
-from holdfast.store.postgres.hosts import Hosts
+from holdfast.store.postgres.hosts import Hosts, HostState
 from holdfast.store.postgres.ids import IdSource
 from holdfast.store.postgres.notifier import PostgresListener, PostgresNotifier
 from holdfast.store.postgres.pool import Calls, Pool
@@ -215,6 +215,10 @@ class PostgresBackend(ForkSafe):
         connection = self._hosts.connect(**{**connect_options(self.url), "autocommit": autocommit})
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
+
+    def host_states(self) -> list[HostState]:
+        """What each host of the URL is now."""
+        return self._hosts.states(**connect_options(self.url))
 
     @property
     def closed(self) -> bool:

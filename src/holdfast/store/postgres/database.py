@@ -5,29 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import Identifier
 
-from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.errors import PrivilegeMissing
 from holdfast.store.engine.migrations import schema_problems
 from holdfast.store.engine.operation import from_micros
+from holdfast.store.postgres import health
 from holdfast.store.postgres.connections import Connection, translated
-from holdfast.store.postgres.roles import GUARDED, ROLES, list_tables, role_statements
+from holdfast.store.postgres.roles import list_tables, role_statements
 from holdfast.store.postgres.schema import read_objects, read_record
 from holdfast.store.postgres.statements import quoted
 
 if TYPE_CHECKING:
+    from holdfast.domain.health_check import HealthCheck
+    from holdfast.store.engine.database import ConnectionUse
     from holdfast.store.postgres.backend import PostgresBackend
 
-OLDEST_SERVER = 140000
-#: The share of max_connections that may be in use.
-MOST_CONNECTIONS = 0.8
-OLD_TRANSACTION = timedelta(minutes=5)
 #: Indexes of a table that take more than this, in total and per row, are mostly empty: vacuum alone frees nothing.
 EMPTY_INDEX_BYTES, INDEX_BYTES_PER_ROW = 8_000_000, 500
 #: Rows that a cursor fetches at a time.
@@ -88,63 +85,24 @@ class PostgresDatabase:
         return schema_problems("postgres", record, present, essential=essential)
 
     def health(self) -> Iterator[HealthCheck]:
-        """Checks of the server's version, of this user's privileges, and of vacuum."""
+        """Checks of the server's version, hosts, connections and disk, of this user's privileges, and of vacuum."""
         with self._connection() as connection:
-            yield self._version(connection)
-            yield self._privileges(connection)
-            yield self._connection_health(connection)
-            yield from self._vacuum_health(connection)
+            yield health.check_version(connection)
+            yield from health.check_hosts(self._backend.host_states())
+            yield health.check_privileges(connection, self._schema)
+            yield from health.check_connections(connection)
+            yield health.check_disk(connection)
+            yield from health.check_vacuum(connection)
 
-    def _version(self, connection: Connection) -> HealthCheck:
-        if connection.info.server_version < OLDEST_SERVER:
-            return fail("server", f"PostgreSQL {connection.info.server_version // 10000} is too old", "Upgrade to 14.")
-        return ok("server", f"PostgreSQL {connection.info.server_version // 10000}")
+    def is_disk_full(self) -> bool:
+        """Whether the server has no room for a small file."""
+        with self._connection() as connection:
+            return health.is_disk_full(connection)
 
-    def _privileges(self, connection: Connection) -> HealthCheck:
-        query = (
-            "SELECT name FROM unnest(%s::text[]) AS name, format('%%I.%%I', %s::text, name) AS qualified"
-            " WHERE NOT (has_table_privilege(qualified, 'SELECT') AND has_table_privilege(qualified, 'INSERT') AND"
-            " has_table_privilege(qualified, 'UPDATE') AND has_table_privilege(qualified, 'DELETE')) ORDER BY name"
-        )
-        tables = [table for table in list_tables(connection, self._schema) if table not in GUARDED]
-        missing = [name for (name,) in connection.execute(query, (tables, self._schema))]
-        query = "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s) AND pg_has_role(oid, 'MEMBER') ORDER BY rolname"
-        roles = connection.execute(query, ([f"{self._schema}_{role}" for role in ROLES],)).fetchall()
-        if missing and roles:
-            names = ", ".join(name for (name,) in roles)
-            return ok("privileges", f"this user has the role {names}: it cannot run jobs")
-        if missing:
-            text = f"this user may not change {', '.join(missing)}"
-            return warn("privileges", text, "Grant it the role of its work: see holdfast db roles.")
-        return ok("privileges", "this user has all privileges of a worker")
-
-    def _connection_health(self, connection: Connection) -> HealthCheck:
-        query = (
-            "SELECT count(*), current_setting('max_connections')::int,"
-            " count(*) FILTER (WHERE wait_event = 'SyncRep' AND state_change < clock_timestamp() - interval '1 second')"
-            " FROM pg_stat_activity WHERE backend_type = 'client backend'"
-        )
-        used, most, waiting = connection.execute(query).fetchone() or (0, 0, 0)
-        if waiting:
-            text = f"{waiting} connections wait for a synchronous standby: their transactions are not confirmed"
-            return warn("connections", text, "Bring the standby back, or change synchronous_standby_names.")
-        if used > MOST_CONNECTIONS * most:
-            text = f"{used} of the server's {most} connections are in use"
-            return warn("connections", text, "Raise max_connections, use PgBouncer, or set connections=N in the URL.")
-        return ok("connections", f"{used} of {most} in use")
-
-    def _vacuum_health(self, connection: Connection) -> Iterator[HealthCheck]:
-        (on,) = connection.execute("SELECT current_setting('autovacuum')").fetchone() or ("on",)
-        if on != "on":
-            yield fail("vacuum", "autovacuum is off: claims become slower over time", "Set autovacuum = on.")
-        query = (
-            "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::int FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL"
-            " AND xact_start < clock_timestamp() - %s ORDER BY xact_start LIMIT 3"
-        )
-        for pid, seconds in connection.execute(query, (OLD_TRANSACTION,)):
-            text = f"a transaction of backend {pid} is open for {seconds:,} s: vacuum cannot do its work"
-            yield warn("vacuum", text, f"Find out what it does, or SELECT pg_terminate_backend({pid}).")
+    def connection_use(self) -> list[ConnectionUse]:
+        """The connections in use on the server, in the database and of this user, where they have a limit."""
+        with self._connection() as connection:
+            return health.connection_use(connection)
 
     def vacuum(self) -> None:
         """Vacuum and analyse every table, and rebuild indexes that are mostly empty. No other process waits."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from enum import StrEnum
 from typing import Any
 
 import psycopg
 from msgspec import Struct
-from psycopg import errors
+from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.store.postgres.connections import Connection, FormerPrimaryError, connect
@@ -20,6 +22,8 @@ WHERE NOT pg_is_in_recovery()
 """
 #: Sessions that may write; URLs that request others are left to the driver.
 _WRITING = ("read-write", "primary")
+#: The port that an empty entry of a list means.
+DEFAULT_PORT = 5432
 
 
 class Mark(Struct, frozen=True):
@@ -27,6 +31,24 @@ class Mark(Struct, frozen=True):
 
     system: int
     timeline: int
+
+
+class HostRole(StrEnum):
+    PRIMARY = "primary"
+    FORMER_PRIMARY = "former primary"
+    STANDBY = "standby"
+    UNREACHABLE = "out of reach"
+
+
+class HostState(Struct, frozen=True):
+    """What a host of the URL is now: a primary, a former one that still takes writes, a standby, or out of reach.
+
+    *error* is the answer of a host that cannot be used.
+    """
+
+    name: str
+    role: HostRole
+    error: str = ""
 
 
 class Hosts:
@@ -84,6 +106,23 @@ class Hosts:
         former = any(isinstance(error, FormerPrimaryError) for error in failures.values())
         raise (FormerPrimaryError if former else psycopg.OperationalError)(f"no host can be used: {texts}")
 
+    def states(self, **options: Any) -> list[HostState]:
+        """What each host of the URL is now; an empty list if the URL has only one, or the driver chooses."""
+        marks: dict[str, Mark | None] = {}
+        errors_of: dict[str, str] = {}
+        for host in self._hosts:
+            try:
+                with self._open(host, {**options, "target_session_attrs": "any"}) as connection:
+                    (standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone() or (True,)
+                    marks[host] = None if standby else _read_mark(connection)
+            except psycopg.OperationalError as error:
+                errors_of[host] = _reason(error)
+        newest = max((mark.timeline for mark in marks.values() if mark is not None), default=0)
+        return [
+            HostState(name, host_role(host in marks, marks.get(host), newest), errors_of.get(host, ""))
+            for host, name in self._hosts.items()
+        ]
+
     def _open(self, host: str, options: dict[str, Any]) -> Connection:
         return connect(host, **{"target_session_attrs": "read-write", **options})
 
@@ -101,21 +140,53 @@ class Hosts:
         raise FormerPrimaryError(text)
 
 
+def host_role(reachable: bool, mark: Mark | None, newest: int) -> HostRole:  # noqa: FBT001 - see HostState
+    """The role of a host: *mark* is that of a server that takes writes, *newest* the highest timeline of all hosts."""
+    if not reachable:
+        return HostRole.UNREACHABLE
+    if mark is None:
+        return HostRole.STANDBY
+    return HostRole.PRIMARY if mark.timeline == newest else HostRole.FORMER_PRIMARY
+
+
 def split_hosts(url: str) -> dict[str, str]:
-    """The connection string of each host, and its name; no host if the driver should choose."""
-    parts = conninfo_to_dict(url)
-    names = str(parts.get("host") or "").split(",")
-    addresses = str(parts.get("hostaddr") or "").split(",")
-    ports = str(parts.get("port") or "").split(",")
-    count = max(len(names), len(addresses))
-    if count < 2 or parts.get("target_session_attrs", "read-write") not in _WRITING:
+    """The connection string of each host, and its name; no host if the driver should choose.
+
+    The rules are those of libpq. Lists that do not match are left to it: it refuses them.
+    """
+    options = _effective_options(url)
+    if options["target_session_attrs"] not in _WRITING:
+        return {}
+    names, addresses = (_listed(options.get(name, "")) for name in ("host", "hostaddr"))
+    ports = options["port"].split(",")
+    count = len(addresses) or len(names)
+    if count < 2 or len(names) not in (0, count) or len(ports) not in (1, count):
         return {}
     hosts = {}
     for i in range(count):
-        name, address, port = (each[i] if len(each) > 1 else each[0] for each in (names, addresses, ports))
-        single = make_conninfo(url, host=name or None, hostaddr=address or None, port=port or None)
-        hosts[single] = f"{name or address}:{port or 5432}"
+        name, address = (each[i] if each else "" for each in (names, addresses))
+        port = ports[i] if len(ports) == count else ports[0]
+        # An empty option, not a missing one: a missing one would be that of the environment.
+        single = make_conninfo(url, host=name, hostaddr=address, port=port)
+        place = name or address
+        hosts[single] = f"{f'[{place}]' if ':' in place else place}:{port or DEFAULT_PORT}"
     return hosts
+
+
+def _effective_options(url: str) -> dict[str, str]:
+    """The options that libpq uses for *url*: its own, those of its service, of the environment, and defaults."""
+    # libpq refuses the unknown mode before it connects to anything, and has completed the options by then.
+    refused = pq.PGconn.connect_start(make_conninfo(url, sslmode="none of them").encode())
+    options = {each.keyword.decode(): each.val.decode() for each in refused.info if each.val is not None}
+    refused.finish()
+    attribute = "target_session_attrs"
+    if attribute not in conninfo_to_dict(url) and "PGTARGETSESSIONATTRS" not in os.environ:
+        options[attribute] = options[attribute].replace("any", "read-write")  # "any" is the default of libpq
+    return options
+
+
+def _listed(option: str) -> list[str]:
+    return option.split(",") if option else []
 
 
 def _read_mark(connection: Connection) -> Mark:
@@ -130,6 +201,6 @@ def _read_mark(connection: Connection) -> Mark:
 
 
 def _reason(error: psycopg.Error) -> str:
-    """The last line of an error: the lines before repeat the address."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[-1].strip().removeprefix("- ")
+    """The last line of an error, without the address and the advice of libpq."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
+    return (lines or [type(error).__name__])[-1].strip().removeprefix("- ").rpartition(" failed: ")[2]
