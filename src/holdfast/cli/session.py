@@ -36,6 +36,8 @@ class CliSession:
         self.creates = False
         #: Whether the command may migrate an older store.
         self.may_migrate = False
+        #: Whether the command works on the store of a development version, which other commands refuse.
+        self.any_schema = False
         #: Shared options from the command line, by parameter name.
         self.flags: dict[str, Any] = {} if format is None else {"output": format}
 
@@ -94,7 +96,7 @@ class CliSession:
         from holdfast.store import open_store
 
         create = self.creates or self._is_default_url
-        store = open_store(self.url, create=create, may_migrate=self.may_migrate)
+        store = open_store(self.url, create=create, may_migrate=self.may_migrate, any_schema=self.any_schema)
         try:
             if self.changes:
                 store.database.refuse_moved()

@@ -27,7 +27,7 @@
     │   ├── SchemaTooNew
     │   ├── SchemaMissing
     │   ├── SchemaOutdated          it needs a migration
-    │   ├── SchemaMismatch          the schema was changed by hand
+    │   ├── SchemaMismatch          changed by hand, or of a development version
     │   ├── NotAStore
     │   ├── StoreReadOnly
     │   │   └── PrivilegeMissing    the database user needs another role

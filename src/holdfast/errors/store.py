@@ -67,7 +67,7 @@ class SchemaOutdated(ConfigurationError):
 
 
 class SchemaMismatch(ConfigurationError):
-    """The schema of the store differs from its version: the schema was changed by hand, or a migration was edited."""
+    """The schema of the store differs from its version: it was changed by hand, or a development version made it."""
 
     code = "E_SCHEMA_MISMATCH"
     hint = "See holdfast db check. Restore a backup, or undo the change."

@@ -169,15 +169,24 @@ class Store:
             self.backend.close()
 
 
-def open_store(url: str, *, create: bool = True, may_migrate: bool = False, patience: timedelta | None = None) -> Store:
+def open_store(
+    url: str,
+    *,
+    create: bool = True,
+    may_migrate: bool = False,
+    any_schema: bool = False,
+    patience: timedelta | None = None,
+) -> Store:
     """Open the store that *url* names; its query may hold ``durability``, ``schema``, ``prepare``, ``connections``.
 
     A URL of SQLAlchemy (``postgresql+psycopg://``) names the same store as one without the driver.
 
     *patience* limits the time of each statement, for servers whose users wait for a page. *may_migrate*: an older
-    schema is brought up to date, as the owner of a store or a worker does it.
+    schema is brought up to date, as the owner of a store or a worker does it. *any_schema*: the store of a development
+    version is opened, too, for a copy.
 
     Raises:
+        SchemaMismatch: A development version made the store, and *any_schema* is false.
         SchemaMissing: The database holds no store, and *create* is false.
         SchemaOutdated: The schema is older than this code needs, and *may_migrate* is false.
         UnknownScheme: No backend handles this scheme.
@@ -185,11 +194,12 @@ def open_store(url: str, *, create: bool = True, may_migrate: bool = False, pati
     """
     url = without_driver(url)
     scheme = url.partition(":")[0]
+    opening = {"create": create, "may_migrate": may_migrate, "any_schema": any_schema, "patience": patience}
     match scheme:
         case "sqlite":
-            return _open_sqlite(url, create=create, may_migrate=may_migrate, patience=patience)
+            return _open_sqlite(url, **opening)
         case "postgresql" | "postgres":
-            return _open_postgres(url, create=create, may_migrate=may_migrate, patience=patience)
+            return _open_postgres(url, **opening)
         case _:
             if not re.fullmatch(r"[a-z][a-z0-9+]{0,20}", scheme):
                 raise UnknownScheme("this is not a URL")  # not repeated: it may hold a password

@@ -15,6 +15,7 @@ from holdfast.cli.session import CliSession
 from holdfast.cli.text import table
 from holdfast.domain.access.audit import Via
 from holdfast.domain.access.masking import mask_store_url
+from holdfast.domain.store_url import sqlite_url
 from holdfast.errors import InvalidInput, NotAStore
 from holdfast.store import open_store
 from holdfast.store.engine.backend import SCHEMA_VERSION
@@ -114,14 +115,20 @@ def backup(session: CliSession, *, file: Path) -> None:
     """Write a consistent copy of the store to a new SQLite FILE.
 
     Jobs continue meanwhile. The file is a store: open it with --url sqlite:///FILE, or copy it to PostgreSQL with
-    holdfast db copy.
+    holdfast db copy. It has the schema of this version, also if a development version made the store.
 
     Examples:
       holdfast db backup backup.db
     """
+    session.any_schema = True
     size = session.store.database.backup(file)
     try:
-        session.actions.record("db backup", f"file={file.absolute()}")
+        if session.store.backend.fits:
+            session.actions.record("db backup", f"file={file.absolute()}")
+        else:  # this code cannot write to it
+            with closing(open_store(sqlite_url(file.absolute()))) as copy:
+                actions = Actions(copy, actor=session.actor, via=Via.CLI)
+                actions.record("db backup", f"from={mask_store_url(session.url)}")
     except BaseException:
         file.unlink()  # no copy of all jobs without an entry in the audit log
         raise

@@ -71,6 +71,8 @@ class Backend(Protocol):
     single_writer: bool
     #: The numbers of the migrations that were applied when it was opened.
     migrated: list[int]
+    #: Whether released code, or this, made the store. Otherwise it can only be copied.
+    fits: bool
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         """Run one statement in a transaction of its own and return its rows; *timeout* limits its time.

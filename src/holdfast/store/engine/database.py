@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,7 +15,7 @@ from holdfast.domain.health_check import HealthCheck
 from holdfast.domain.store_url import sqlite_url
 from holdfast.errors import InvalidInput, NotAStore, SchemaMismatch, StoreInUse, StoreMoved
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.migrations import TABLES
+from holdfast.store.engine.migrations import OTHER_TABLES, TABLES, require_same_names
 from holdfast.store.engine.operation import query, single
 
 #: Wrong rows whose ids a finding lists.
@@ -41,9 +41,19 @@ class DatabaseTools(Protocol):
     def is_disk_full(self) -> bool: ...
     def connection_use(self) -> list[ConnectionUse]: ...
     def vacuum(self) -> None: ...
+    def tables(self) -> list[str]: ...
+    def columns(self, table: str) -> list[str]: ...
     def snapshot(self) -> AbstractContextManager[TableReader]: ...
     def last_id(self) -> int: ...
     def bulk_load(self, *, last_id: Callable[[], int]) -> AbstractContextManager[TableLoader]: ...
+
+
+class CanBeCopied(Protocol):
+    """What a copy reads of a store."""
+
+    @property
+    def last_id(self) -> Callable[[], int]: ...
+    def snapshot(self) -> AbstractContextManager[TableReader]: ...
 
 
 @runtime_checkable
@@ -95,6 +105,41 @@ CHECKS = {
     "find_holders_without_lease": "every holder of units has a lease",
     "find_results_without_unit": "a result in an inbox belongs to a unit that waits for it",
 }
+
+
+class ForeignStore:
+    """The store of a development version, read as if it had the schema of this code.
+
+    Tables and columns are matched by name. What this code does not have is left out; nothing that may have been
+    renamed is.
+    """
+
+    def __init__(self, source: DatabaseTools, target: DatabaseTools) -> None:
+        self.last_id = source.last_id
+        self._source = source
+        self._target = target
+
+    @contextmanager
+    def snapshot(self) -> Iterator[TableReader]:
+        """A function from a table to its columns and rows, as far as this code knows them.
+
+        Raises:
+            SchemaMismatch: A table or a column may have been renamed: a copy would lose it.
+        """
+        theirs = self._source.tables()
+        require_same_names("the tables", TABLES, set(theirs) - {*OTHER_TABLES})
+        with self._source.snapshot() as read:
+
+            def rows(table: str) -> tuple[list[str], Iterator[Any]]:
+                if table not in theirs:
+                    return self._target.columns(table), iter(())
+                ours = self._target.columns(table)
+                columns, cells = read(table)
+                require_same_names(f"the columns of {table}", ours, columns)
+                kept = [i for i, column in enumerate(columns) if column in ours]
+                return [columns[i] for i in kept], ([row[i] for i in kept] for row in cells)
+
+            yield rows
 
 
 class Database:
@@ -173,16 +218,17 @@ class Database:
         return file.stat().st_size
 
     def _write_backup(self, file: Path) -> None:
-        if isinstance(self.tools, CanBackUp):
+        if isinstance(self.tools, CanBackUp) and self._backend.fits:
             self.tools.backup(file)
             return
         from holdfast.store import open_store
 
-        copy = open_store(sqlite_url(file))
-        try:
-            copy_rows(self.tools, copy.database.tools, report=lambda *_: None)
-        finally:
-            copy.close()
+        with closing(open_store(sqlite_url(file))) as copy:
+            target = copy.database.tools
+            if self._backend.fits:
+                copy_rows(self.tools, target, report=lambda *_: None)
+            else:
+                copy_rows(ForeignStore(self.tools, target), target, report=lambda *_: None)
 
     def move_to(self, target: Database, name: str, *, report: Callable[[str, int], None]) -> dict[str, int]:
         """Copy all rows into an empty store, and close this one: it refuses every change from now on.
@@ -231,7 +277,7 @@ def _publish(draft: Path, file: Path) -> None:
     draft.replace(file)
 
 
-def copy_rows(source: DatabaseTools, target: DatabaseTools, *, report: Callable[[str, int], None]) -> dict[str, int]:
+def copy_rows(source: CanBeCopied, target: DatabaseTools, *, report: Callable[[str, int], None]) -> dict[str, int]:
     """Copy one snapshot of all rows into *target*, in one transaction; returns the number of rows by table."""
     copied = {}
     # The last id is read at the end: a counter that is read before the snapshot may be lower than ids in it.

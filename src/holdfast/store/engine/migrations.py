@@ -5,11 +5,12 @@ The ``schema.py`` of each backend applies them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
-from holdfast.errors import SchemaTooNew
+from holdfast.errors import SchemaMismatch, SchemaTooNew
 from holdfast.store.engine import sql
 from holdfast.store.engine.backend import SCHEMA_VERSION
 
@@ -38,9 +39,8 @@ class Migration(Struct, frozen=True):
 
     @property
     def checksum(self) -> str:
-        import hashlib  # it loads OpenSSL
-
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        """Every process computes it: a digest would load OpenSSL."""
+        return f"{zlib.crc32(self.text.encode()):08x}"
 
     @property
     def concurrent(self) -> bool:
@@ -51,6 +51,26 @@ class Migration(Struct, frozen=True):
         """The statements of a concurrent migration."""
         lines = (line for line in self.text.splitlines() if not line.lstrip().startswith("--"))
         return [statement.strip() for statement in "\n".join(lines).split(";") if statement.strip()]
+
+
+class SchemaMeta(Struct, frozen=True):
+    """The version of a store, the oldest code that it accepts, its id, and the checksums of its migrations."""
+
+    version: int
+    oldest_code: int
+    installation: str
+    checksums: Mapping[str, str]
+
+
+class OpenedSchema(Struct, frozen=True):
+    """The id of the installation, and the numbers of the migrations that were applied.
+
+    *fits*: false for the store of a development version, which can only be copied.
+    """
+
+    installation: str
+    applied: list[int]
+    fits: bool = True
 
 
 class SchemaRecord(Struct, frozen=True):
@@ -86,8 +106,43 @@ def schema_problems(backend: str, record: SchemaRecord, present: Objects, *, ess
     return problems
 
 
-def refuse_newer(version: int, oldest_code: int) -> None:
+#: Tables that a store has besides those of :data:`TABLES`.
+OTHER_TABLES = ("meta", "epoch", "expired_range", "test_clock")
+_COPY = (
+    "Stop all that uses it. Write its jobs to a new store with holdfast db backup NEW.db. Then use that file, or"
+    " copy it to an empty database with holdfast db copy. See Upgrades in the guide Production."
+)
+_FINISH = "Finish its jobs with the code that made it, then begin a new store."
+
+
+def fits(backend: str, meta: SchemaMeta) -> bool:
+    """Whether released code, or this, made the store. A released migration is never edited, so its checksum stays."""
+    ours = [each for each in all_migrations(backend) if each.number <= meta.version]
+    return all(meta.checksums.get(str(each.number)) == each.checksum for each in ours)
+
+
+def refuse_development(tables: Collection[str]) -> None:
+    """Refuse the store of a development version, with the way out: a copy, if its tables have the names of ours."""
+    text = "a development version of Holdfast made this store, and this version cannot use its schema"
+    raise SchemaMismatch(text, hint=_FINISH if renamed(TABLES, set(tables) - {*OTHER_TABLES}) else _COPY)
+
+
+def renamed(ours: Iterable[str], theirs: Iterable[str]) -> list[str]:
+    """The names that only *theirs* has, if there are others that only *ours* has: a copy by name might lose them."""
+    unknown = set(theirs) - set(ours)
+    return sorted(unknown) if set(ours) - set(theirs) else []
+
+
+def require_same_names(label: str, ours: Iterable[str], theirs: Iterable[str]) -> None:
+    """Refuse to copy tables or columns of a development version by name, if some may have been renamed."""
+    if unknown := renamed(ours, theirs):
+        text = f"{label} cannot be copied by name: this code does not know {', '.join(unknown)}"
+        raise SchemaMismatch(text, hint=_FINISH)
+
+
+def refuse_newer(meta: SchemaMeta) -> None:
     """Refuse a schema that needs newer code than this."""
+    version, oldest_code = meta.version, meta.oldest_code
     if oldest_code > SCHEMA_VERSION:
         text = f"the store has schema {version}, which needs code for schema {oldest_code}; this is {SCHEMA_VERSION}"
         raise SchemaTooNew(text, version=version, code=SCHEMA_VERSION)

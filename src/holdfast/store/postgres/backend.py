@@ -82,6 +82,7 @@ class PostgresBackend(ForkSafe):
         prepare: bool = True,
         create: bool = True,
         may_migrate: bool = False,
+        any_schema: bool = False,
         connections: int = DEFAULT_CONNECTIONS,
         patience: timedelta | None = None,
     ) -> None:
@@ -97,8 +98,9 @@ class PostgresBackend(ForkSafe):
         survive_forks(self)
         # A connection of its own fails at once, with the reason, where a pool would wait.
         with translated(), self.connect(autocommit=True) as connection:
-            opening = {"create": create, "may_migrate": may_migrate}
-            self.installation, self.migrated = open_schema(connection, self.statements, **opening)
+            opening = {"create": create, "may_migrate": may_migrate, "any_schema": any_schema}
+            opened = open_schema(connection, self.statements, **opening)
+        self.installation, self.migrated, self.fits = opened.installation, opened.applied, opened.fits
 
     def _make_connections(self) -> None:
         self._ids = IdSource(self._draw)

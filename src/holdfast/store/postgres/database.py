@@ -129,6 +129,16 @@ class PostgresDatabase:
             for statement in statements:
                 connection.execute(statement.encode())
 
+    def tables(self) -> list[str]:
+        """The tables of the schema, without their partitions."""
+        with self._connection() as connection:
+            return list_tables(connection, self._schema)
+
+    def columns(self, table: str) -> list[str]:
+        """The columns of a table that a copy writes."""
+        with self._connection() as connection:
+            return list(self._types(connection, table))
+
     @contextmanager
     def snapshot(self) -> Iterator[Callable[[str], tuple[list[str], Iterator[Any]]]]:
         """A function from a table to its columns and rows, in the forms of SQLite, all of one snapshot."""

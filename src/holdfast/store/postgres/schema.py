@@ -11,8 +11,17 @@ from psycopg.types.json import Json
 
 from holdfast.errors import NO_STORE, SchemaMissing, SchemaOutdated, StoreUnavailable
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
-from holdfast.store.engine.migrations import Migration, SchemaRecord, all_migrations, refuse_newer
-from holdfast.store.postgres.roles import renew_grants
+from holdfast.store.engine.migrations import (
+    Migration,
+    OpenedSchema,
+    SchemaMeta,
+    SchemaRecord,
+    all_migrations,
+    fits,
+    refuse_development,
+    refuse_newer,
+)
+from holdfast.store.postgres.roles import list_tables, renew_grants
 from holdfast.store.postgres.statements import Statements, quoted
 
 #: The advisory lock that serialises migrations over all processes.
@@ -49,23 +58,32 @@ Connection = psycopg.Connection[Any]
 
 
 def open_schema(
-    connection: Connection, statements: Statements, *, create: bool = True, may_migrate: bool = False
-) -> tuple[str, list[int]]:
+    connection: Connection,
+    statements: Statements,
+    *,
+    create: bool = True,
+    may_migrate: bool = False,
+    any_schema: bool = False,
+) -> OpenedSchema:
     """Create the schema, or migrate it if *may_migrate*, and check that this code may use it.
 
-    Returns the id of the installation, and the numbers of the migrations that were applied.
-
     Raises:
+        SchemaMismatch: A development version made the store, and *any_schema* is false.
         SchemaTooNew: The schema needs newer code.
         SchemaOutdated: This code needs a newer schema, and *may_migrate* is false.
         SchemaMissing: There is none and *create* is false, or this role may not change it.
     """
-    meta, applied = _read_meta(connection, statements), []
+    meta = _read_meta(connection, statements)
+    applied: list[int] = []
     if meta is None and not create:
         raise SchemaMissing(f"there is no store in schema {statements.schema!r}", hint=NO_STORE)
-    if meta is not None and meta[0] < SCHEMA_VERSION and not may_migrate:
-        raise SchemaOutdated(f"the store has schema {meta[0]}, and this code needs {SCHEMA_VERSION}")
-    if meta is None or meta[0] < SCHEMA_VERSION:
+    if meta is not None and not fits("postgres", meta):
+        if any_schema:
+            return OpenedSchema(meta.installation, [], fits=False)
+        refuse_development(list_tables(connection, statements.schema))
+    if meta is not None and meta.version < SCHEMA_VERSION and not may_migrate:
+        raise SchemaOutdated(f"the store has schema {meta.version}, and this code needs {SCHEMA_VERSION}")
+    if meta is None or meta.version < SCHEMA_VERSION:
         try:
             applied = migrate(connection, statements)
         except errors.InsufficientPrivilege as error:
@@ -74,9 +92,8 @@ def open_schema(
             ) from error
         meta = _read_meta(connection, statements)
     assert meta is not None
-    version, oldest_code, installation = meta
-    refuse_newer(version, oldest_code)
-    return installation, applied
+    refuse_newer(meta)
+    return OpenedSchema(meta.installation, applied)
 
 
 def migrate(connection: Connection, statements: Statements) -> list[int]:
@@ -114,7 +131,7 @@ def _apply(connection: Connection, statements: Statements, migration: Migration)
         connection.execute("SET LOCAL statement_timeout = 0")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
         meta = _read_meta(connection, statements)
-        if meta is not None and meta[0] >= migration.number:
+        if meta is not None and meta.version >= migration.number:
             return False
         if meta is None:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(statements.schema)}".encode())
@@ -130,7 +147,7 @@ def _apply_concurrently(connection: Connection, statements: Statements, migratio
     connection.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
     try:
         meta = _read_meta(connection, statements)
-        if meta is not None and meta[0] >= migration.number:
+        if meta is not None and meta.version >= migration.number:
             return False
         _drop_invalid_indexes(connection, statements)
         for statement in migration.statements:
@@ -181,15 +198,18 @@ def read_objects(connection: Connection, statements: Statements) -> dict[str, st
         return dict(connection.execute(_OBJECTS, {"schema": statements.schema}).fetchall())
 
 
-def _read_meta(connection: Connection, statements: Statements) -> tuple[int, int, str] | None:
+def _read_meta(connection: Connection, statements: Statements) -> SchemaMeta | None:
     # The catalogue's rows, not to_regclass(): its cache may predate the lock.
     query = (
-        "SELECT 1 FROM pg_catalog.pg_class AS class"
-        " JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = relnamespace"
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = class.oid AND attname = 'checksums')"
+        " FROM pg_catalog.pg_class AS class JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = relnamespace"
         " WHERE nspname = %s AND relname = 'meta'"
     )
-    if connection.execute(query, (statements.schema,)).fetchone() is None:
+    present = connection.execute(query, (statements.schema,)).fetchone()
+    if present is None:
         return None
-    text = statements.in_schema("SELECT version, oldest_code, installation::text FROM holdfast.meta")
-    meta: tuple[int, int, str] | None = connection.execute(text.encode()).fetchone()
-    return meta
+    text = statements.in_schema("SELECT version, oldest_code, installation::text, checksums FROM holdfast.meta")
+    if not present[0]:  # early development versions recorded none
+        text = text.replace("checksums", "'{}'::json")
+    row = connection.execute(text.encode()).fetchone()
+    return None if row is None else SchemaMeta(*row)

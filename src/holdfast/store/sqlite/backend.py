@@ -66,6 +66,7 @@ class SqliteBackend(ForkSafe):
         busy_timeout: float = 30.0,
         create: bool = True,
         may_migrate: bool = False,
+        any_schema: bool = False,
         patience: timedelta | None = None,
     ) -> None:
         self.path = Path(path).expanduser().resolve()
@@ -86,7 +87,8 @@ class SqliteBackend(ForkSafe):
             connection = self.connect()
             try:
                 self._inode = self.path.stat().st_ino
-                self.installation, self.migrated = open_schema(connection, may_migrate=may_migrate)
+                opened = open_schema(connection, may_migrate=may_migrate, any_schema=any_schema)
+                self.installation, self.migrated, self.fits = opened.installation, opened.applied, opened.fits
             except BaseException:
                 connection.close()
                 raise

@@ -15,7 +15,7 @@ from holdfast.store.engine.interrupts import uninterrupted
 from holdfast.store.engine.migrations import TABLES, schema_problems
 from holdfast.store.sqlite.checkpoints import MAX_LOG_BYTES
 from holdfast.store.sqlite.files import create_private, is_busy, size_of, translated
-from holdfast.store.sqlite.schema import read_objects, read_record
+from holdfast.store.sqlite.schema import list_tables, read_objects, read_record
 
 if TYPE_CHECKING:
     from holdfast.domain.health_check import HealthCheck
@@ -159,6 +159,16 @@ class SqliteDatabase:
         with file.open("rb") as written:
             os.fsync(written.fileno())
 
+    def tables(self) -> list[str]:
+        """The tables of the store, without their prefix."""
+        with self._connection() as connection:
+            return list_tables(connection)
+
+    def columns(self, table: str) -> list[str]:
+        """The columns of a table that a copy writes."""
+        with self._connection() as connection:
+            return _columns(connection, table)
+
     def close_for(self, successor: str) -> None:
         """Refuse all changes from now on, also those to batches and inboxes: *successor* is the store to use."""
         message = f"E_STORE_MOVED: this store was copied to {successor}".replace("'", "''")
@@ -182,6 +192,8 @@ class SqliteDatabase:
     @uninterrupted
     def successor(self) -> str | None:
         """The store that this one was copied to."""
+        if not self._backend.fits:
+            return None  # early development versions had no such column
         # Every command reads it: a connection of its own would read the whole schema again.
         with self._backend.reader() as connection, translated():
             (successor,) = connection.execute("SELECT successor FROM holdfast_meta").fetchone()

@@ -12,31 +12,47 @@ import msgspec
 
 from holdfast.errors import SchemaOutdated
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
-from holdfast.store.engine.migrations import SchemaRecord, all_migrations, refuse_newer
+from holdfast.store.engine.migrations import (
+    OpenedSchema,
+    SchemaMeta,
+    SchemaRecord,
+    all_migrations,
+    fits,
+    refuse_development,
+    refuse_newer,
+)
 from holdfast.store.sqlite.files import translated
 
 
-def open_schema(connection: sqlite3.Connection, *, may_migrate: bool = False) -> tuple[str, list[int]]:
+def open_schema(connection: sqlite3.Connection, *, may_migrate: bool = False, any_schema: bool = False) -> OpenedSchema:
     """Create the schema, or migrate it if *may_migrate*, and check that this code may use it.
 
-    Returns the id of the installation, and the numbers of the migrations that were applied.
-
     Raises:
+        SchemaMismatch: A development version made the store, and *any_schema* is false.
         SchemaTooNew: The schema needs newer code.
         SchemaOutdated: This code needs a newer schema, and *may_migrate* is false.
     """
     applied: list[int] = []
     with translated():
         meta = _read_meta(connection)
-        if meta is not None and meta[0] < SCHEMA_VERSION and not may_migrate:
-            raise SchemaOutdated(f"the store has schema {meta[0]}, and this code needs {SCHEMA_VERSION}")
-        if meta is None or meta[0] < SCHEMA_VERSION:
+        if meta is not None and not fits("sqlite", meta):
+            if any_schema:
+                return OpenedSchema(meta.installation, [], fits=False)
+            refuse_development(list_tables(connection))
+        if meta is not None and meta.version < SCHEMA_VERSION and not may_migrate:
+            raise SchemaOutdated(f"the store has schema {meta.version}, and this code needs {SCHEMA_VERSION}")
+        if meta is None or meta.version < SCHEMA_VERSION:
             applied = migrate(connection)
             meta = _read_meta(connection)
         assert meta is not None
-        version, oldest_code, installation = meta
-    refuse_newer(version, oldest_code)
-    return installation, applied
+    refuse_newer(meta)
+    return OpenedSchema(meta.installation, applied)
+
+
+def list_tables(connection: sqlite3.Connection) -> list[str]:
+    """The tables of the store, without their prefix."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'holdfast_*' ORDER BY name"
+    return [name.removeprefix("holdfast_") for (name,) in connection.execute(query)]
 
 
 def holds_store(path: Path) -> bool:
@@ -53,7 +69,7 @@ def migrate(connection: sqlite3.Connection) -> list[int]:
     try:
         meta = _read_meta(connection)
         migrations = all_migrations("sqlite")
-        missing = [each for each in migrations if meta is None or meta[0] < each.number]
+        missing = [each for each in migrations if meta is None or meta.version < each.number]
         for migration in missing:
             for statement in split_script(migration.text):
                 connection.execute(statement)
@@ -105,10 +121,17 @@ def split_script(text: str) -> Iterator[str]:
             statement = ""
 
 
-def _read_meta(connection: sqlite3.Connection) -> tuple[int, int, str] | None:
+def _read_meta(connection: sqlite3.Connection) -> SchemaMeta | None:
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_meta'").fetchone() is None:
         return None
-    meta: tuple[int, int, str] | None = connection.execute(
-        "SELECT version, oldest_code, installation FROM holdfast_meta"
-    ).fetchone()
-    return meta
+    query = "SELECT version, oldest_code, installation, {} FROM holdfast_meta"
+    try:
+        row = connection.execute(query.format("checksums")).fetchone()
+    except sqlite3.OperationalError as error:
+        if "no such column" not in str(error):
+            raise
+        row = connection.execute(query.format("'{}'")).fetchone()  # early development versions recorded none
+    if row is None:
+        return None
+    version, oldest_code, installation, checksums = row
+    return SchemaMeta(version, oldest_code, installation, msgspec.json.decode(checksums))
