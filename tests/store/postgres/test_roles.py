@@ -432,3 +432,45 @@ def test_privileges_that_a_role_must_not_have_are_taken_away(database, login):
     tools.apply(tools.roles())
     with pytest.raises(HoldfastError, match="may not change tokens"):
         add_token(login("worker"))
+
+
+@pytest.fixture
+def plain_owner(postgres_database):
+    """A store in a schema of a user who is not a superuser, on a server without its roles."""
+    execute = postgres_database.execute
+    execute("DROP SCHEMA IF EXISTS owned CASCADE")
+    execute("DROP ROLE IF EXISTS plain_owner")
+    execute("CREATE ROLE plain_owner LOGIN")
+    (database,) = execute("SELECT current_database()")[0]
+    execute(f'GRANT CREATE ON DATABASE "{database}" TO plain_owner')
+    url = f"{postgres_database.url}&schema=owned"
+    open_store(f"{url}&user=plain_owner").close()
+    yield url
+    for role in ROLES:
+        if execute("SELECT FROM pg_roles WHERE rolname = %s", (f"owned_{role}",)):
+            execute(f"DROP OWNED BY owned_{role}")
+            execute(f"DROP ROLE owned_{role}")
+    execute("DROP OWNED BY plain_owner CASCADE")
+    execute("DROP ROLE plain_owner")
+
+
+def test_the_owner_applies_roles_that_exist(plain_owner):
+    """OPS 6: "permission denied to create role", also when none was missing, and a hint that did not help."""
+
+    def apply(url):
+        return run_process("db", "roles", "--apply", env=os.environ | {"HOLDFAST_URL": url})
+
+    refused = apply(f"{plain_owner}&user=plain_owner")
+    assert refused.returncode == 4
+    assert (
+        "plain_owner may not create roles, and these do not exist yet: owned_reader, owned_producer" in refused.stderr
+    )
+    assert (
+        "Let a superuser run holdfast db roles --apply once, or: ALTER ROLE plain_owner CREATEROLE." in refused.stderr
+    )
+    assert apply(plain_owner).returncode == 0
+    with closing(open_store(plain_owner)) as store, store.backend.connect(autocommit=True) as connection:
+        connection.execute("REVOKE ALL ON owned.job FROM owned_reader")
+        assert apply(f"{plain_owner}&user=plain_owner").returncode == 0
+        right = "SELECT has_table_privilege('owned_reader', 'owned.job', 'SELECT')"
+        assert connection.execute(right).fetchone() == (True,)

@@ -148,7 +148,11 @@ def vacuum(session: CliSession) -> None:
 
 
 @command("roles", group=db, answers=RolesAnswer, changes=True)
-@click.option("--apply", is_flag=True, help="Run the statements. Needs a user with CREATEROLE.")
+@click.option(
+    "--apply",
+    is_flag=True,
+    help="Run the statements, as the owner of the schema. To create missing roles, it needs CREATEROLE.",
+)
 def roles(session: CliSession, *, apply: bool) -> None:
     """Print the SQL for PostgreSQL roles with few privileges.
 
@@ -171,9 +175,8 @@ def roles(session: CliSession, *, apply: bool) -> None:
     tools = session.store.database.tools
     if not hasattr(tools, "roles"):
         raise InvalidInput("a SQLite file has no roles", hint="Its owner alone can read it.")
-    statements: list[str] = tools.roles()
+    statements: list[str] = tools.apply_roles() if apply else tools.roles()  # type: ignore[attr-defined]
     if apply:
-        tools.apply(statements)  # type: ignore[attr-defined]
         session.actions.record("db roles", f"schema={SCHEMA_VERSION}")
     session.output.value(RolesAnswer(statements, apply), lambda: [f"{statement};" for statement in statements])
 

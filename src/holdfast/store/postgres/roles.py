@@ -109,9 +109,35 @@ _EXECUTE = {
 
 def role_statements(schema: str, tables: Sequence[str]) -> Iterator[sql.Composed]:
     """The statements that create all roles and give them their privileges."""
-    missing = sql.SQL("DO $$ BEGIN CREATE ROLE {role} NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
-    yield from (missing.format(role=Identifier(f"{schema}_{role}")) for role in ROLES)
+    # A user without CREATEROLE may run it again, once the roles exist.
+    missing = sql.SQL(
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = {name}) THEN"
+        " CREATE ROLE {role} NOLOGIN; END IF; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+    )
+    for role in ROLES:
+        name = f"{schema}_{role}"
+        yield missing.format(role=Identifier(name), name=sql.Literal(name))
     yield from _grants(schema, tables, ROLES)
+
+
+def require_creator(connection: Connection, schema: str) -> None:
+    """Check that this user may create the roles that are missing.
+
+    Raises:
+        PrivilegeMissing: It may not.
+    """
+    names = [f"{schema}_{role}" for role in ROLES]
+    existing = {
+        name for (name,) in connection.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)", (names,))
+    }
+    query = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
+    (may_create,) = connection.execute(query).fetchone() or (False,)
+    if (missing := [name for name in names if name not in existing]) and not may_create:
+        user = connection.info.user
+        raise PrivilegeMissing(
+            f"database user {user} may not create roles, and these do not exist yet: {', '.join(missing)}",
+            hint=f"Let a superuser run holdfast db roles --apply once, or: ALTER ROLE {user} CREATEROLE.",
+        )
 
 
 def _grants(schema: str, tables: Sequence[str], roles: Iterable[str]) -> Iterator[sql.Composed]:
