@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 from holdfast.client.batches.registry import BatchRegistry
 from holdfast.client.jobs.handler import Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
-from holdfast.client.jobs.kind_registry import KindRegistry, handler_options
+from holdfast.client.jobs.kind_registry import JobArguments, KindRegistry, handler_options
 from holdfast.client.schedules.definition import ScheduleOptions, ScheduleRegistry
 from holdfast.domain.batches.batch import is_shard
 from holdfast.domain.commands.command import COMMAND
@@ -16,6 +16,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import APPLICATIONS, Kind
 from holdfast.domain.jobs.new_job import EnqueueOutcome, NewJob
+from holdfast.domain.names import refuse_unknown_options
 from holdfast.domain.quantities import Duration
 from holdfast.errors import InvalidKind
 from holdfast.store import Store
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from holdfast.client.batches.report import BatchResult
     from holdfast.client.batches.session import BatchSession
     from holdfast.client.fleet.workers import WorkerArguments
-    from holdfast.client.jobs.kind_registry import JobArguments
     from holdfast.client.schedules.api import Schedules
     from holdfast.domain.batches.batch import Batch
     from holdfast.domain.schedules.definition import DeclarationResult
@@ -127,6 +127,7 @@ class Holdfast:
         """
         if callable(name):  # without parentheses, Python passes the function as the name
             raise InvalidKind("@app.job needs parentheses", hint="Write @app.job() above the function.")
+        refuse_unknown_options("a job", options, JobArguments.__annotations__)
         upgrades = options.pop("upgrade", None)
         checked = handler_options(**options)
 
@@ -269,7 +270,9 @@ class Holdfast:
         from holdfast.worker.worker import Worker
 
         self.declare_schedules()
-        return Worker(store, kinds, options=options, request=self.request, providers=self.providers)
+        worker = Worker(store, kinds, options=options, request=self.request, providers=self.providers)
+        self._schedules.planners.add(worker)
+        return worker
 
     def find_kind(self, name: str) -> Kind | None:
         """A kind by its name or an alias, including the kinds that run units."""

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Container, Iterable
 
-from holdfast.errors import InvalidInput, InvalidText
+from holdfast.errors import InvalidInput, InvalidKind, InvalidText
 
 MAX_NAME = 200
 #: Of unique keys, in characters. An index row of PostgreSQL holds kind and key together, at most 2,704 bytes.
@@ -124,6 +124,19 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     import difflib  # only mistakes need it
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def refuse_unknown_options(thing: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse options that do not exist.
+
+    Raises:
+        InvalidKind: The hint names the nearest option, or all.
+    """
+    names = sorted(known)
+    for name in sorted(set(options) - set(names)):
+        near = nearest_name(name, names)
+        hint = f"Did you mean {near!r}?" if near else f"There are: {', '.join(names)}."
+        raise InvalidKind(f"{thing} has no option {name!r}", hint=hint)
 
 
 def checked_variable(name: str) -> str:

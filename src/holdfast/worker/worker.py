@@ -76,7 +76,7 @@ class Worker:
         self.counts = self._lifecycle.counts
         self._active_runs = self._lifecycle.active_runs
         self._pool = ExecutorPool(setup, self._lifecycle)
-        self.services = self._make_services(setup, ScopeProviders(providers or {}))
+        self.services = self._make_services(setup, ScopeProviders({} if providers is None else providers))
         self._shutdown = Shutdown(setup, self._pool, self._lifecycle, self.services)
         self.health = WorkerHealth(
             self.services, self._pool, remote_control=self._remote_control, options=options, stopping=self._stopping

@@ -88,3 +88,15 @@ def test_a_long_transaction_with_the_first_enqueue_of_a_kind_holds_up_no_other_p
 
 
 def _mail(to: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("decorator", "option", "hint"),
+    [("job", "prioritty", "'priority'"), ("job", "bogus", "There are: aliases, "), ("unit", "retires", "'retries'")],
+)
+def test_an_unknown_option_is_refused_with_the_nearest(decorator, option, hint):
+    """OPS 13: a bare TypeError."""
+    app = holdfast.Holdfast("sqlite:///never-opened.db")
+    with pytest.raises(InvalidKind, match=f"a {decorator} has no option '{option}'") as refused:
+        getattr(app, decorator)(**{option: 1})
+    assert hint in refused.value.hint

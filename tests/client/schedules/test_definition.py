@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast import Plan
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
+from tests.support.processes import wait_until
 from tests.support.schedules import declare
 
 
@@ -25,6 +26,23 @@ def test_a_schedule_is_declared_above_a_job(app):
     declare(app)
     with pytest.raises(InvalidKind, match="declared already"):
         app.schedule("@daily", name="rollup")(app.job(name="other")(lambda: None))
+
+
+@pytest.mark.parametrize("make", ["worker", "scheduler"])
+def test_a_schedule_that_is_declared_beside_a_worker_fires(real_database, make):
+    """OPS 8: it never did, and nothing said so. Its scopes come from a function that is registered later, too."""
+    fired = []
+    with holdfast.Holdfast(real_database.url) as app:
+        planner = app.worker(poll=0.1) if make == "worker" else app.scheduler()
+        with planner, app.worker(poll=0.1, plans=False):
+
+            @app.schedule("every 1s", name="late", scopes=lambda: ["a"])
+            @app.job(name="late")
+            def late(plan: Plan) -> None:
+                fired.append(plan.scope)
+
+            wait_until(lambda: fired)
+    assert set(fired) == {"a"}
 
 
 def test_a_payload_that_does_not_fit_is_refused_at_once(app):

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from holdfast.client.jobs.kind_registry import KindRegistry
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.names import checked_name
+from holdfast.domain.names import checked_name, refuse_unknown_options
 from holdfast.errors import InvalidKind
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ class BatchRegistry:
             InvalidKind: The name is taken, or an option is invalid.
         """
         from holdfast.client.batches.function import UnitFunction
-        from holdfast.client.batches.options import unit_options
+        from holdfast.client.batches.options import UnitArguments, unit_options
 
+        refuse_unknown_options("a unit", options, UnitArguments.__annotations__)
         checked = unit_options(**options)
 
         def register(function: Callable[P, R]) -> UnitFunction[P, R]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
@@ -29,6 +30,7 @@ from holdfast.store import Store
 if TYPE_CHECKING:
     from holdfast.client.schedules.api import Schedules
     from holdfast.worker.schedules.scopes import Provider
+    from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -171,6 +173,8 @@ class ScheduleRegistry:
         self._store = store
         self._declarations: dict[str, Declaration] = {}
         self._is_stored = True
+        #: Workers and schedulers of this process: schedules that are declared later are stored at once.
+        self.planners: weakref.WeakSet[Worker] = weakref.WeakSet()
         #: The scope functions by name.
         self.providers: dict[str, Provider] = {}
 
@@ -199,6 +203,8 @@ class ScheduleRegistry:
             _check_payload(handler.kind, Plan(schedule, datetime.now(UTC)), definition.payload)
             self._declarations[schedule] = Declaration(schedule, definition, checked_number(version, label="a version"))
             self._is_stored = False
+            if self.planners:
+                self.declare()
             return handler
 
         return register

@@ -40,7 +40,8 @@ class ScopeProviders:
     """
 
     def __init__(self, functions: Mapping[str, Provider], *, timeout: float = TIMEOUT_S) -> None:
-        self._functions = dict(functions)
+        #: Shared with the application, which may register others.
+        self._functions = functions
         self._timeout = timeout
         #: By provider and schedule: a schedule that gets another provider does not wait for the first one.
         self._calls: dict[tuple[str, str], ProviderCall] = {}
@@ -66,7 +67,7 @@ class ScopeProviders:
             return []
         self._is_full = False
         calls = Counter(call.provider for call in self._calls.values())
-        return [name for name in self._functions if calls[name] < MAX_CALLS_OF_PROVIDER]
+        return [name for name in tuple(self._functions) if calls[name] < MAX_CALLS_OF_PROVIDER]
 
     def counts(self) -> dict[str, int]:
         """Return the number of calls that have not returned, by whether a planner still waits for them."""
