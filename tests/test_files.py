@@ -23,6 +23,16 @@ def test_a_file_is_replaced_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
+def test_missing_folders_are_created(tmp_path):
+    """OPS 12: path_for makes folders in the name, and write made none."""
+    path = files.path_for(tmp_path / "out", suffix=".json", symbol="A", year=2020)
+    files.write(path, "{}")
+    files.write(path, "[]")
+    files.append(tmp_path / "logs" / "today" / "log", "line")
+    assert path.read_text() == "[]"
+    assert (tmp_path / "logs" / "today" / "log").read_text() == "line\n"
+
+
 def write_half(path):
     with files.writing(path) as file:
         file.write(b"tw")

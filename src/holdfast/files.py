@@ -19,7 +19,7 @@ from holdfast.errors import InvalidInput
 def write(path: str | os.PathLike[str], data: bytes | str) -> None:
     """Replace the content of a file atomically: readers see the old or the new content, also after a crash.
 
-    An existing file keeps its mode. Symbolic links are followed.
+    An existing file keeps its mode. Symbolic links are followed. Missing folders are created.
     """
     with writing(path) as file:
         file.write(data.encode() if isinstance(data, str) else data)
@@ -29,6 +29,7 @@ def write(path: str | os.PathLike[str], data: bytes | str) -> None:
 def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Write a file piece by piece; it replaces *path* at the end of the ``with``, unless an exception is raised."""
     target = Path(os.path.realpath(path))
+    _make_folder(target.parent)
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -45,8 +46,12 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def append(path: str | os.PathLike[str], line: bytes | str) -> None:
-    """Append one line to a file under its lock. Lines of several processes never mix, and are synced to disk."""
+    """Append one line to a file under its lock. Lines of several processes never mix, and are synced to disk.
+
+    Missing folders are created.
+    """
     data = line.encode() if isinstance(line, str) else line
+    _make_folder(Path(path).parent)
     with Path(path).open("ab+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if file.seek(0, os.SEEK_END):
@@ -96,6 +101,14 @@ def _mode_of(target: Path) -> int:
         mask = os.umask(0o077)
         os.umask(mask)
         return 0o666 & ~mask
+
+
+def _make_folder(folder: Path) -> None:
+    """Create a folder and its parents; each name survives a crash."""
+    if not folder.exists():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -148,6 +148,20 @@ def test_a_killed_worker(drill):
 
 
 @pytest.mark.one_backend
+def test_a_killed_worker_beside_another(drill):
+    """OPS 5: jobs go on, so that no other rule fires; only the lost worker shows."""
+    port = drill.web()
+    worker, _ = drill.worker()
+    other, _ = drill.worker()
+    wait_until(lambda: len(drill.store.workers.list()) == 2)
+    other.send(signal.SIGKILL)
+    assert other.code == -signal.SIGKILL
+    drill.put_back(57, "worker", "seen_at", where=f"pid = {other.pid}")
+    drill.times_until_shown("HoldfastWorkerDown", port=port, passed=57)
+    assert drill.store.workers.list()[0].pid == worker.pid
+
+
+@pytest.mark.one_backend
 def test_nothing_reports(drill):
     """Worker and dashboard are gone: Prometheus has no series any more."""
     processes = [drill.start("web", "--listen", "127.0.0.1:0"), drill.worker()]

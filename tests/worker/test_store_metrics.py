@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import struct
 import threading
 import time
+from contextlib import ExitStack, closing
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,11 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.verdict import Unreadable
+from holdfast.store import open_store
 from holdfast.worker.metrics import MetricsServer, WorkerCollector
 from holdfast.worker.store_metrics import StoreMetrics
+from tests.chaos.sites import fill_disk, small_disk
 from tests.cli.ops.test_worker import APP, fetch
 from tests.support.alerts import firing
 from tests.support.jobs import put, take_one
+from tests.support.postgres import QUICK, bundled_programs, running
 from tests.support.processes import wait_until
 from tests.support.program import program
 from tests.support.programs import cli_jobs
@@ -56,7 +61,65 @@ def test_dead_workers_are_alerted(store, clock, tmp_path):
     clock.advance(seconds=61)  # without a heartbeat
     text = text_of(metrics)
     assert (values(text, "workers_alive"), values(text, "jobs")["ready",]) == ({(): 0.0}, 1.0)
-    assert firing(tmp_path, text) == {"HoldfastNoWorkers"}
+    assert firing(tmp_path, text) == {"HoldfastNoWorkers", "HoldfastWorkerDown"}
+
+
+@needs_promtool
+def test_a_lost_worker_is_alerted_although_others_live(store, clock, tmp_path):
+    """OPS 5: nothing fired, and no metric showed it."""
+    metrics = StoreMetrics(lambda: store)
+    announce(store)
+    clock.advance(seconds=61)
+    alive = {"host": "h", "pid": 2, "kinds": ["mail"], "version": None}
+    store.workers.announce(WorkerId("other"), queues=["other"], **alive)
+    text = text_of(metrics)
+    assert (values(text, "workers_alive"), values(text, "workers_lost")) == ({(): 1.0}, {(): 1.0})
+    assert firing(tmp_path, text) == {"HoldfastWorkerDown"}
+    store.workers.announce(WorkerId("again"), queues=["default"], **alive)
+    assert values(text_of(metrics), "workers_lost") == {(): 0.0}
+    store.workers.announce(WorkerId("third"), queues=["default"], **alive)
+    clock.advance(seconds=3601)
+    assert values(text_of(metrics), "workers_lost") == {(): 0.0}
+
+
+@needs_promtool
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_a_full_disk_is_alerted(backend, tmp_path, monkeypatch):
+    """OPS 4, OPS 9: every metric was as on a sound store."""
+    monkeypatch.setattr("holdfast.worker.store_metrics.SERVER_INTERVAL_S", 0.0)
+    with ExitStack() as stack:
+        disk = stack.enter_context(small_disk(150 if backend == "postgres" else 8))
+        url = f"sqlite:///{disk}/jobs.db"
+        if backend == "postgres":
+            url = stack.enter_context(running(bundled_programs(), settings=QUICK, root=disk)).url()
+        store = stack.enter_context(closing(open_store(url)))
+        metrics = StoreMetrics(lambda: store)
+        assert values(text_of(metrics), "store_disk_full") == {(): 0.0}
+        filling = fill_disk(disk)
+        text = text_of(metrics)
+        assert values(text, "store_disk_full") == {(): 1.0}
+        assert "HoldfastStoreFull" in firing(tmp_path, text)
+        filling.unlink()
+        assert values(text_of(metrics), "store_disk_full") == {(): 0.0}
+
+
+@needs_promtool
+def test_a_limit_of_connections_is_alerted(postgres_database, tmp_path):
+    """OPS 10: the metric of connections counts one process."""
+    execute = postgres_database.execute
+    store = postgres_database.open()
+    text = text_of(StoreMetrics(lambda: store))
+    assert set(values(text, "server_connections")) == {("server",)}
+    assert firing(tmp_path, text) == set()
+    (name,) = execute("SELECT current_database()")[0]
+    execute(f'ALTER DATABASE "{name}" CONNECTION LIMIT {int(values(text, "server_connections")["server",])}')
+    try:
+        text = text_of(StoreMetrics(lambda: store))
+        assert set(values(text, "server_connections_limit")) == {("server",), ("database",)}
+        assert firing(tmp_path, text) == {"HoldfastConnectionsNearLimit"}
+    finally:
+        execute(f'ALTER DATABASE "{name}" CONNECTION LIMIT -1')
 
 
 @needs_promtool
@@ -121,8 +184,8 @@ def test_a_black_hole_does_not_silence_metrics(postgres_database, tmp_path, line
     store = postgres_database.open()
     put(store, kind="double")
     token = {"HOLDFAST_METRICS_TOKEN": "secret"}
-    with proxy_to(postgres_database.url) as proxy, program(*line, url=proxy.uri, **token) as running:
-        notice = running.said("metrics on port" if line[0] == "worker" else "the dashboard of")
+    with proxy_to(postgres_database.url) as proxy, program(*line, url=proxy.uri, **token) as process:
+        notice = process.said("metrics on port" if line[0] == "worker" else "the dashboard of")
         port = notice.split()[-1].rpartition(":")[2].strip("/") if line[0] == "web" else notice.split()[-1]
         wait_until(lambda: "holdfast_workers_alive" in fetch(port, "/metrics", token="secret")[1])
         proxy.black_hole()

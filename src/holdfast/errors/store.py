@@ -29,7 +29,7 @@ class MissingDriver(ConfigurationError):
     """The driver for this store is not installed."""
 
     code = "E_MISSING_DRIVER"
-    hint = "Install it with: pip install 'holdfast[postgres]'"
+    hint = "Install Holdfast with its extra postgres: pip install '.[postgres]' in a clone of the repository."
 
 
 class StoreMoved(ConfigurationError):

@@ -26,6 +26,6 @@ def asgi(app: Holdfast, **options: Any) -> Site:
         from holdfast.web.app import Site
         from holdfast.web.options import make_options
     except ImportError as error:
-        hint = "Install it with: pip install 'holdfast[web]'"
+        hint = "Install Holdfast with its extra web: pip install '.[web]' in a clone of the repository."
         raise ConfigurationError(f"the dashboard needs more packages: {error}", hint=hint) from error
     return Site(app, make_options(**options))

@@ -11,7 +11,9 @@ import msgspec
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from holdfast.domain.fleet.queue import serves_queue
+from holdfast.domain.fleet.lost_workers import REPORTED_FOR, unreplaced
+from holdfast.domain.fleet.queue import WORKER_SILENCE, serves_queue
+from holdfast.errors import StoreFull
 from holdfast.store import Store
 from holdfast.store.fleet.dashboard import LaneCount
 from holdfast.store.fleet.registry import WorkerRow
@@ -27,6 +29,8 @@ SLOW_READ_S = 5.0
 STUCK_READ_S = 120.0
 #: Values that are older are left out: the store has other ones by now.
 MAX_AGE_S = 60.0
+#: What needs a connection of its own is read this often. A server without a free one keeps its last values for longer.
+SERVER_INTERVAL_S, MAX_SERVER_AGE_S = 60.0, 600.0
 #: Counts of jobs stop here.
 COUNT_CAP = 10_000
 
@@ -57,6 +61,9 @@ class StoreMetrics(Collector):
         self._began_at: float | None = None
         self._read_at = -MAX_AGE_S
         self._values: list[Metric] = []
+        self._server_tried_at = -SERVER_INTERVAL_S
+        self._server_at = -MAX_SERVER_AGE_S
+        self._server: list[Metric] = []
         self._up = True
 
     def collect(self) -> Iterator[Metric]:
@@ -65,8 +72,11 @@ class StoreMetrics(Collector):
         self._finished.wait(SCRAPE_WAIT_S)
         with self._lock:
             began_at, values, age = self._began_at, self._values, clock.now() - self._read_at
+            server, server_age = self._server, clock.now() - self._server_at
             up = self._up and (began_at is None or clock.now() - began_at < SLOW_READ_S)
         yield gauge("store_up", "1 if the store answers this process.", [], [((), float(up))])
+        if server_age < MAX_SERVER_AGE_S:
+            yield from server
         if age < MAX_AGE_S:
             yield gauge("store_age_seconds", "Age of the values of the store.", [], [((), age)])
             yield from values
@@ -90,7 +100,38 @@ class StoreMetrics(Collector):
             self._began_at, self._up = None, values is not None
             if values is not None:
                 self._values, self._read_at = values, clock.now()
+        self._read_server()
         self._finished.set()
+
+    def _read_server(self) -> None:
+        """Read what a full disk and a full server show, also while other calls fail."""
+        with self._lock:
+            if clock.now() - self._server_tried_at < SERVER_INTERVAL_S:
+                return
+            self._server_tried_at = clock.now()
+        try:
+            server = list(read_server(self._store()))
+        except StoreFull:
+            server = [disk_full(True)]
+        except Exception as error:  # noqa: BLE001 - the scrape reports any error
+            log.warning("reading the metrics of the server failed: %s", error)
+            return
+        with self._lock:
+            self._server, self._server_at = server, clock.now()
+
+
+def read_server(store: Store) -> Iterator[Metric]:
+    """Read whether the disk of the store is full, and the connections to its server."""
+    yield disk_full(store.database.tools.is_disk_full())
+    uses = store.database.tools.connection_use()
+    text = "Connections in use: of the server, the database and the user, where they have a limit."
+    yield gauge("server_connections", text, ["scope"], [((use.scope,), float(use.used)) for use in uses])
+    limits = [((use.scope,), float(use.limit)) for use in uses]
+    yield gauge("server_connections_limit", "Limit of these connections.", ["scope"], limits)
+
+
+def disk_full(full: bool) -> Metric:  # noqa: FBT001 - the value of a gauge
+    return gauge("store_disk_full", "1 if the disk of the store has no room; healthy: 0.", [], [((), float(full))])
 
 
 def read_store(store: Store, queues: Collection[str] = ()) -> Iterator[Metric]:
@@ -99,8 +140,12 @@ def read_store(store: Store, queues: Collection[str] = ()) -> Iterator[Metric]:
     store.schedules.now()
     latency = clock.now() - began_at
     yield gauge("store_latency_seconds", "Response time of the store.", [], [((), latency)])
-    workers, lanes = store.workers.list(), store.dashboard.lanes(cap=COUNT_CAP)
+    seen, lanes = store.workers.list(silence=REPORTED_FOR), store.dashboard.lanes(cap=COUNT_CAP)
+    workers = [worker for worker in seen if worker.silent_for < WORKER_SILENCE]
     yield gauge("workers_alive", "Workers that are alive.", [], [((), float(len(workers)))])
+    lost = unreplaced([worker for worker in seen if worker.silent_for >= WORKER_SILENCE], workers)
+    text = "Workers lost within the last hour that no later worker of the same queues has replaced; healthy: 0."
+    yield gauge("workers_lost", text, [], [((), float(len(lost)))])
     lag = store.schedules.lag().total_seconds()
     yield gauge("schedule_lag_seconds", "Time that the oldest due plan has waited for a planner.", [], [((), lag)])
     tallies = store.dashboard.tallies(cap=COUNT_CAP, most=0)

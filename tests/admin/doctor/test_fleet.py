@@ -79,6 +79,40 @@ def test_a_worker_that_is_late_is_not_alive(store, clock):
     ]
 
 
+def test_a_lost_worker_is_named_until_another_replaces_it(store, clock):
+    """OPS 5: with another one alive, and no job left on it, doctor printed "ok"."""
+    alive(store)
+    clock.advance(seconds=61)
+    alive(store, "other", queues=["other"])
+    assert messages(doctor.check_store(store)) == {"workers": "w (pid 1 on h) is lost; last heartbeat 61 s ago"}
+    alive(store, "again")
+    assert messages(doctor.check_store(store)) == {}
+
+
+def test_many_lost_workers_are_counted(store, clock):
+    for number in range(13):
+        alive(store, f"w{number:02}")
+    clock.advance(seconds=61)
+    texts = [check.message for check in doctor.check_store(store) if check.name == "workers"]
+    assert (len(texts), texts[10]) == (12, "3 more workers are lost")
+    clock.advance(hours=1)
+    assert messages(doctor.check_store(store)) == {}
+
+
+@pytest.mark.one_backend
+def test_the_number_of_waiting_jobs_stops_at_the_cap(store, monkeypatch):
+    """OPS 13: "10,001 jobs wait", for 100,000."""
+    for module in ("checks", "fleet"):
+        monkeypatch.setattr(f"holdfast.admin.doctor.{module}.TERMINAL_CAP", 3)
+    alive(store)
+    for _ in range(3):
+        put(store, queue="flood")
+    assert messages(doctor.check_store(store))["queue"].startswith("3 jobs wait in 'flood'")
+    put(store, queue="flood")
+    put(store, queue="flood")
+    assert messages(doctor.check_store(store))["queue"].startswith("3+ jobs wait in 'flood'")
+
+
 def test_a_lost_worker_that_holds_jobs(store, clock):
     """The warning about a late worker fell silent when the worker was lost, and jobs waited for their leases."""
     alive(store)

@@ -17,6 +17,7 @@ import pytest
 from holdfast import State
 from holdfast.cli.ops.pid_file import PidFile
 from holdfast.domain.fleet.stop_switch import StopMode
+from holdfast.domain.jobs.job import WorkerId
 from holdfast.errors import Conflict
 from tests.support.processes import gone, wait_until
 from tests.support.program import ROOT, program
@@ -77,6 +78,22 @@ def test_up_runs_until_down(app, real_database, holdfast_):
         assert running.end()[0] == 0
     code, _, err = holdfast_("status")
     assert (code, "the store is stopped (drained by ada: deploy)" in err) == (3, True)
+
+
+@pytest.mark.one_backend
+def test_status_counts_the_workers_of_a_fleet(app, holdfast_):
+    """OPS 13: with three workers, "error: nothing is up"."""
+    for name in ("a", "b"):
+        app.store.workers.announce(WorkerId(name), host=name, pid=1, queues=["default"], kinds=[], version=None)
+    code, _, err = holdfast_("status")
+    assert (code, "no holdfast up runs here; 2 workers of this store are alive" in err) == (3, True)
+
+
+@pytest.mark.one_backend
+def test_an_up_that_fails_does_not_say_that_it_is_up(app, holdfast_):
+    code, _, err = holdfast_("up", *APP, "--queue", "")
+    assert code != 0
+    assert "up; stop it" not in err
 
 
 @pytest.mark.one_backend

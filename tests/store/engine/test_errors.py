@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.admin.doctor.checks import examine
+from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import (
     ConfigurationError,
@@ -29,6 +31,7 @@ from holdfast.settings import user_data
 from holdfast.store import Store, open_store
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.store.sqlite.files import refuse_network_file_system
+from tests.chaos.sites import fill_disk, small_disk
 from tests.support.backends import available, open_database, postgres_url
 from tests.support.jobs import claim_jobs, put, states
 
@@ -134,6 +137,41 @@ def test_a_full_disk_writes_nothing_by_halves(tmp_path):
     assert len(states(store)) == 2
     assert writer.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     store.close()
+
+
+FULL = """
+import sys
+import holdfast
+from holdfast.store import open_store
+from holdfast.domain.jobs.new_job import NewJob
+try:
+    store = open_store(sys.argv[1])
+    store.jobs.enqueue_many([NewJob(kind="mail", payload='{"x": "%s"}' % ("y" * 1000))] * 1000)
+except holdfast.HoldfastError as error:
+    print(error.code, error.exit_code, error.retryable)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_full_disk_has_its_own_error_however_sqlite_words_it(tmp_path, fresh):
+    """OPS 9: "disk I/O error. Is the database running?"; doctor said so too, and printed no line about the disk."""
+    with small_disk(8) as disk:
+        url = f"sqlite:///{disk}/jobs.db"
+        if not fresh:
+            store = open_store(url)
+            put(store)
+            store.close()
+        filling = fill_disk(disk)
+        done = subprocess.run([sys.executable, "-c", FULL, url], capture_output=True, text=True, check=False)
+        assert done.stdout.split() == ["E_STORE_FULL", "5", "True"], done.stderr
+        checks = [check for check in examine(lambda: open_store(url)) if check.level is Level.FAIL]
+        assert checks
+        assert all("is full" in check.message or "No space left" in check.message for check in checks)
+        assert all(check.fix == StoreFull.hint for check in checks)
+        filling.unlink()
+        with closing(open_store(url)) as store:
+            put(store)
 
 
 READ_ONLY = """

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from holdfast.admin.views.fleet import QueueView, WorkerView
+from holdfast.admin.views.fleet import TERMINAL_CAP, QueueView, WorkerView
 from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.fleet.lost_workers import REPORTED_FOR, unreplaced
 from holdfast.domain.fleet.queue import WORKER_SILENCE, serves_queue
 from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.domain.jobs.job import RunningJob
@@ -24,6 +25,8 @@ from holdfast.worker.shortage import needed_descriptors
 LATE_AFTER = WORKER_SILENCE / 2
 #: Jobs of a lost worker that are named.
 MAX_IDS = 10
+#: Lost workers without jobs that are named.
+MAX_LOST = 10
 #: A worker that has used this share of its file descriptors is about to run out.
 NEARLY_ALL = 0.8
 RAISE_LIMIT = "Raise it (ulimit -n; LimitNOFILE= of a systemd unit), or run fewer slots."
@@ -45,15 +48,12 @@ def is_gone(worker: WorkerView, *, processes: Path = Path("/proc")) -> bool:
 def check_workers(
     workers: Sequence[WorkerView], lanes: Sequence[LaneCount], running: Sequence[RunningJob], now: datetime
 ) -> Iterator[HealthCheck]:
-    """Report workers that are late, killed or lost with jobs, different versions, and jobs while none is alive."""
+    """Report workers that are late, killed or lost, different versions, and jobs while none is alive."""
     alive = live_workers(workers, now)
-    lost = {worker.id for worker in workers if not worker.alive}
-    for worker in workers:
-        jobs = [job for job in running if job.worker == worker.id]
-        if not worker.alive:
-            yield from (_lost_holder(worker, jobs) for _ in jobs[:1])
-            continue
-        age = f"{(now - worker.seen_at).total_seconds():,.0f} s ago"
+    lost = [worker for worker in workers if not worker.alive]
+    yield from _check_lost(lost, alive, running, now)
+    for worker in (worker for worker in workers if worker.alive):
+        age = _age(worker, now)
         if is_gone(worker):
             text = f"{worker.id} (pid {worker.pid}) was killed; last heartbeat {age}"
             yield warn("workers", text, "Start it again; its jobs are taken over when their leases expire.")
@@ -61,11 +61,12 @@ def check_workers(
             text = f"{worker.id} on {worker.host} is late; last heartbeat {age}"
             yield warn("workers", text, "See its log; after a minute it counts as lost.")
     ready = sum(lane.ready for lane in lanes)
-    orphans = sum(job.worker in lost or job.lease_expires_at < now for job in running)
+    ids = {worker.id for worker in lost}
+    orphans = sum(job.worker in ids or job.lease_expires_at < now for job in running)
     if alive:
         yield ok("workers", f"{len(alive)} alive")
     elif ready:
-        many = count_of(ready, "job is ready", "jobs are ready")
+        many = _many(ready, "job is ready", "jobs are ready")
         yield warn("workers", f"no worker is alive, and {many}", "Start one: holdfast up.")
     elif orphans:
         many = count_of(orphans, "job has", "jobs have")
@@ -75,6 +76,25 @@ def check_workers(
     versions = sorted({worker.version or "none" for worker in alive})
     if len(versions) > 1:
         yield warn("versions", f"workers run different code: {', '.join(versions)}", "Restart the older ones.")
+
+
+def _check_lost(
+    lost: Sequence[WorkerView], alive: Sequence[WorkerView], running: Sequence[RunningJob], now: datetime
+) -> Iterator[HealthCheck]:
+    """Report lost workers that hold jobs, and those of the last hour that no later worker has replaced."""
+    missing = unreplaced([worker for worker in lost if now - worker.seen_at < REPORTED_FOR], alive)
+    for worker in lost:
+        if jobs := [job for job in running if job.worker == worker.id]:
+            yield _lost_holder(worker, jobs)
+        elif worker in missing[:MAX_LOST]:
+            text = f"{worker.id} (pid {worker.pid} on {worker.host}) is lost; last heartbeat {_age(worker, now)}"
+            yield warn("workers", text, "See its log and its host, then start it again. It held no job.")
+    if len(missing) > MAX_LOST:
+        yield warn("workers", f"{len(missing) - MAX_LOST:,} more workers are lost", "See holdfast workers.")
+
+
+def _age(worker: WorkerView, now: datetime) -> str:
+    return f"{(now - worker.seen_at).total_seconds():,.0f} s ago"
 
 
 def _lost_holder(worker: WorkerView, jobs: Sequence[RunningJob]) -> HealthCheck:
@@ -115,6 +135,11 @@ def _open_files(process: Path) -> int:
         return 0
 
 
+def _many(ready: int, one: str, more: str) -> str:
+    """The number of ready jobs; counts of lanes stop at the cap."""
+    return count_of(ready, one, more) if ready <= TERMINAL_CAP else f"{TERMINAL_CAP:,}+ {more}"
+
+
 def check_lanes(lanes: Sequence[LaneCount], alive: Sequence[WorkerView]) -> Iterator[HealthCheck]:
     """Report ready jobs that no live worker serves, because of their queue or of their kind."""
     queues = {lane.queue for lane in lanes} - {
@@ -122,13 +147,13 @@ def check_lanes(lanes: Sequence[LaneCount], alive: Sequence[WorkerView]) -> Iter
     }
     for queue in sorted(queues):
         ready = sum(lane.ready for lane in lanes if lane.queue == queue)
-        text = f"{count_of(ready, 'job waits', 'jobs wait')} in {queue!r}, which no worker serves"
+        text = f"{_many(ready, 'job waits', 'jobs wait')} in {queue!r}, which no worker serves"
         fix = f"Start one with --queue={shlex.quote(queue)}, or move them with holdfast set --to-queue."
         yield warn("queue", text, fix)
     for lane in lanes:
         kinds = {kind for worker in alive if serves_queue(worker.queues, lane.queue) for kind in worker.kinds}
         if lane.queue not in queues and lane.kind not in kinds:
-            many = count_of(lane.ready, f"job of kind {lane.kind!r} waits", f"jobs of kind {lane.kind!r} wait")
+            many = _many(lane.ready, f"job of kind {lane.kind!r} waits", f"jobs of kind {lane.kind!r} wait")
             text = f"{many} in {lane.queue!r}, and no worker there runs it"
             yield warn("kind", text, RUN_COMMANDS if lane.kind == COMMAND else RUN_KIND)
 

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 import click
 from msgspec import structs
 
-from holdfast.admin.views.fleet import stop_view
+from holdfast.admin.views.fleet import stop_view, worker_views
 from holdfast.cli.command import Items, command
 from holdfast.cli.ops.pid_file import PidFile, UpStatus, all_up, elsewhere
 from holdfast.cli.session import CliSession
@@ -16,7 +16,7 @@ from holdfast.cli.text import Column, Table, age_column, with_table
 from holdfast.domain.access.masking import MASK, mask_store_url
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.names import escape_controls
-from holdfast.domain.quantities import local_times
+from holdfast.domain.quantities import count_of, local_times
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.output.printer import Line
 from holdfast.store import open_store
@@ -60,6 +60,10 @@ def status(session: CliSession, *, everything: bool, table: Table[UpProcess]) ->
     if not processes:
         switch = None if session.named_url is None else _stop_switch(session, session.named_url)
         stopped = "" if switch is None else f"; {switch.text}"
+        if alive := _live_workers(session):
+            many = count_of(alive, "worker of this store is", "workers of this store are")
+            text = f"no holdfast up runs here; {many} alive{stopped}"
+            raise NotFound(text, hint="holdfast workers lists them; holdfast top shows the whole store.")
         hint = "Start it with holdfast up; workers of other kinds: holdfast workers."
         raise NotFound(f"nothing is up{elsewhere(session)}{stopped}", hint=hint)
     running = [_with_switch(session, pid_file, status) for pid_file, status in processes]
@@ -81,6 +85,14 @@ def _stop_switch(session: CliSession, url: str) -> StopSwitch | None:
             with closing(open_store(url, create=False)) as store:
                 return stop_view(store)
     return None
+
+
+def _live_workers(session: CliSession) -> int:
+    """The number of live workers of the configured store, on all hosts; 0 also if it cannot be read."""
+    with suppress(HoldfastError):
+        if session.named_url is not None:
+            return sum(worker.alive for worker in worker_views(session.store))
+    return 0
 
 
 def _lines(running: Iterable[UpProcess], table: Table[UpProcess]) -> Iterator[Line]:

@@ -70,9 +70,13 @@ def up(session: CliSession, *, detach: bool, with_web: bool, **flags: Any) -> No
         web = server.url
         print_notice(f"the dashboard is at {web}")
         print_link(session, server)
-    print_notice("up; stop it with Ctrl-C, watch it with holdfast top")
     worker = build_worker(session, app, settings)
-    run_worker(session, app, worker, settings, on_start=lambda: pid_file.write(_status(pid_file, worker, app.url, web)))
+
+    def on_start() -> None:
+        pid_file.write(_status(pid_file, worker, app.url, web))
+        print_notice("up; stop it with Ctrl-C, watch it with holdfast top")
+
+    run_worker(session, app, worker, settings, on_start=on_start)
 
 
 def _status(pid_file: PidFile, worker: Worker, url: str, web: str | None) -> UpStatus:

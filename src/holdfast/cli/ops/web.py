@@ -87,7 +87,7 @@ def build_server(session: CliSession, app: Any, address: str, flags: dict[str, A
     try:
         from holdfast.web.server import Server
     except ImportError as error:
-        hint = "Install it with: pip install 'holdfast[web]'"
+        hint = "Install Holdfast with its extra web: pip install '.[web]' in a clone of the repository."
         raise ConfigurationError(f"the dashboard needs more packages: {error}", hint=hint) from error
     return Server(
         app,

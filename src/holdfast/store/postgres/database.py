@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
-from psycopg.errors import InsufficientPrivilege
+from psycopg.errors import ConfigurationLimitExceeded, InsufficientPrivilege
 from psycopg.sql import Identifier
 
 from holdfast.errors import PrivilegeMissing
@@ -16,7 +16,7 @@ from holdfast.store.engine.migrations import schema_problems
 from holdfast.store.engine.operation import from_micros
 from holdfast.store.postgres import health
 from holdfast.store.postgres.connections import Connection, translated
-from holdfast.store.postgres.roles import list_tables, role_statements
+from holdfast.store.postgres.roles import list_tables, require_creator, role_statements
 from holdfast.store.postgres.schema import read_objects, read_record
 from holdfast.store.postgres.statements import quoted
 
@@ -96,8 +96,9 @@ class PostgresDatabase:
 
     def is_disk_full(self) -> bool:
         """Whether the server has no room for a small file."""
-        with self._connection() as connection:
+        with self._connection() as connection, suppress(ConfigurationLimitExceeded):
             return health.is_disk_full(connection)
+        return False
 
     def connection_use(self) -> list[ConnectionUse]:
         """The connections in use on the server, in the database and of this user, where they have a limit."""
@@ -123,6 +124,18 @@ class PostgresDatabase:
         with self._connection() as connection:
             tables = list_tables(connection, self._schema)
             return [statement.as_string(connection) for statement in role_statements(self._schema, tables)]
+
+    def apply_roles(self) -> list[str]:
+        """Create the roles that are missing, and grant all of them exactly their privileges.
+
+        Raises:
+            PrivilegeMissing: Roles are missing, and this user may not create them.
+        """
+        with self._connection() as connection:
+            require_creator(connection, self._schema)
+        statements = self.roles()
+        self.apply(statements)
+        return statements
 
     def apply(self, statements: list[str]) -> None:
         with self._connection() as connection:

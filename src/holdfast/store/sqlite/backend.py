@@ -87,7 +87,8 @@ class SqliteBackend(ForkSafe):
             connection = self.connect()
             try:
                 self._inode = self.path.stat().st_ino
-                opened = open_schema(connection, may_migrate=may_migrate, any_schema=any_schema)
+                with translated(self.path):
+                    opened = open_schema(connection, may_migrate=may_migrate, any_schema=any_schema)
                 self.installation, self.migrated, self.fits = opened.installation, opened.applied, opened.fits
             except BaseException:
                 connection.close()
@@ -108,6 +109,7 @@ class SqliteBackend(ForkSafe):
             begun=self._checkpoints.begun,
             committed=self._after_commit,
             queue=WriterQueue(str(self.path)),
+            path=self.path,
         )
         dropped = (self._checkpoints, self._readers.idle, self._writer.opened)
         self._finalizer = weakref.finalize(self, _close_dropped, *dropped)
@@ -122,7 +124,7 @@ class SqliteBackend(ForkSafe):
 
     @uninterrupted
     def fetch(self, statement: Query) -> list[Any]:
-        with self.reader() as connection, translated():
+        with self.reader() as connection, translated(self.path):
             return performer(connection, self.clock())(statement)
 
     @uninterrupted
@@ -132,7 +134,7 @@ class SqliteBackend(ForkSafe):
 
     @uninterrupted
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self.reader() as connection, translated():
+        with self.reader() as connection, translated(self.path):
             connection.execute("BEGIN")
             try:
                 return run_operation(operation(*args, **kwargs), self._performer(connection))
@@ -152,7 +154,7 @@ class SqliteBackend(ForkSafe):
             self._check_installation(connection)
             if autocommits(connection):
                 raise NoTransaction("the connection is in autocommit mode and no transaction is open")
-        with translated(), plain_texts(connection):
+        with translated(self.path), plain_texts(connection):
             lock_for_caller(connection)
             self._check_installation(connection)
             self._checkpoints.disable(connection)
@@ -202,7 +204,7 @@ class SqliteBackend(ForkSafe):
 
     @uninterrupted
     def migrate(self) -> list[int]:
-        with self._gate, self._writer.exclusive(), translated(), closing(self.connect()) as connection:
+        with self._gate, self._writer.exclusive(), translated(self.path), closing(self.connect()) as connection:
             return migrate(connection)
 
     @cached_property
@@ -261,7 +263,7 @@ class SqliteBackend(ForkSafe):
     @contextmanager
     def own_connection(self) -> Iterator[sqlite3.Connection]:
         """A connection of the caller's own, for work that may last."""
-        with self._gate.guest(), translated(), closing(self.connect()) as connection:
+        with self._gate.guest(), translated(self.path), closing(self.connect()) as connection:
             yield connection
 
     def connect(self) -> sqlite3.Connection:

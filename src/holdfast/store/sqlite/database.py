@@ -10,15 +10,16 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import NotAStore
+from holdfast.errors import NotAStore, StoreFull
 from holdfast.store.engine.interrupts import uninterrupted
 from holdfast.store.engine.migrations import TABLES, schema_problems
 from holdfast.store.sqlite.checkpoints import MAX_LOG_BYTES
-from holdfast.store.sqlite.files import create_private, is_busy, size_of, translated
+from holdfast.store.sqlite.files import create_private, is_busy, is_full, size_of, translated
 from holdfast.store.sqlite.schema import list_tables, read_objects, read_record
 
 if TYPE_CHECKING:
     from holdfast.domain.health_check import HealthCheck
+    from holdfast.store.engine.database import ConnectionUse
     from holdfast.store.sqlite.backend import SqliteBackend
 
 #: Tables that a closed store still changes: tokens, sessions and the audit log.
@@ -74,7 +75,7 @@ class SqliteDatabase:
         """Checks of the file, its disk and its log."""
         import shutil
 
-        from holdfast.domain.health_check import ok, warn
+        from holdfast.domain.health_check import fail, ok, warn
 
         path = self._backend.path
         mode = path.stat().st_mode & 0o777
@@ -83,7 +84,9 @@ class SqliteDatabase:
         else:
             yield ok("permissions", f"only you can read {path}")
         free = shutil.disk_usage(path.parent).free
-        if free < LOW_DISK_BYTES:
+        if is_full(path):
+            yield fail("disk", f"the disk of {path} is full: {free / 1e6:,.1f} MB are free", StoreFull.hint)
+        elif free < LOW_DISK_BYTES:
             yield warn("disk", f"{free / 1e6:,.0f} MB are free", "Make room, or move the store: holdfast db copy.")
         else:
             yield ok("disk", f"{free / 1e9:,.0f} GB are free")
@@ -119,6 +122,14 @@ class SqliteDatabase:
             after = self._backend.checkpoint(connection)
         # The log may have begun anew meanwhile: then it has fewer pages.
         return before is not None and after is not None and after[1] < before[0] <= after[0]
+
+    def is_disk_full(self) -> bool:
+        """Whether the disk of the file has no room."""
+        return is_full(self._backend.path)
+
+    def connection_use(self) -> list[ConnectionUse]:
+        """Nothing: a file has no limit of connections."""
+        return []
 
     def _is_locked(self) -> bool:
         """Whether another program keeps all others from writing."""
@@ -195,7 +206,7 @@ class SqliteDatabase:
         if not self._backend.fits:
             return None  # early development versions had no such column
         # Every command reads it: a connection of its own would read the whole schema again.
-        with self._backend.reader() as connection, translated():
+        with self._backend.reader() as connection, translated(self._backend.path):
             (successor,) = connection.execute("SELECT successor FROM holdfast_meta").fetchone()
             return None if successor is None else str(successor)
 

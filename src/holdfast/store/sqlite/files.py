@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from holdfast.store.engine.backend import PlanRecorded
 _REMOTE_TYPES = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "glusterfs", "ceph", "lustre"}
 )
+#: A file system with less room is full: SQLite needs some pages for the log and its index.
+FULL_BYTES = 1_000_000
 
 
 def create_private(path: Path) -> None:
@@ -40,6 +43,8 @@ def create_private(path: Path) -> None:
     except (PermissionError, NotADirectoryError) as error:
         raise StoreReadOnly(f"the store cannot be created: {error}", path=str(path)) from error
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(f"the store cannot be created: {error}", path=str(path)) from error
         raise StoreUnavailable(f"the store cannot be created: {error}", path=str(path)) from error
 
 
@@ -117,9 +122,18 @@ class OpenLog:
         return StoreUnavailable(text, hint=hint)
 
 
+def is_full(path: Path) -> bool:
+    """Whether the file system of a store has no room for another change, or for another file."""
+    try:
+        system = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return system.f_bavail * system.f_frsize < FULL_BYTES or (system.f_files > 0 and system.f_favail == 0)
+
+
 @contextmanager
 def translated(path: Path | None = None) -> Iterator[None]:
-    """Raise Holdfast's errors in place of SQLite's; *path* is the file that is being opened."""
+    """Raise Holdfast's errors in place of SQLite's; *path* is the file of the store, whose disk may be full."""
     try:
         yield
     except sqlite3.Error as error:
@@ -127,6 +141,9 @@ def translated(path: Path | None = None) -> Iterator[None]:
         if unopened and path is not None and not os.access(path.parent, os.W_OK):
             text = f"{path.parent} cannot be written, and SQLite needs to write beside its file: {error}"
             raise StoreReadOnly(text, path=str(path)) from error
+        # Most calls of SQLite report a file that cannot grow as an error of input and output.
+        if _primary(error) in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and path is not None and is_full(path):
+            raise StoreFull(f"the disk of {path} is full: {error}") from error
         raise _translate(error) from error
 
 
@@ -135,10 +152,14 @@ def is_busy(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def _translate(error: sqlite3.Error) -> Exception:
+def _primary(error: sqlite3.Error) -> int | None:
+    """The primary code of an error of SQLite; None for one of Python's module."""
     code = getattr(error, "sqlite_errorcode", None)
-    primary = None if code is None else code & 0xFF
-    match primary:
+    return None if code is None else code & 0xFF
+
+
+def _translate(error: sqlite3.Error) -> Exception:
+    match _primary(error):
         case sqlite3.SQLITE_FULL:
             return StoreFull("the disk is full")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:

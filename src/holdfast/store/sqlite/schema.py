@@ -33,18 +33,17 @@ def open_schema(connection: sqlite3.Connection, *, may_migrate: bool = False, an
         SchemaOutdated: This code needs a newer schema, and *may_migrate* is false.
     """
     applied: list[int] = []
-    with translated():
+    meta = _read_meta(connection)
+    if meta is not None and not fits("sqlite", meta):
+        if any_schema:
+            return OpenedSchema(meta.installation, [], fits=False)
+        refuse_development(list_tables(connection))
+    if meta is not None and meta.version < SCHEMA_VERSION and not may_migrate:
+        raise SchemaOutdated(f"the store has schema {meta.version}, and this code needs {SCHEMA_VERSION}")
+    if meta is None or meta.version < SCHEMA_VERSION:
+        applied = migrate(connection)
         meta = _read_meta(connection)
-        if meta is not None and not fits("sqlite", meta):
-            if any_schema:
-                return OpenedSchema(meta.installation, [], fits=False)
-            refuse_development(list_tables(connection))
-        if meta is not None and meta.version < SCHEMA_VERSION and not may_migrate:
-            raise SchemaOutdated(f"the store has schema {meta.version}, and this code needs {SCHEMA_VERSION}")
-        if meta is None or meta.version < SCHEMA_VERSION:
-            applied = migrate(connection)
-            meta = _read_meta(connection)
-        assert meta is not None
+    assert meta is not None
     refuse_newer(meta)
     return OpenedSchema(meta.installation, applied)
 

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, cast
 
@@ -41,6 +42,7 @@ class Writer:
         begun: Callable[[sqlite3.Connection], None],
         committed: Callable[[sqlite3.Connection], None],
         queue: WriterQueue,
+        path: Path,
     ) -> None:
         #: The open connection, if there is one; a list, so that it can be closed when this object is gone.
         self.opened: list[sqlite3.Connection] = []
@@ -51,6 +53,7 @@ class Writer:
         self._begun = begun
         self._committed = committed
         self.queue = queue
+        self._path = path
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
         #: When the last long wait for the lock ended, by the monotonic clock.
@@ -77,7 +80,8 @@ class Writer:
             raise
         finally:
             self._wake_next()
-        return cast("T", request.outcome())
+        with translated(self._path):
+            return cast("T", request.outcome())
 
     def _write_or_wait(self, request: _Request, *, limited: bool) -> None:
         """Write for all that wait, or wait until another thread has written *request* or has stopped writing."""
@@ -153,7 +157,7 @@ class Writer:
         """Run the waiting requests. If no transaction can begin, only *own* fails: others wait as long as they like."""
         group = _Group()
         try:
-            with translated():
+            with translated(self._path):
                 self._check()
                 self._run_group(self._connected(), group, own)
         except _Interrupted:
@@ -260,8 +264,7 @@ class _Request:
 
     def outcome(self) -> Any:
         if self.error is not None:
-            with translated():
-                raise self.error
+            raise self.error
         return self.result
 
 

@@ -22,7 +22,7 @@ from tests.support.jobs import put
 #: What other versions changed since, and how the copy takes it.
 CHANGES = {
     "an edited migration": (),
-    "a column that was added since": ("ALTER TABLE holdfast.job DROP COLUMN label",),
+    "a column that was added since": ("ALTER TABLE holdfast.queue DROP COLUMN note",),
     "a column that was dropped since": ("ALTER TABLE holdfast.job ADD COLUMN colour text",),
     "a table that was added since": ("DROP TABLE holdfast.trace",),
     "no checksums yet": ("ALTER TABLE holdfast.meta DROP COLUMN checksums",),
