@@ -62,7 +62,7 @@ def status(session: CliSession, *, everything: bool, table: Table[UpProcess]) ->
         stopped = "" if switch is None else f"; {switch.text}"
         if alive := _live_workers(session):
             many = count_of(alive, "worker of this store is", "workers of this store are")
-            text = f"no holdfast up runs here; {many} alive{stopped}"
+            text = f"no holdfast up runs{elsewhere(session) or ' here'}; {many} alive{stopped}"
             raise NotFound(text, hint="holdfast workers lists them; holdfast top shows the whole store.")
         hint = "Start it with holdfast up; workers of other kinds: holdfast workers."
         raise NotFound(f"nothing is up{elsewhere(session)}{stopped}", hint=hint)
