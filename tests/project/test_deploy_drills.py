@@ -156,6 +156,7 @@ def test_a_killed_worker_beside_another(drill):
     wait_until(lambda: len(drill.store.workers.list()) == 2)
     other.send(signal.SIGKILL)
     assert other.code == -signal.SIGKILL
+    drill.put_back(3600, "worker", "started_at")
     drill.put_back(57, "worker", "seen_at", where=f"pid = {other.pid}")
     drill.times_until_shown("HoldfastWorkerDown", port=port, passed=57)
     assert drill.store.workers.list()[0].pid == worker.pid

@@ -85,20 +85,12 @@ def test_every_command_says_so(made, version, oldest):
     assert "a development version of Holdfast made this store" in " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "ALTER TABLE holdfast.finished RENAME TO ended",
-        "ALTER TABLE holdfast.finished RENAME TO holdfast_ended",
-        "ALTER TABLE holdfast.job RENAME COLUMN label TO caption",
-    ],
-)
-def test_a_copy_that_would_lose_rows_is_refused(made, tmp_path, change):
+@pytest.mark.parametrize("renamed_thing", ["table", "column"])
+def test_a_copy_that_would_lose_rows_is_refused(made, tmp_path, renamed_thing):
     """Names that changed since cannot be matched. The advice then is not to copy."""
-    sqlite = made.url.startswith("sqlite")
-    if ("holdfast_ended" in change) != sqlite and "TABLE holdfast.finished" in change:
-        pytest.skip("spelled for the other backend")
-    develop(made, change)
+    new_name = "holdfast_ended" if made.url.startswith("sqlite") else "ended"
+    change = "ALTER TABLE holdfast.job RENAME COLUMN label TO caption"
+    develop(made, change if renamed_thing == "column" else f"ALTER TABLE holdfast.finished RENAME TO {new_name}")
     done = run_process("db", "backup", str(tmp_path / "new.db"), env=os.environ | {"HOLDFAST_URL": made.url})
     text = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == 4, text
@@ -106,7 +98,7 @@ def test_a_copy_that_would_lose_rows_is_refused(made, tmp_path, change):
     assert not (tmp_path / "new.db").exists()
     with pytest.raises(SchemaMismatch) as refused:
         made.open()
-    assert ("Finish its jobs" in refused.value.hint) == ("finished" in change)
+    assert ("Finish its jobs" in refused.value.hint) == (renamed_thing == "table")
 
 
 def test_a_newer_release_is_no_development_version(made):
