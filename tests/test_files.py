@@ -24,7 +24,7 @@ def test_a_file_is_replaced_whole(tmp_path):
 
 
 def test_missing_folders_are_created(tmp_path):
-    """OPS 12: path_for makes folders in the name, and write made none."""
+    """O12: path_for makes folders in the name, and write made none."""
     path = files.path_for(tmp_path / "out", suffix=".json", symbol="A", year=2020)
     files.write(path, "{}")
     files.write(path, "[]")

@@ -149,7 +149,7 @@ def test_a_killed_worker(drill):
 
 @pytest.mark.one_backend
 def test_a_killed_worker_beside_another(drill):
-    """OPS 5: jobs go on, so that no other rule fires; only the lost worker shows."""
+    """O5: jobs go on, so that no other rule fires; only the lost worker shows."""
     port = drill.web()
     worker, _ = drill.worker()
     other, _ = drill.worker()

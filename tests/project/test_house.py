@@ -322,6 +322,6 @@ def test_a_call_with_a_trap_has_one_place(call):
 
 
 def test_no_hint_installs_a_package_of_somebody_else():
-    """OPS 13: until the first release, the name on the package index belongs to another project."""
+    """O13: until the first release, the name on the package index belongs to another project."""
     for file in (ROOT / "src").rglob("*.py"):
         assert not re.search(r"pip install\s+'?holdfast", file.read_text()), file

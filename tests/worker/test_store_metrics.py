@@ -66,7 +66,7 @@ def test_dead_workers_are_alerted(store, clock, tmp_path):
 
 @needs_promtool
 def test_a_lost_worker_is_alerted_although_others_live(store, clock, tmp_path):
-    """OPS 5: nothing fired, and no metric showed it."""
+    """O5: nothing fired, and no metric showed it."""
     metrics = StoreMetrics(lambda: store)
     announce(store)
     clock.advance(seconds=61)
@@ -86,7 +86,7 @@ def test_a_lost_worker_is_alerted_although_others_live(store, clock, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 def test_a_full_disk_is_alerted(backend, tmp_path, monkeypatch):
-    """OPS 4, OPS 9: every metric was as on a sound store."""
+    """O4, O9: every metric was as on a sound store."""
     monkeypatch.setattr("holdfast.worker.store_metrics.SERVER_INTERVAL_S", 0.0)
     with ExitStack() as stack:
         disk = stack.enter_context(small_disk(150 if backend == "postgres" else 8))
@@ -106,7 +106,7 @@ def test_a_full_disk_is_alerted(backend, tmp_path, monkeypatch):
 
 @needs_promtool
 def test_a_limit_of_connections_is_alerted(postgres_database, tmp_path):
-    """OPS 10: the metric of connections counts one process."""
+    """O10: the metric of connections counts one process."""
     execute = postgres_database.execute
     store = postgres_database.open()
     text = text_of(StoreMetrics(lambda: store))

@@ -80,7 +80,7 @@ def test_a_worker_that_is_late_is_not_alive(store, clock):
 
 
 def test_a_lost_worker_is_named_until_another_replaces_it(store, clock):
-    """OPS 5: with another one alive, and no job left on it, doctor printed "ok"."""
+    """O5: with another one alive, and no job left on it, doctor printed "ok"."""
     alive(store)
     clock.advance(seconds=61)
     alive(store, "other", queues=["other"])
@@ -101,7 +101,7 @@ def test_many_lost_workers_are_counted(store, clock):
 
 @pytest.mark.one_backend
 def test_the_number_of_waiting_jobs_stops_at_the_cap(store, monkeypatch):
-    """OPS 13: "10,001 jobs wait", for 100,000."""
+    """O13: "10,001 jobs wait", for 100,000."""
     for module in ("checks", "fleet"):
         monkeypatch.setattr(f"holdfast.admin.doctor.{module}.TERMINAL_CAP", 3)
     alive(store)

@@ -82,7 +82,7 @@ def test_up_runs_until_down(app, real_database, holdfast_):
 
 @pytest.mark.one_backend
 def test_status_counts_the_workers_of_a_fleet(app, holdfast_):
-    """OPS 13: with three workers, "error: nothing is up"."""
+    """O13: with three workers, "error: nothing is up"."""
     for name in ("a", "b"):
         app.store.workers.announce(WorkerId(name), host=name, pid=1, queues=["default"], kinds=[], version=None)
     code, _, err = holdfast_("status")

@@ -95,7 +95,7 @@ def _mail(to: int) -> None: ...
     [("job", "prioritty", "'priority'"), ("job", "bogus", "There are: aliases, "), ("unit", "retires", "'retries'")],
 )
 def test_an_unknown_option_is_refused_with_the_nearest(decorator, option, hint):
-    """OPS 13: a bare TypeError."""
+    """O13: a bare TypeError."""
     app = holdfast.Holdfast("sqlite:///never-opened.db")
     with pytest.raises(InvalidKind, match=f"a {decorator} has no option '{option}'") as refused:
         getattr(app, decorator)(**{option: 1})

@@ -30,7 +30,7 @@ def test_a_schedule_is_declared_above_a_job(app):
 
 @pytest.mark.parametrize("make", ["worker", "scheduler"])
 def test_a_schedule_that_is_declared_beside_a_worker_fires(real_database, make):
-    """OPS 8: it never did, and nothing said so. Its scopes come from a function that is registered later, too."""
+    """O8: it never did, and nothing said so. Its scopes come from a function that is registered later, too."""
     fired = []
     with holdfast.Holdfast(real_database.url) as app:
         planner = app.worker(poll=0.1) if make == "worker" else app.scheduler()
@@ -41,6 +41,7 @@ def test_a_schedule_that_is_declared_beside_a_worker_fires(real_database, make):
             def late(plan: Plan) -> None:
                 fired.append(plan.scope)
 
+            assert [each.name for each in app.store.schedules.all()] == ["late"], "O8 is broken: it is not stored"
             wait_until(lambda: fired)
     assert set(fired) == {"a"}
 

@@ -38,4 +38,5 @@ def worker(name, *, started=0, seen=60, queues="a"):
     ],
 )
 def test_each_later_worker_replaces_one(lost, alive, missing):
-    assert "".join(each.name for each in unreplaced(lost, alive)) == missing
+    """O5: a live worker replaces a lost one only if it has started since."""
+    assert "".join(each.name for each in unreplaced(lost, alive)) == missing, "O5 is broken"

@@ -155,7 +155,7 @@ except holdfast.HoldfastError as error:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_full_disk_has_its_own_error_however_sqlite_words_it(tmp_path, fresh):
-    """OPS 9: "disk I/O error. Is the database running?"; doctor said so too, and printed no line about the disk."""
+    """O9: "disk I/O error. Is the database running?"; doctor said so too, and printed no line about the disk."""
     with small_disk(8) as disk:
         url = f"sqlite:///{disk}/jobs.db"
         if not fresh:
@@ -164,7 +164,7 @@ def test_a_full_disk_has_its_own_error_however_sqlite_words_it(tmp_path, fresh):
             store.close()
         filling = fill_disk(disk)
         done = subprocess.run([sys.executable, "-c", FULL, url], capture_output=True, text=True, check=False)
-        assert done.stdout.split() == ["E_STORE_FULL", "5", "True"], done.stderr
+        assert done.stdout.split() == ["E_STORE_FULL", "5", "True"], f"O9 is broken: {done.stdout}{done.stderr}"
         checks = [check for check in examine(lambda: open_store(url)) if check.level is Level.FAIL]
         assert checks
         assert all("is full" in check.message or "No space left" in check.message for check in checks)

@@ -50,8 +50,10 @@ def made(place):  # noqa: F811 - the fixture
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_it_is_refused_with_the_way_out_that_works(made, tmp_path, change):
-    """OPS 2: db migrate said "nothing to do" and enqueues worked, while every worker refused."""
+    """O2: db migrate said "nothing to do" and enqueues worked, while every worker refused."""
     develop(made, *CHANGES[change])
+    with closing(open_store(made.url, any_schema=True)) as store:
+        assert not store.backend.fits, "O2 is broken: the schema counts as that of this version"
     for options in ({}, {"create": False}, {"may_migrate": True}):
         with pytest.raises(SchemaMismatch, match="a development version of Holdfast made this store") as refused:
             made.open(**options)
@@ -71,7 +73,7 @@ def test_it_is_refused_with_the_way_out_that_works(made, tmp_path, change):
 
 @pytest.mark.parametrize(("version", "oldest"), [(1, 1), (7, 3)])
 def test_every_command_says_so(made, version, oldest):
-    """OPS 2: an older store was taken for a newer one: "Upgrade Holdfast on this host"."""
+    """O2: an older store was taken for a newer one: "Upgrade Holdfast on this host"."""
     develop(made, version=version, oldest_code=oldest)
     environment = os.environ | {"HOLDFAST_URL": made.url}
     for command in COMMANDS:

@@ -34,7 +34,7 @@ def checks(url, name):
 
 
 def test_connections_of_other_users_count(operator, postgres_database):
-    """OPS 3: the view of activity hides the kind of other users' connections, and "1 of 300" was printed."""
+    """O3: the view of activity hides the kind of other users' connections, and "1 of 300" was printed."""
     others = [psycopg.connect(postgres_database.url) for _ in range(5)]
     for url in (operator, postgres_database.url):
         (check,) = checks(url, "connections")
@@ -46,12 +46,14 @@ def test_connections_of_other_users_count(operator, postgres_database):
 
 
 def test_transactions_that_a_user_cannot_see_are_not_checked(operator, postgres_database, monkeypatch):
-    """OPS 3: it said nothing, as if there were none."""
+    """O3: it said nothing, as if there were none."""
     monkeypatch.setattr("holdfast.store.postgres.health.OLD_TRANSACTION", timedelta(0))
     with psycopg.connect(postgres_database.url) as idle:
         idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         idle.execute("SELECT 1")
-        (check,) = checks(operator, "vacuum")
+        found = checks(operator, "vacuum")
+        assert found, "O3 is broken: doctor is silent"
+        (check,) = found
         assert check.message.startswith("not checked: database user ops_user does not see the transactions")
         assert check.fix == "As a superuser: GRANT pg_monitor TO ops_user."
         postgres_database.execute("GRANT pg_monitor TO ops_user")
@@ -61,7 +63,7 @@ def test_transactions_that_a_user_cannot_see_are_not_checked(operator, postgres_
 
 
 def test_the_nearest_limit_of_connections_is_reported(operator, postgres_database):
-    """OPS 10: a role or a database may have a lower limit than the server."""
+    """O10: a role or a database may have a lower limit than the server."""
     (check,) = checks(operator, "connections")
     assert check.level is Level.OK
     postgres_database.execute("ALTER ROLE ops_user CONNECTION LIMIT 4")
@@ -74,7 +76,7 @@ def test_the_nearest_limit_of_connections_is_reported(operator, postgres_databas
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_full_disk_of_the_server():
-    """OPS 4: every line was "ok" while no enqueue worked."""
+    """O4: every line was "ok" while no enqueue worked."""
     text = "the disk of the database is full: it cannot take 16 MB"
     with (
         small_disk(150) as disk,
@@ -85,7 +87,7 @@ def test_a_full_disk_of_the_server():
         assert [check.level for check in tools.health() if check.name == "disk"] == [Level.OK]
         assert not tools.is_disk_full()
         filling = fill_disk(disk)
-        assert tools.is_disk_full()
+        assert tools.is_disk_full(), "O4 is broken: no write was tried"
         (check,) = [check for check in tools.health() if check.name == "disk"]
         assert (check.level, check.message) == (Level.FAIL, text)
         filling.unlink()

@@ -45,7 +45,7 @@ def home_of(connection) -> str:
 
 
 def roles(url):
-    """OPS 11: what doctor says of each host."""
+    """O11: what doctor says of each host."""
     return [each.role for each in Hosts(url).states(connect_timeout=2)]
 
 
@@ -59,7 +59,8 @@ def roles(url):
     ],
 )
 def test_the_role_of_a_host(reachable, mark, newest, role):
-    assert host_role(reachable, mark, newest) is role
+    """O11: two servers may take writes; the timeline shows which of them was promoted last."""
+    assert host_role(reachable, mark, newest) is role, "O11 is broken"
 
 
 def test_one_host_is_left_to_the_driver():
@@ -112,10 +113,10 @@ def urls(draw):
 
 @given(urls())
 def test_every_spelling_leads_where_libpq_goes(url):
-    """OPS 1: the hosts of a URL, one by one, are those that libpq tries; what it refuses is left to it."""
+    """O1: the hosts of a URL, one by one, are those that libpq tries; what it refuses is left to it."""
     hosts, places = split_hosts(url), tried(url)
     if hosts:
-        assert {place for single in hosts for place in tried(single)} == set(places)
+        assert {place for single in hosts for place in tried(single)} == set(places), "O1 is broken"
         assert len(hosts) >= len(set(places))
     else:
         assert "could not match" in places or len(set(places)) == 1
@@ -152,7 +153,7 @@ def test_the_environment_may_leave_the_choice_to_the_driver(monkeypatch):
 
 
 def test_the_url_of_the_guide_connects(servers):
-    """OPS 1: several hosts without ports."""
+    """O1: several hosts without ports."""
     homes = (quote(str(server.home), safe="") for server in servers)
     url = f"postgresql://postgres@{','.join(homes)}/postgres"
     assert home_of(Hosts(url).connect()) == str(servers[0].home)

@@ -455,7 +455,7 @@ def plain_owner(postgres_database):
 
 
 def test_the_owner_applies_roles_that_exist(plain_owner):
-    """OPS 6: "permission denied to create role", also when none was missing, and a hint that did not help."""
+    """O6: "permission denied to create role", also when none was missing, and a hint that did not help."""
 
     def apply(url):
         return run_process("db", "roles", "--apply", env=os.environ | {"HOLDFAST_URL": url})
