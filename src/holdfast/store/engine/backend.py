@@ -63,6 +63,14 @@ class PoolStats(Struct, frozen=True):
         return PoolStats(states, *totals)
 
 
+class ConnectionUse(Struct, frozen=True):
+    """The connections that are in use, and their limit: of the ``server``, the ``database`` or the ``user``."""
+
+    scope: str
+    used: int
+    limit: int
+
+
 class Backend(Protocol):
     """One database, shared by all threads of the process."""
 

@@ -14,7 +14,7 @@ from holdfast.domain.fleet.queue import WORKER_SILENCE
 from holdfast.domain.health_check import HealthCheck
 from holdfast.domain.store_url import sqlite_url
 from holdfast.errors import InvalidInput, NotAStore, SchemaMismatch, StoreInUse, StoreMoved
-from holdfast.store.engine.backend import Backend
+from holdfast.store.engine.backend import Backend, ConnectionUse
 from holdfast.store.engine.migrations import OTHER_TABLES, TABLES, require_same_names
 from holdfast.store.engine.operation import query, single
 
@@ -69,14 +69,6 @@ class CanClose(Protocol):
 
     def close_for(self, successor: str) -> None: ...
     def reopen(self) -> None: ...
-
-
-class ConnectionUse(Struct, frozen=True):
-    """The connections that are in use, and their limit: of the ``server``, the ``database`` or the ``user``."""
-
-    scope: str
-    used: int
-    limit: int
 
 
 class Finding(Struct, frozen=True):

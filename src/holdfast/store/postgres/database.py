@@ -22,7 +22,7 @@ from holdfast.store.postgres.statements import quoted
 
 if TYPE_CHECKING:
     from holdfast.domain.health_check import HealthCheck
-    from holdfast.store.engine.database import ConnectionUse
+    from holdfast.store.engine.backend import ConnectionUse
     from holdfast.store.postgres.backend import PostgresBackend
 
 #: Indexes of a table that take more than this, in total and per row, are mostly empty: vacuum alone frees nothing.

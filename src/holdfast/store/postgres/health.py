@@ -9,7 +9,7 @@ from psycopg import errors
 
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.errors import FormerPrimary, StoreFull
-from holdfast.store.engine.database import ConnectionUse
+from holdfast.store.engine.backend import ConnectionUse
 from holdfast.store.postgres.connections import Connection
 from holdfast.store.postgres.hosts import HostRole, HostState
 from holdfast.store.postgres.roles import GUARDED, ROLES, list_tables

@@ -19,7 +19,7 @@ from holdfast.store.sqlite.schema import list_tables, read_objects, read_record
 
 if TYPE_CHECKING:
     from holdfast.domain.health_check import HealthCheck
-    from holdfast.store.engine.database import ConnectionUse
+    from holdfast.store.engine.backend import ConnectionUse
     from holdfast.store.sqlite.backend import SqliteBackend
 
 #: Tables that a closed store still changes: tokens, sessions and the audit log.
