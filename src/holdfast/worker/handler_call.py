@@ -74,7 +74,7 @@ def _call_handler(run: Run, context: MakeContext) -> Outcome:
 
 
 async def await_handler(run: Run, context: MakeContext) -> Outcome:
-    """Await a coroutine handler on the running loop, in the context of the current task."""
+    """Await a coroutine handler on the running loop, in the context of the caller."""
     arguments = _arguments(run, context)
     if isinstance(arguments, Unreadable):
         return arguments

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.jobs.job import JobId, Lease, Token
+from holdfast.domain.jobs.job import HIGHEST_PRIORITY, JobId, Lease, Token
 from holdfast.domain.jobs.lane_position import (
     EARLIEST,
     FIRST,
@@ -26,7 +26,6 @@ from holdfast.domain.jobs.lane_position import (
     LanePositions,
     merged,
 )
-from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 

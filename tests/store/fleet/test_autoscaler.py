@@ -16,8 +16,7 @@ from holdfast.domain.fleet.autoscaler import (
     Bounds,
     QueueStatus,
 )
-from holdfast.domain.jobs.job import OnLost, State, WorkerId
-from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
+from holdfast.domain.jobs.job import HIGHEST_PRIORITY, OnLost, State, WorkerId
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.jobs.why import Because
 from holdfast.domain.retention import Retention

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.stop_switch import StopMode
-from holdfast.domain.jobs.job import JobId, OnLost, State, WorkerId
-from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY, MAX_PREFETCH_BYTES, NewJob
+from holdfast.domain.jobs.job import HIGHEST_PRIORITY, JobId, OnLost, State, WorkerId
+from holdfast.domain.jobs.new_job import MAX_PREFETCH_BYTES, NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Released, Unreadable
 from holdfast.store.engine.operation import ById, query, single

@@ -30,8 +30,8 @@ from holdfast.domain.commands.command import CALLBACK_FIELDS, Command, check_she
 from holdfast.domain.commands.preset import Presets, PresetValues
 from holdfast.domain.commands.shell_syntax import check_line, shell_words
 from holdfast.domain.jobs.dependencies import After, When
-from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY, Enqueued, NewJob, Unique
+from holdfast.domain.jobs.job import HIGHEST_PRIORITY, JobId
+from holdfast.domain.jobs.new_job import Enqueued, NewJob, Unique
 from holdfast.errors import HoldfastError, InvalidInput
 
 #: Number of bad lines that an error message shows; its data names up to 1000.

@@ -16,6 +16,9 @@ WorkerId = NewType("WorkerId", str)
 INTERNAL_PREFIX = "holdfast."
 #: The kind of jobs that run commands.
 COMMAND = "command"
+#: A job of this priority starts although its queue is paused; the claims have this number too. Callbacks have it.
+HIGHEST_PRIORITY = 2**31 - 1
+LOWEST_PRIORITY = -(2**31)
 #: The kind of jobs that report the end of a plan to a URL, and its secret field: who knows the URL can report too.
 PING, PING_SECRETS = "holdfast.ping", ("url",)
 

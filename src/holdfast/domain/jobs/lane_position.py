@@ -9,14 +9,12 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.jobs.job import JobId, Lease
-from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
+from holdfast.domain.jobs.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, JobId, Lease
 
 #: A queue and a kind.
 Lane = tuple[str, str]
 #: The place of a job among the jobs of its lane that have the same priority.
 Place = tuple[datetime, JobId]
-LOWEST_PRIORITY = -(2**31)
 #: The start of a lane, and its end: no job is due before or after.
 EARLIEST, LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 FIRST, LAST = JobId(0), JobId(2**63 - 1)

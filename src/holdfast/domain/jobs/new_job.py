@@ -19,8 +19,6 @@ from holdfast.domain.names import MAX_KEY
 from holdfast.domain.quantities import checked_delay
 from holdfast.errors import InvalidInput
 
-#: A job of this priority starts although its queue is paused; the claims have this number too. Callbacks have it.
-HIGHEST_PRIORITY = 2**31 - 1
 #: Larger payloads are not prefetched; the schema has this number too.
 MAX_PREFETCH_BYTES = 32 * 1024
 

@@ -13,8 +13,7 @@ from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.queue import WORKER_LATE_AFTER, WORKER_SILENCE, Queue, Usage, free_slots
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.dependencies import DependencyState, When
-from holdfast.domain.jobs.job import MAX_LOSSES, EndReason, Job, State
-from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
+from holdfast.domain.jobs.job import HIGHEST_PRIORITY, MAX_LOSSES, EndReason, Job, State
 from holdfast.domain.jobs.refusal import describe_refusals, load_refusals
 from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import format_duration

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.fleet.queue import ALL_QUEUES
-from holdfast.domain.jobs.lane_position import LOWEST_PRIORITY, EarlierJobs, merged
-from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
+from holdfast.domain.jobs.job import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from holdfast.domain.jobs.lane_position import EarlierJobs, merged
 
 #: The longest text of a notification in bytes; PostgreSQL allows 8,000.
 MAX_TEXT_BYTES = 2000

@@ -23,8 +23,7 @@ from holdfast.domain.fleet.autoscaler import (
     step,
 )
 from holdfast.domain.fleet.queue import Bounds
-from holdfast.domain.jobs.job import EndReason, JobId, OnLost
-from holdfast.domain.jobs.new_job import HIGHEST_PRIORITY
+from holdfast.domain.jobs.job import HIGHEST_PRIORITY, EndReason, JobId, OnLost
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
 from holdfast.domain.quantities import format_size
 from holdfast.errors import StoreBusy, StoreUnavailable

@@ -251,7 +251,7 @@ class LoopExecutor:
             if run is None:
                 self.running -= 1
                 return
-            # This may run in a task that ends, whose context has the variables of its own run.
+            # This may run at the end of a coroutine, whose context has the variables of its own run.
             coroutine = self._loop.create_task(self._run(run), context=self._context.copy())
             self._tasks.add(coroutine)
             coroutine.add_done_callback(partial(self._end, run))
