@@ -47,6 +47,7 @@ HARMLESS = {
     "holdfast_memory_profile": {"name"},
     "holdfast_autoscaler_decision": {"queue", "host", "worker", "action"},
     "holdfast_job": {"kind", "actor", "on_lost", "retry", "after_when", "after_failed", "plan"},
+    "holdfast_job_tag": {"tag"},  # a trigger copies those of holdfast_job, which have one
     "holdfast_live": {"state", "queue", "kind", "requested", "worker", "reader"},
     "holdfast_finished": {"state", "queue", "kind", "worker", "reason"},
     "holdfast_key": {"kind", "scope"},
