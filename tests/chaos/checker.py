@@ -355,7 +355,7 @@ def _by_job(moves: list[Move]) -> dict[int, list[Move]]:
 
 
 def contexts_are_apart(history: History, facts: Facts) -> Iterator[str]:
-    """I21: a run sees no context variable that another run has set."""
+    """I22: a run sees no context variable that another run has set."""
     del facts
     for op in history.asked("run"):
         if op.facts.get("seen") is not None:
@@ -382,5 +382,5 @@ INVARIANTS: dict[str, Callable[[History, Facts], Iterator[str]]] = {
     "I17": better_jobs_come_first,
     "I18": free_slots_are_used,
     "I20": ready_is_honest,
-    "I21": contexts_are_apart,
+    "I22": contexts_are_apart,
 }

@@ -440,8 +440,8 @@ def test_i20_a_worker_that_is_ready_without_a_store(ops, recorder):
 
 
 def test_every_invariant_has_its_own_test():
-    """I1 to I18, I20 and I21, each shown broken here."""
-    assert list(INVARIANTS) == [f"I{n}" for n in (*range(1, 19), 20, 21)]
+    """I1 to I18, I20 and I22, each shown broken here."""
+    assert list(INVARIANTS) == [f"I{n}" for n in (*range(1, 19), 20, 22)]
     assert {name.split("_")[1].upper() for name in globals() if name.startswith("test_i")} == set(INVARIANTS)
 
 
@@ -471,13 +471,13 @@ def test_how_an_operation_ends(ops, recorder):
     assert told == [Phase.FAIL, Phase.UNKNOWN, Phase.UNKNOWN, Phase.FAIL]
 
 
-def test_i21_a_run_in_the_context_of_another(ops, recorder):
+def test_i22_a_run_in_the_context_of_another(ops, recorder):
     enqueued(recorder, 1)
     with recorder.running("run", job=1, token=1, kind="aside", queue="default", seen=7):
         recorder.tell("effect", job=1, token=1)
     facts = Facts(jobs={1: named(1)}, moves=life(1, "ready", "running", "done"))
-    assert "I21" in broken(ops, facts)
+    assert "I22" in broken(ops, facts)
     del ops[:]
     enqueued(recorder, 1)
     run(recorder, 1)
-    assert "I21" not in broken(ops, facts)
+    assert "I22" not in broken(ops, facts)
