@@ -84,6 +84,15 @@ def claim_refused(store: Store, layout: Layout) -> None:
     assert {lease.kind for lease in claim_jobs(store, WORKER, 100, **MINE, build="new")} == {"mail"}
 
 
+def settle_commands(store: Store, layout: Layout) -> None:
+    """A hundred commands fail for good, each of which pauses its queue."""
+    request = NewJob(kind="command", queue="commands", payload='{"pause_queue": true}')
+    store.jobs.enqueue_many([request] * 100)
+    leases = claim_jobs(store, WORKER, 100, queues=["commands"], kinds=["command"])
+    store.leases.settle_many([Settlement(lease, Failed(error="boom", permanent=True)) for lease in leases])
+    assert store.queues.get("commands").paused
+
+
 def claim_onward(store: Store, layout: Layout) -> None:
     """Continue behind a first claim, and claim few jobs. SQLite has no use for either."""
     positions = LanePositions().behind(claim_jobs(store, WORKER, 100, **MINE, limits=False))
@@ -168,6 +177,7 @@ OPERATIONS = {
     "settle unlocked": settle(Done(), wait=False),
     "settle failed unlocked": settle(Failed(error="boom"), wait=False),
     "settle failed": settle(Failed(error="boom")),
+    "settle dead commands": settle_commands,
     "settle dead": settle(Failed(error="boom", permanent=True)),
     "settle unreadable": settle(Unreadable(error="no field", build="old")),
     "offer refused": offer,

@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
-from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId, Lease
-from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Unreadable
+from holdfast.domain.jobs.verdict import Done, Failed, Outcome, Released, Unreadable
 from holdfast.errors import HoldfastError
 from holdfast.store.jobs.leases import StartedCommand
 from holdfast.store.jobs.settlement import Settlement, SettleResult, lease_key
@@ -173,7 +172,7 @@ class RunLifecycle:
         verbose = self.log.is_verbose
         for settlement in written:
             if verbose or not isinstance(settlement.outcome, Done):
-                self._report(settlement, result)
+                self.log.settled(settlement, result.verdicts.get(lease_key(settlement.lease)))
 
     def _count(self, settlements: list[Settlement]) -> None:
         now = datetime.now(UTC)
@@ -193,20 +192,6 @@ class RunLifecycle:
                 self.counts.completed[*lane, RESULTS[outcome_type]] += len(runs)
                 self.counts.runs.add(lane, runs)
                 self.counts.waits.add(lane, waits)
-
-    def _report(self, settlement: Settlement, result: SettleResult) -> None:
-        """Log the end of a run. A failed command may pause its queue."""
-        lease = settlement.lease
-        self.log.settled(settlement, result.verdicts.get(lease_key(lease)))
-        failed = isinstance(settlement.outcome, Failed | Lost)
-        if failed and lease.kind == COMMAND and "pause_queue" in lease.payload:
-            self._pause_queue(lease)
-
-    def _pause_queue(self, lease: Lease) -> None:
-        """Pause the queue of a failed command that has this option."""
-        from holdfast.worker.commands.executor import pause_after
-
-        try_write(lambda: pause_after(self._store, lease))
 
 
 def write_within(seconds: float, write: Callable[[], object]) -> None:

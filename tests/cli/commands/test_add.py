@@ -12,7 +12,6 @@ import pytest
 from holdfast import Selector
 from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.verdict import Failed
-from holdfast.worker.commands.executor import pause_after
 from tests.cli.conftest import payload_of
 from tests.support.jobs import take_one
 from tests.support.processes import wait_until
@@ -156,7 +155,6 @@ def test_a_callback_runs_although_its_queue_is_paused(app, call, here, autoscale
     job = call("add", "--pause-queue-on-failure", "--callback", callback, "--", "false").data["id"]
     lease = take_one(app.store, kinds=("command",))
     app.store.leases.settle(lease, Failed(error="exit 1", permanent=True))
-    pause_after(app.store, lease)  # before another worker could claim the callback
     other = call("add", "--", "touch", "started").data["id"]
     with app.worker(commands=True, poll=0.05, plans=False):
         wait_until(lambda: (here / "told").exists() and (here / "told").read_text() == str(job))

@@ -78,6 +78,26 @@ def test_a_group_settles_jobs_with_and_without_dependents(store, database):
     assert pending(database) == 0
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_command_that_fails_for_good_pauses_its_queue(store, clock, lost):
+    """In the transaction of its end, also when its worker is lost: nobody has to live on to do it."""
+    options = {"kind": "command", "max_attempts": 1, "max_crashes": 1}
+    put(store, payload='{"pause_queue": true}', queue="slow", **options)
+    put(store, payload='{"pause_queue": false}', queue="other", **options)
+    leases = take(store, 2, kinds=("command",), queues=("slow", "other"), started=True)
+    if lost:
+        clock.advance(minutes=10)
+        store.leases.take_over()
+    else:
+        store.leases.settle_many([Settlement(lease, FATAL) for lease in leases])
+    assert set(states(store).values()) == {State.DEAD}
+    reason = "lease_lost" if lost else "handler_error"
+    assert [(each.paused, each.note) for each in map(store.queues.get, ("slow", "other"))] == [
+        (True, f"job {leases[0].job_id} failed ({reason})"),
+        (False, None),
+    ]
+
+
 def test_effects_that_a_settlement_left_are_completed(store, database):
     """A transaction of a user will hold nothing but the settlement: what it left is found by any process."""
     leases = claim(store, 2)

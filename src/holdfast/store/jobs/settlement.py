@@ -12,7 +12,7 @@ from msgspec import Struct, field, structs
 
 from holdfast.domain.batches.batch import DRIVER
 from holdfast.domain.jobs.history import EventName
-from holdfast.domain.jobs.job import ControlRequest, EndReason, JobId, Lease, OnLost, State, Token, WorkerId
+from holdfast.domain.jobs.job import COMMAND, ControlRequest, EndReason, JobId, Lease, OnLost, State, Token, WorkerId
 from holdfast.domain.jobs.json_values import storable_result
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.refusal import dump_refusals
@@ -244,7 +244,7 @@ class _End(Struct, frozen=True):
 def _write_ends(
     ends: list[_End], *, raised: int, actor: Actor, where: tuple[str, ...] = dependencies.UNLOCKED
 ) -> Operation[None]:
-    """Write verdicts: the job's new state, its attempt, its event and its effect on dependents."""
+    """Write verdicts: the job's new state, its attempt, its event and its effects on its queue and on dependents."""
     back = [end for end in ends if not end.verdict.state.finished]
     over = [end for end in ends if end.verdict.state.finished]
     if back:
@@ -256,6 +256,9 @@ def _write_ends(
         yield query("insert_attempts", run=_attempt_columns(begun))
     yield from return_units(end.job.job_id for end in ends)
     yield from record_all([_event(end) for end in ends], actor=actor)
+    dead = [end.job.job_id for end in over if end.job.kind == COMMAND and end.verdict.state is State.DEAD]
+    if dead:
+        yield query("pause_queues_of_failed", ids=sorted(dead))
     yield from dependencies.after_end((end.job.job_id for end in over if end.job.has_dependents), where=where)
 
 

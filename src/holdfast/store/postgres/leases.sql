@@ -467,6 +467,17 @@ SELECT id, verdict->>'state', queue, kind, priority, due_at, (verdict->>'attempt
     (SELECT holdfast.now()) - (verdict->>'age')::interval, verdict->>'reason', verdict->>'error'
 FROM deleted
 
+-- name: pause_queues_of_failed
+-- Pause the queues of commands that have failed for good and request it, with the newest one in the note.
+INSERT INTO holdfast.queue AS existing (name, paused, note)
+SELECT queue, true, 'job ' || id || ' failed (' || reason || ')'
+FROM holdfast.finished AS finished
+WHERE id IN (
+    SELECT max(id) FROM holdfast.finished AS finished
+    WHERE id = ANY(:ids::bigint[]) AND (SELECT payload->>'pause_queue' FROM holdfast.job WHERE job.id = finished.id) = 'true'
+    GROUP BY queue)
+ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, note = excluded.note
+
 -- name: release_unstarted
 -- Return prefetched jobs that have not started to the queue, at no cost and without a trace.
 UPDATE holdfast.live SET state = 'ready', worker = NULL, claimed_at = NULL, lease_expires_at = NULL

@@ -268,6 +268,17 @@ WHERE id IN (
     FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = CAST(verdict.key AS INTEGER)
     WHERE live.token = verdict.value->>'token' AND live.worker = verdict.value->>'worker' AND live.state = 'running')
 
+-- name: pause_queues_of_failed
+-- Pause the queues of commands that have failed for good and request it, with the newest one in the note.
+INSERT INTO holdfast_queue AS existing (name, paused, note)
+SELECT queue, 1, 'job ' || id || ' failed (' || reason || ')'
+FROM holdfast_finished AS finished
+WHERE id IN (
+    SELECT max(id) FROM holdfast_finished AS finished
+    WHERE id IN (SELECT value FROM json_each(:ids)) AND (SELECT json_extract(payload, '$.pause_queue') FROM holdfast_job AS job WHERE job.id = finished.id) = 1
+    GROUP BY queue)
+ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, note = excluded.note
+
 -- name: release_unstarted
 -- Return prefetched jobs that have not started to the queue, at no cost and without a trace.
 UPDATE holdfast_live SET state = 'ready', worker = NULL, claimed_at = NULL, lease_expires_at = NULL

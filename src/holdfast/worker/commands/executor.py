@@ -30,7 +30,6 @@ from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Unreadable
 from holdfast.domain.names import clean_text
 from holdfast.errors import HoldfastError
-from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.commands.kernel import kill_abandoned
@@ -231,12 +230,6 @@ class CommandExecutor(SlotExecutor):
         while (ready := poll.poll(0)) and ready[0][1] & select.POLLIN and (data := os.read(reading, READ_BYTES)):
             output.write(data)
         return exited
-
-
-def pause_after(store: Store, lease: Lease) -> None:
-    """Pause the queue of a command that has failed for good, if the command requests it."""
-    if load_command(lease.payload).pause_queue and (job := store.views.get(lease.job_id)).state is State.DEAD:
-        store.queues.pause(job.queue, note=f"job {job.id} failed ({job.reason})")
 
 
 def _refusal(command: Command) -> Failed | None:
