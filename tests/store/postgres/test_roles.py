@@ -315,9 +315,9 @@ OWNER_CALLS = {
 
 @pytest.mark.parametrize("role", OWNER_CALLS)
 def test_temporary_types_of_a_caller_get_no_rights_of_the_owner(database, login, role):
-    """PostgreSQL searches them before its own, unless a search path names them: any reader became the owner."""
+    """E10.4: PostgreSQL searches them before its own, unless a search path names them: any reader became the owner."""
     store, seen = login(role), []
-    with psycopg.connect(store.backend.url, autocommit=True) as connection:
+    with psycopg.connect(store.backend.url) as connection, connection.transaction(force_rollback=True):
         connection.execute(
             "CREATE FUNCTION pg_temp.spy() RETURNS boolean LANGUAGE plpgsql AS"
             " $$ BEGIN RAISE NOTICE '%', current_user; RETURN true; END $$"
@@ -328,7 +328,7 @@ def test_temporary_types_of_a_caller_get_no_rights_of_the_owner(database, login,
         connection.execute("SELECT '1'::pg_temp.text")
         assert set(seen) == {connection.info.user}, "the spy sees nothing"
         connection.execute(OWNER_CALLS[role].encode())
-        assert set(seen) == {connection.info.user}
+        assert set(seen) == {connection.info.user}, "E10 is broken: code of a caller has the rights of the owner"
 
 
 def test_only_the_owner_writes_the_timeline(database, login):
