@@ -305,6 +305,38 @@ TRICKS = (
 )
 
 
+#: The functions that run with the rights of the owner, and a role that may call each.
+OWNER_CALLS = {
+    "reader": "SELECT holdfast.begin_timeline()",
+    "producer": "SELECT holdfast.draw_job_ids(1)",
+    "worker": "SELECT holdfast.maintain_ranges('1 day', 1000, 10), holdfast.prune_credentials('1 day', 10)",
+}
+
+
+@pytest.mark.parametrize("role", OWNER_CALLS)
+def test_temporary_types_of_a_caller_get_no_rights_of_the_owner(database, login, role):
+    """E10.4: PostgreSQL searches them before its own, unless a search path names them: any reader became the owner."""
+    store, seen = login(role), []
+    with psycopg.connect(store.backend.url) as connection, connection.transaction(force_rollback=True):
+        connection.execute(
+            "CREATE FUNCTION pg_temp.spy() RETURNS boolean LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE NOTICE '%', current_user; RETURN true; END $$"
+        )
+        for name in ("text", "oid", "regclass", "interval", "timestamptz"):
+            connection.execute(f"CREATE DOMAIN pg_temp.{name} AS pg_catalog.{name} CHECK (pg_temp.spy())".encode())
+        connection.add_notice_handler(lambda notice: seen.append(notice.message_primary))
+        connection.execute("SELECT '1'::pg_temp.text")
+        assert set(seen) == {connection.info.user}, "the spy sees nothing"
+        connection.execute(OWNER_CALLS[role].encode())
+        assert set(seen) == {connection.info.user}, "E10 is broken: code of a caller has the rights of the owner"
+
+
+def test_only_the_owner_writes_the_timeline(database, login):
+    """Numbers of a past history would give tokens out again."""
+    with psycopg.connect(login("admin").backend.url) as connection, pytest.raises(errors.InsufficientPrivilege):
+        connection.execute("UPDATE holdfast.timeline SET token_base = 0")
+
+
 def try_to_run(connection, program, *, refused):
     for attempt in (*ATTEMPTS, f"SELECT holdfast.enqueue('command', '{program}')") if refused else TRICKS:
         try:

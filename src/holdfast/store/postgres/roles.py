@@ -90,7 +90,7 @@ ROLES: dict[str, tuple[Grant, ...]] = {
         Grant(CHANGE, ("session", "idempotency_key")),
     ),
     # Also tokens, backups and the switch of commands.
-    "admin": (Grant(CHANGE, all_but=("meta",)),),
+    "admin": (Grant(CHANGE, all_but=("meta", "timeline")), Grant("SELECT", ("timeline",))),
 }
 #: Roles that may enqueue and change jobs of the built-in kinds.
 COMMAND_ROLES = frozenset(ROLES) - {"reader", "producer"}

@@ -116,11 +116,14 @@ CREATE INDEX autoscaler_decision_at ON holdfast.autoscaler_decision (at);
 
 -- Ids are drawn before the insert, so that an enqueue without an answer can be sent again.
 CREATE SEQUENCE holdfast.job_id;
+-- All functions that name a search path name pg_temp last: by default a caller's temporary tables and types come first, and
+-- their code would run with the rights of the owner.
+--
 -- Draw consecutive ids and return the first. All at once take a tenth of a call of nextval for each. A lock keeps others
 -- from drawing between its two steps. The error at its end releases the lock, which would last as long as the transaction
 -- of the caller; it leaves the sequence as it is. With the rights of the owner: setval could also give ids out again.
 CREATE FUNCTION holdfast.draw_job_ids(count integer, OUT first bigint) LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog AS $$
+    SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.job_id', 0));
     first := nextval('holdfast.job_id');
@@ -137,7 +140,7 @@ REVOKE ALL ON FUNCTION holdfast.draw_job_ids(integer) FROM PUBLIC;
 -- of the table as settings from then on: a claim would need longer to read them. Returns whether it began a history. On a
 -- server that does not show what it writes, nothing happens.
 CREATE FUNCTION holdfast.begin_timeline() RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog AS $$
+    SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     number oid := 'holdfast.timeline'::regclass;      -- another one after the restore of a dump
     present text;
@@ -339,12 +342,12 @@ CREATE FUNCTION holdfast.may_run_commands() RETURNS boolean LANGUAGE sql IMMUTAB
 REVOKE ALL ON FUNCTION holdfast.may_run_commands() FROM PUBLIC;
 
 -- The search path of these functions is fixed: a caller could put functions and operators of its own before PostgreSQL's.
-CREATE FUNCTION holdfast.refuse(action text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+CREATE FUNCTION holdfast.refuse(action text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'E_READ_ONLY: role "%" may not %', current_user, action
         USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it a role that may: holdfast db roles lists them.';
 END $$;
-CREATE FUNCTION holdfast.check_command_right() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+CREATE FUNCTION holdfast.check_command_right() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF has_function_privilege('holdfast.may_run_commands()', 'EXECUTE') THEN
         RETURN NEW;
@@ -365,7 +368,7 @@ CREATE TRIGGER finished_inserted_command AFTER INSERT ON holdfast.finished FOR E
     WHEN (NEW.kind = ANY ('{command,holdfast\.ping}')) EXECUTE FUNCTION holdfast.check_command_right();
 
 -- Without that right a payload changes only as a new enqueue with the same key replaces it.
-CREATE FUNCTION holdfast.check_payload_right() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+CREATE FUNCTION holdfast.check_payload_right() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF has_function_privilege('holdfast.may_run_commands()', 'EXECUTE')
         OR OLD.kind <> ALL (ARRAY['command', 'holdfast' || '.ping']) AND OLD.key IS NOT NULL
@@ -424,7 +427,7 @@ CREATE TABLE holdfast.attempt (
 -- Producers, which have no right to attempts, change only jobs that do not run, as a replacement does. They delete only
 -- jobs that wait, as an enqueue does if a dependency has failed. AFTER DELETE: a BEFORE trigger would lock every row. By
 -- its id, the table of attempts is found without a search for its name at every row.
-CREATE FUNCTION holdfast.refuse_delete() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+CREATE FUNCTION holdfast.refuse_delete() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM holdfast.refuse(format('delete job %s, which is %s', OLD.id, OLD.state));
 END $$;
@@ -435,7 +438,7 @@ CREATE TRIGGER live_deleted AFTER DELETE ON holdfast.live FOR EACH ROW
 -- The rules for changes of live jobs: the right to commands, that of producers, and the transitions between states, which
 -- are those of domain/jobs/job.py. (Finishing and retrying change the table.) One trigger with a short condition, which
 -- leaves out the claim, by far the most frequent change: PostgreSQL reads conditions from their texts at every statement.
-CREATE FUNCTION holdfast.check_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+CREATE FUNCTION holdfast.check_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NEW.kind IN ('command', 'holdfast' || '.ping')
         AND (OLD.kind, OLD.state, OLD.due_at) IS DISTINCT FROM (NEW.kind, NEW.state, NEW.due_at)
@@ -471,7 +474,7 @@ CREATE INDEX event_job ON holdfast.event (job_id, id);
 
 -- The ranges of jobs that are done, oldest first. The first one has no first_id, the last one no next_id.
 CREATE FUNCTION holdfast.done_ranges() RETURNS TABLE (leaf regclass, first_id bigint, next_id bigint)
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT inhrelid::regclass, substring(bound FROM 'FROM [(]''([0-9]+)''[)]')::bigint,
         substring(bound FROM 'TO [(]''([0-9]+)''[)]')::bigint
     FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
@@ -483,7 +486,7 @@ $$;
 -- for such a lock. So it is not made while another transaction keeps a lock for longer than ours do, and it waits briefly
 -- (lock_timeout of maintain_ranges).
 CREATE FUNCTION holdfast.lock_ranges() RETURNS void LANGUAGE plpgsql
-    SET search_path = pg_catalog AS $$
+    SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tables oid[] := ARRAY['holdfast.finished'::regclass, 'holdfast.finished_done'::regclass];
     holders text[] := ARRAY(SELECT virtualtransaction FROM pg_locks
@@ -502,7 +505,7 @@ END $$;
 -- Begin the next range when half of the last but one is used. Its width is an eighth of all ids in ranges, so that
 -- their number stays small, but not less than *width*. It begins empty, or nearly: the check of its rows is quick.
 CREATE FUNCTION holdfast.begin_range(last bigint, width bigint) RETURNS void LANGUAGE plpgsql
-    SET search_path = pg_catalog AS $$
+    SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     open record;
     earlier record;
@@ -533,7 +536,7 @@ END $$;
 -- Drop the oldest range but one if no more ids of it are given out and its jobs have expired, all but *most* and but a tenth
 -- of its ids. The others, and dependencies of live jobs, move to the oldest range, which then ends where this one did.
 CREATE FUNCTION holdfast.drop_expired_range(last bigint, age interval, most bigint) RETURNS void LANGUAGE plpgsql
-    SET search_path = pg_catalog SET enable_seqscan = off AS $$
+    SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     oldest record;
     expired record;
@@ -577,7 +580,7 @@ END $$;
 -- worker does not own the tables. A second call at the same time only reads. What is locked is left for the next call.
 CREATE FUNCTION holdfast.maintain_ranges(age interval, width bigint, most bigint)
     RETURNS TABLE (first_id bigint, next_id bigint)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET lock_timeout = '100ms' AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 DECLARE
     last bigint := (SELECT last_value FROM holdfast.job_id);
 BEGIN
@@ -1160,7 +1163,7 @@ CREATE TABLE holdfast.credential (
 CREATE UNIQUE INDEX credential_name ON holdfast.credential (name) WHERE revoked_at IS NULL;
 -- Delete tokens that were revoked before an age. With the rights of the owner: a worker must not reach valid tokens.
 CREATE FUNCTION holdfast.prune_credentials(age interval, most bigint) RETURNS SETOF text LANGUAGE sql SECURITY DEFINER
-    SET search_path = pg_catalog AS $$
+    SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM holdfast.credential WHERE prefix = ANY (ARRAY(
         SELECT prefix FROM holdfast.credential WHERE revoked_at < (SELECT holdfast.now()) - age
         ORDER BY revoked_at LIMIT most FOR UPDATE SKIP LOCKED))
