@@ -55,6 +55,7 @@ def make_forty(pipe, url):
 def test_forty_applications_leave_nothing_behind(real_database):
     """Issue 36, E6 and S2: each kept a thread and a connection on PostgreSQL, and a descriptor on SQLite."""
     child = Child(make_forty, real_database.url)
+    wait_until(child.says, seconds=180)  # it waits twice for a while
     assert child.hear() == "nothing is left"
     child.end()
 
