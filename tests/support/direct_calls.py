@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +16,9 @@ from msgspec import Struct
 from holdfast.domain.access.roles import Role
 from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
-from holdfast.domain.jobs.lane_position import LanePositions
+from holdfast.domain.jobs.lane_position import EARLIEST, LATEST, LanePositions, LaneRoute, Span
+from holdfast.domain.jobs.lane_position import FIRST as FIRST_ID
+from holdfast.domain.jobs.lane_position import LAST as LAST_ID
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.quantities import FIRST_YEAR, LAST_YEAR
@@ -28,7 +30,9 @@ from tests.support.jobs import WORKER, prune, put, take
 MINUTE = timedelta(minutes=1)
 LANES = {"queues": ["default"], "leases": {"mail": MINUTE}}
 #: A PostgreSQL statement that changes something.
-_WRITES = re.compile(r"\b(INSERT INTO|(?<!FOR )UPDATE|DELETE FROM|MERGE INTO|nextval|pg_notify|maintain_\w+)\b")
+_WRITES = re.compile(
+    r"\b(INSERT INTO|(?<!FOR )UPDATE|DELETE FROM|MERGE INTO|nextval|pg_notify|(maintain|prune|delete)_\w+)\b"
+)
 #: Texts that a name or a payload may have: quotes, what arrays and formats read, other planes, right to left.
 ODD = 'a\\"{b},%s$1:x\u2028\U0001f600\u05d0\u0301\x01\x7f'
 HIGHEST, LOWEST = 2**31 - 1, -(2**31)
@@ -108,32 +112,40 @@ def _limited(store: Store) -> None:
 
 def _positions(store: Store) -> LanePositions:
     _ready(store)
-    positions = LanePositions()
-    positions.learn(store.leases.claim(WORKER, **LANES, free=1, limits=False))
-    return positions
+    return LanePositions().behind(store.leases.claim(WORKER, **LANES, free=1, limits=False))
 
 
-def _onward(store: Store, positions: LanePositions, **options: Any) -> list[Any]:
-    route = positions.route(["default"], ["mail"], 9)
+def _route(positions: LanePositions, spans: Sequence[Span] = ()) -> LaneRoute:
+    route = positions.route(["default"], ["mail"], 9, spans)
+    assert route is not None
+    return route
+
+
+def _onward(store: Store, positions: LanePositions, spans: Sequence[Span] = (), **options: Any) -> list[Any]:
     claim = {"leases": {"mail": MINUTE}, "free": 2, "ahead": 2, "short": ["mail"], **options}
-    return _claimed(store.leases.claim_onward(WORKER, route, **claim)())
+    return _claimed(store.leases.claim_onward(WORKER, _route(positions, spans), **claim))
 
 
 def _onward_at_the_edges(store: Store, _: Any) -> list[Any]:
     """From a position at the highest priority (CORE D3), and at the last ids and due times."""
     _at_the_edges(store)
-    positions = LanePositions()
-    positions.learn(store.leases.claim(WorkerId("w2"), **LANES, free=1, limits=False))
-    return _onward(store, positions)
+    return _onward(store, LanePositions().behind(store.leases.claim(WorkerId("w2"), **LANES, free=1, limits=False)))
+
+
+def _onward_before_a_position(store: Store, _: Any) -> list[Any]:
+    """From the start of the lane to a position at its end, and on from there: the lane comes twice."""
+    _at_the_edges(store)
+    positions = LanePositions({LOWEST: {("default", "mail"): (LATEST, LAST_ID)}})
+    span = Span(("default", "mail"), LOWEST, (EARLIEST, FIRST_ID), (LATEST, LAST_ID))
+    store.leases.claim(WorkerId("w2"), **LANES, free=6, limits=False)  # all of a higher priority
+    jobs = _onward(store, positions, [span], free=9)
+    assert jobs
+    return jobs
 
 
 def _few(store: Store, _: Any, **options: Any) -> Any:
     claimed, more = store.leases.claim_few(WORKER, **LANES, free=2, suspects=(2, 2), **options)
     return _claimed(claimed), more
-
-
-def _new(store: Store, _: Any, since: datetime = FIRST) -> Any:
-    return _claimed(store.leases.claim_new(WORKER, **LANES, free=2, since=since))
 
 
 def _put(**options: Any) -> Callable[[Store, Any], Any]:
@@ -192,7 +204,6 @@ _CALLS = (
         ),
     ),
     # A claim is not sent again: nobody holds the leases of one whose answer is lost, and they expire.
-    Call(name="claim_lane", direct=True, repeats=False, prepare=_ready, act=_claim, edges=_claim_edges()[:1]),
     Call(
         name="claim",
         direct=True,
@@ -211,15 +222,12 @@ _CALLS = (
     ),
     Call(name="claim_few", direct=True, repeats=False, prepare=_ready, act=_few),
     Call(
-        name="claim_new", direct=True, repeats=False, prepare=_ready, act=_new, edges=(lambda s, _: _new(s, _, LAST),)
-    ),
-    Call(
         name="claim_onward",
         direct=True,
         repeats=False,
         prepare=_positions,
         act=lambda store, positions: _onward(store, positions, turn=timedelta(seconds=1)),
-        edges=(_onward_at_the_edges,),
+        edges=(_onward_at_the_edges, _onward_before_a_position),
     ),
     Call(
         name="list_lane_heads",
@@ -243,7 +251,7 @@ _CALLS = (
     Call(
         name="find_job_elsewhere",
         prepare=_positions,
-        act=lambda s, each: s.leases.any_elsewhere(each.route(["default"], ["mail"], 9)),
+        act=lambda store, positions: store.leases.any_elsewhere(_route(positions)),
     ),
     Call(name="renew_leases", prepare=_leases, act=lambda store, leases: len(store.leases.renew(leases))),
     Call(name="read_requests", prepare=_leases, act=lambda store, leases: len(store.leases.requests(leases))),
@@ -260,13 +268,14 @@ _CALLS = (
             "requests": "prune_requests",
             "keys": "prune_keys",
             "workers": "prune_workers",
+            "kinds": "prune_kinds",
             "plans": "prune_plans",
             "skipped plans": "prune_skipped_plans",
             "decisions": "prune_decisions",
             "memory profiles": "prune_memory_profiles",
             "events": "prune_events",
             "audit entries": "prune_audit_entries",
-            "responses": "prune_idempotency_keys",
+            "revoked tokens": "prune_credentials",
         }.items()
     ),
     Call(name="save_filter", act=lambda store, _: store.saved_filters.save("f", "state=ready", actor="ada")),
