@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import State
-from tests.support.processes import wait_until
+from tests.support.processes import Child, wait_until
 from tests.support.workers import working
 
 APPLICATIONS = 40
@@ -41,14 +41,23 @@ def resources():
     return threads, len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_forty_applications_leave_nothing_behind(real_database):
-    """Issue 36, E6 and S2: each kept a thread and a connection on PostgreSQL, and a descriptor on SQLite."""
-    use(real_database.url)
+def make_forty(pipe, url):
+    """In a process of its own: applications and connections of other tests may end at any time, or never."""
+    use(url)
     wait_until(lambda: resources()[0] == [], seconds=30, failure="E6 is broken: a thread outlives its application")
     before = resources()
     for _ in range(APPLICATIONS):
-        use(real_database.url)
+        use(url)
     wait_until(lambda: resources() == before, seconds=30, failure=f"E6 is broken: {resources()}, not {before}")
+    pipe.send("nothing is left")
+
+
+def test_forty_applications_leave_nothing_behind(real_database):
+    """Issue 36, E6 and S2: each kept a thread and a connection on PostgreSQL, and a descriptor on SQLite."""
+    child = Child(make_forty, real_database.url)
+    wait_until(child.says, seconds=180)  # it waits twice for a while
+    assert child.hear() == "nothing is left"
+    child.end()
 
 
 def test_the_server_has_no_session_of_them(postgres_database):

@@ -10,6 +10,7 @@ from typing import Any, Self
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.store import Store
 from holdfast.store.postgres.backend import PostgresBackend
+from holdfast.store.postgres.connections import Connection
 from holdfast.store.sqlite.backend import SqliteBackend
 from tests.chaos.points import Fault, Points, open_on_points
 from tests.chaos.scenarios import World
@@ -36,6 +37,15 @@ class _OneConnection(SqliteDatabase):
         self._looking.close()
 
 
+class _Impatient(PostgresBackend):
+    """Does not wait for locks. A session makes its own settings, so an option of the URL would not last."""
+
+    def _connect_for_pool(self) -> Connection:
+        connection = super()._connect_for_pool()
+        connection.execute("SET lock_timeout = '20ms'")
+        return connection
+
+
 class Worlds:
     """Makes one empty world after the other on a backend."""
 
@@ -52,7 +62,7 @@ class Worlds:
         else:
             self.faults = [*Fault]
             self._database = PostgresDatabase(postgres_url(backend))
-            others = PostgresBackend(f"{self._database.url}&options=-c%20lock_timeout%3D20ms")
+            others = _Impatient(self._database.url)
         self._process: Store | None = None
         #: Somebody else, who does not wait for a lock.
         self.other = Store(others)

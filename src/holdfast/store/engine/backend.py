@@ -176,4 +176,3 @@ class Timeouts:
     connect = timedelta(seconds=3)
     #: For renewals and claims: a worker must learn soon that its database is gone.
     brief = timedelta(seconds=5)
-    migration = timedelta(hours=1)

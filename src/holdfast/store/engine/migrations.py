@@ -107,7 +107,7 @@ def schema_problems(backend: str, record: SchemaRecord, present: Objects, *, ess
 
 
 #: Tables that a store has besides those of :data:`TABLES`.
-OTHER_TABLES = ("meta", "epoch", "expired_range", "job_tag", "test_clock")
+OTHER_TABLES = ("meta", "epoch", "expired_range", "job_tag", "timeline", "test_clock")
 _COPY = (
     "Stop all that uses it. Write its jobs to a new store with holdfast db backup NEW.db. Then use that file, or"
     " copy it to an empty database with holdfast db copy. See Upgrades in the guide Production."

@@ -204,7 +204,9 @@ class PostgresBackend(ForkSafe):
 
     @uninterrupted
     def migrate(self) -> list[int]:
-        return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
+        # A connection of the pool begins a timeline, which needs the schema.
+        with translated(), closing(self.connect(autocommit=True)) as connection:
+            return migrate(connection, self.statements)
 
     @cached_property
     def tools(self) -> PostgresDatabase:
