@@ -44,7 +44,7 @@ def test_without_the_extra_the_hint_names_it(run, app, monkeypatch):
     monkeypatch.delitem(sys.modules, "holdfast.web.server", raising=False)
     answer = run("web", "-o", "json")
     assert answer.code == 4
-    assert "holdfast[web]" in answer.document["error"]["hint"]
+    assert ".[web]" in answer.document["error"]["hint"]
 
 
 def test_the_printed_link_signs_in(real_database):
