@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,10 +16,13 @@ EXCESS_FACTOR = 20
 
 
 class Backoff:
-    """Pauses after slow calls. A quick one causes no pause, nor does the first slow one after it."""
+    """Pauses after slow calls. A quick one causes no pause, nor does the first slow one after it.
 
-    def __init__(self, factor: int = EXCESS_FACTOR) -> None:
-        self._factor = factor
+    *longest* is the limit of a pause in seconds.
+    """
+
+    def __init__(self, longest: float = math.inf) -> None:
+        self._longest = longest
         self._excess, self._until = 0.0, float("-inf")
 
     @property
@@ -34,4 +38,4 @@ class Backoff:
         finally:
             now = clock.now()
             before, self._excess = self._excess, max(0.0, now - began - QUICK_S)
-            self._until = now + self._factor * min(before, self._excess)
+            self._until = now + min(self._longest, EXCESS_FACTOR * min(before, self._excess))

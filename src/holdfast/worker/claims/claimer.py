@@ -75,7 +75,7 @@ class Claimer:
         #: With every queue: when to read their names again.
         self._read_queues_at = float("-inf")
         self._reading_queues = False
-        self._queues_backoff = Backoff()
+        self._queues_backoff = Backoff(strategy.MAX_PAUSE_S)
         #: The most jobs of the next claim: half of the last one if that failed, twice as many if it did not.
         self._most = MAX_CLAIM
         #: The most jobs that the next claim takes ahead of slots.
