@@ -60,7 +60,7 @@ def report(error: BaseException, session: CliSession) -> int:
 
 
 def _report_other(error: BaseException, session: CliSession) -> int:
-    """Report an error of the system, or one that nobody has foreseen."""
+    """Report an error of the system, or an unexpected one."""
     from holdfast.worker.shortage import SHORTAGE_HINT, is_shortage  # few commands need it
 
     if is_shortage(error):

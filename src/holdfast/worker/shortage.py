@@ -56,7 +56,7 @@ class Shortage:
 
     @property
     def lasts(self) -> bool:
-        """Whether so many starts in a row have failed that the next one is not likely to succeed."""
+        """Whether several starts in a row have failed: the next one is not likely to succeed."""
         return self._failures >= len(BACKOFF_S)
 
     def lasting_error(self) -> ConfigurationError:

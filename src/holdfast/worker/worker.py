@@ -132,7 +132,7 @@ class Worker:
         if not self._started.acquire(blocking=False):
             return
         self.health.started = True
-        self._store.hold(self.id)  # until the last handler has finished, whoever closes the application meanwhile
+        self._store.hold(self.id)  # until the last handler has finished, also if the application is closed meanwhile
         try:
             self._announce()
             listener = self._start_services()

@@ -26,7 +26,7 @@ class Change(StrEnum):
     """
 
     JOBS = "jobs"  # jobs may be ready, in any queue
-    EARLIER = "earlier"  # some may come before jobs that have begun, and nobody knows where
+    EARLIER = "earlier"  # some may come before jobs that have begun, at unknown places
     DELAYED = "delayed"  # a job is due at a later time
     SCHEDULES = "schedules"  # schedules were created or changed
     QUEUES = "queues"  # the settings of queues
@@ -76,7 +76,7 @@ def queues_of(changes: Changes) -> set[str]:
 
 
 def earlier_jobs(changes: Changes) -> list[EarlierJobs]:
-    """The places of ready jobs. A text that nobody can read counts as none."""
+    """The places of ready jobs. An unreadable text counts as none."""
     places = []
     for change in changes:
         if change.startswith(_EARLIER):

@@ -122,7 +122,7 @@ def fits(backend: str, meta: SchemaMeta) -> bool:
 
 
 def refuse_development(tables: Collection[str]) -> None:
-    """Refuse the store of a development version, with the way out: a copy, if its tables have the names of ours."""
+    """Refuse the store of a development version. The hint is a copy, if both versions have the same tables."""
     text = "a development version of Holdfast made this store, and this version cannot use its schema"
     raise SchemaMismatch(text, hint=_FINISH if renamed(TABLES, set(tables) - {*OTHER_TABLES}) else _COPY)
 

@@ -144,7 +144,7 @@ def _exchange(connection: Connection, send: Callable[[], None], answers: int = 1
 
 
 def _receive(pgconn: PGconn, answers: int) -> PQGen[list[PGresult]]:
-    """Send what is left to send, and receive the results of so many statements.
+    """Send what is left to send, and receive the results of *answers* statements.
 
     Other threads run only while it waits for the server. The driver lets them run at each step, for 5 ms or more.
     """

@@ -91,7 +91,7 @@ SELECT 0 AS free, 0 AS pages
 SELECT 0 AS pages
 
 -- name: prune_kinds
--- Delete kinds that nobody has published for the given age, and that no live job, live worker or schedule has.
+-- Delete kinds whose last publication is older than the given age, unless a live job, live worker or schedule has them.
 -- planner: OFFSET 0 as in lock_expired_jobs. Live jobs are read only if a kind is old and passes all else.
 DELETE FROM holdfast.kind WHERE name = ANY(ARRAY(
     SELECT name FROM holdfast.kind AS old

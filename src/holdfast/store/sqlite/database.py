@@ -93,7 +93,7 @@ class SqliteDatabase:
         size = size_of(f"{path}-wal")
         if size > MAX_LOG_BYTES and self._has_long_transaction():
             text = f"its log has {size / 1e6:,.0f} MB: a transaction stays open"
-            yield warn("log", text, "End the program that reads the file for so long; then the log restarts.")
+            yield warn("log", text, "End the program with the long read; then the log restarts.")
         elif size > MAX_LOG_BYTES:
             text = f"its log has {size / 1e6:,.0f} MB: transactions that read the file overlap"
             yield warn("log", text, "Make them shorter than 0.2 s: the log restarts when all have ended.")

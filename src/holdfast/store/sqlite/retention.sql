@@ -72,7 +72,7 @@ FROM pragma_freelist_count, pragma_page_count, pragma_auto_vacuum
 PRAGMA incremental_vacuum(1000)
 
 -- name: prune_kinds
--- Delete kinds that nobody has published for the given age, and that no live job, live worker or schedule has.
+-- Delete kinds whose last publication is older than the given age, unless a live job, live worker or schedule has them.
 DELETE FROM holdfast_kind WHERE name IN (
     SELECT name FROM holdfast_kind AS old
     WHERE published_at < :now - :age

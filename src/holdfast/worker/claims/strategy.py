@@ -35,14 +35,14 @@ EARLIER_INTERVAL_S, EARLIER_FACTOR = 0.1, 10
 #: With more places of earlier jobs than this, they may be anywhere: each costs a search in the next claim.
 MAX_EARLIER = 100
 #: A read of lanes from their start that takes longer than this may read entries of jobs that are gone. Two in a row are
-#: followed by a pause of so many times the excess. Ready jobs wait at most for the first limit beside free slots, and
-#: for the second while slots are full.
+#: followed by a pause of PAUSE_FACTOR times the excess. Ready jobs wait at most for the first limit beside free slots,
+#: and for the second while slots are full.
 QUICK_READ_S, PAUSE_FACTOR, MAX_PAUSE_S, MAX_BUSY_PAUSE_S = 0.05, 40, 10.0, 60.0
 #: After two reads in a row that took longer than this, a search replaces full claims: they may be aborted.
 SLOW_READ_S = 0.5
 #: After a slower read, a claim of few jobs and a full one would read the same entries twice.
 QUICK_FEW_S = 0.01
-#: The time of a round trip is the least of so many claims that continue.
+#: The time of a round trip is the least of the last ROUND_TRIPS claims that continue.
 ROUND_TRIPS = 8
 #: From this many lanes on, find the ready lanes first: one claim over all of them is slow (82 ms for 4,000 lanes).
 MANY_LANES = 200

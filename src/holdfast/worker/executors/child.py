@@ -143,7 +143,7 @@ class ChildProcess:
             if os.getpid() == self._pid:  # a fork must not speak for its parent
                 with suppress(BaseException):
                     self._channel.send(children.ChildFailed(describe_error(error)))
-            exit_process(1, "a thread of this child process failed, and its worker was told: it ends")
+            exit_process(1, "a thread of this child process failed; it reported this to its worker, and ends")
 
     def _receive(self) -> None:
         while (message := self._channel.receive()) is not None:
