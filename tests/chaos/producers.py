@@ -253,7 +253,7 @@ class Faults:
         (fault,) = self._random.choices(list(self._all), list(self._all.values()))
         if self.due:
             fault = self.due.pop()
-        with suppress(sqlite3.OperationalError):
+        with suppress(sqlite3.OperationalError, psycopg.OperationalError):  # a server under cuts hangs up on us, too
             fault()
             self.counts[fault.__name__] += 1
 

@@ -221,6 +221,7 @@ def test_a_damaged_store_is_diagnosed(run, tmp_path):
         damaged.seek(8192 + 8)
         damaged.write(b"\xff" * 2000)
     answer = run("db", "check", "--url", f"sqlite:///{path}", "-o", "json")
+    assert answer.data is not None, answer.err
     assert (answer.code, answer.data["sound"]) == (1, False)
     assert run("db", "backup", tmp_path / "copy.db", "--url", f"sqlite:///{path}").code == 4
     assert not (tmp_path / "copy.db").exists()

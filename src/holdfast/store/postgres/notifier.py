@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.store.engine.changes import EVERYTHING, Changes, Notification, decode, encode
+from holdfast.store.engine.flags import Flag
 from holdfast.store.engine.interrupts import uninterrupted
 
 log = logging.getLogger("holdfast")
@@ -57,8 +58,8 @@ class PostgresNotifier:
         self._channel = channel
         self._run = run
         self._pending: set[str] = set()
-        self._requested = threading.Event()
-        self._closed = threading.Event()
+        self._requested = Flag()
+        self._closed = Flag()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         #: When a notification was sent last, and from when on a commit may send one again, by the monotonic clock.
@@ -159,7 +160,7 @@ class PostgresNotifier:
         self._run("SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)", (self._channel, text))
 
 
-def _work(reference: weakref.ref[PostgresNotifier], requested: threading.Event) -> None:
+def _work(reference: weakref.ref[PostgresNotifier], requested: Flag) -> None:
     """Send notifications until the notifier is closed or gone; while this thread waits, it does not keep it alive."""
     closing = False
     while not closing:

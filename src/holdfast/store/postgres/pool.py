@@ -14,6 +14,7 @@ from psycopg import errors
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.backend import PoolStats, StoreClosed
+from holdfast.store.engine.flags import Flag
 from holdfast.store.engine.interrupts import WINDOW_S, deliver, waits_in_windows
 from holdfast.store.engine.sockets import shut_down
 from holdfast.store.postgres.abandoned_connections import AbandonedConnections
@@ -243,8 +244,8 @@ class Calls:
         self.rests: list[Callable[[], float | None]] = []
         self._running: dict[int, Call] = {}
         self._lock = threading.Lock()
-        self._has_calls = threading.Event()
-        self._closed = threading.Event()
+        self._has_calls = Flag()
+        self._closed = Flag()
         self._watch: threading.Thread | None = None
 
     @contextmanager
@@ -291,7 +292,7 @@ class Calls:
                 _hang_up(call.connection)
 
 
-def _watch(reference: weakref.ref[Calls], has_calls: threading.Event, closed: threading.Event) -> None:
+def _watch(reference: weakref.ref[Calls], has_calls: Flag, closed: Flag) -> None:
     """Check calls until they are closed or gone; no reference keeps them alive while this thread waits."""
     while not closed.is_set() and (calls := reference()) is not None:
         has_calls.clear()

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.errors import SchemaOutdated
+from holdfast.errors import NotAStore, SchemaOutdated
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
 from holdfast.store.engine.migrations import (
     OpenedSchema,
@@ -132,5 +132,8 @@ def _read_meta(connection: sqlite3.Connection) -> SchemaMeta | None:
         row = connection.execute(query.format("'{}'")).fetchone()  # early development versions recorded none
     if row is None:
         return None
-    version, oldest_code, installation, checksums = row
-    return SchemaMeta(version, oldest_code, installation, msgspec.json.decode(checksums))
+    try:
+        values = (*row[:3], msgspec.json.decode(row[3]))
+        return msgspec.convert(dict(zip(SchemaMeta.__struct_fields__, values, strict=True)), SchemaMeta)
+    except (TypeError, ValueError) as error:  # SQLite reads values of a damaged page that no program has written
+        raise NotAStore(f"the file is damaged: its table holdfast_meta holds {row!r:.200}") from error
