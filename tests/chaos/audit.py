@@ -56,10 +56,7 @@ def read_facts(database: Database, *, tx_kinds: tuple[str, ...] = (), **seen: An
     """All that the checker asks of a store; *seen* are the facts that others have found (stuck, survivors, …)."""
     return Facts(
         jobs=_jobs(database),
-        moves=[
-            Move(**dict(zip(_MOVE, (seq, Step(step), *rest), strict=True)))
-            for seq, step, *rest in database.execute(f"SELECT {', '.join(_MOVE)} FROM chaos_move ORDER BY seq")
-        ],
+        moves=_moves(database),
         attempts=_attempts(database),
         events=_events(database),
         batches={batch.id: batch for batch in read_batches(database)},
@@ -83,6 +80,16 @@ def read_facts(database: Database, *, tx_kinds: tuple[str, ...] = (), **seen: An
         limits=dict(database.execute("SELECT name, run_limit FROM holdfast.queue WHERE run_limit IS NOT NULL")),
         **seen,
     )
+
+
+def _moves(database: Database) -> list[Move]:
+    # A transaction may be late with its commit: until then nobody can know of its moves.
+    committed = "NULL" if database.name == "sqlite" else "extract(epoch FROM pg_xact_commit_timestamp(xmin))"
+    rows = database.execute(f"SELECT {', '.join(_MOVE)}, {committed} FROM chaos_move ORDER BY seq")
+    return [
+        Move(**dict(zip(_MOVE, (seq, Step(step), *rest), strict=True)), committed=last and float(last))
+        for seq, step, *rest, last in rows
+    ]
 
 
 def read_batches(database: Database) -> list[Batch]:

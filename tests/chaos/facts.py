@@ -31,6 +31,8 @@ class Move:
     priority: int = 0
     #: Seconds of the wall clock.
     at: float = 0.0
+    #: When others could see it; None where the store does not tell.
+    committed: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 
 import pytest
@@ -260,6 +261,16 @@ def test_i9_two_live_jobs_of_one_key(ops, recorder):
         enqueued(recorder, number, key="k")
     moves = [*life(1, "ready"), *life(2, "ready", first=5)]
     assert broken(ops, Facts(jobs={n: named(n, key="k") for n in (1, 2)}, moves=moves)) == {"I9"}
+
+
+@pytest.mark.parametrize(("committed", "rules"), [(1.5, {"I9"}), (math.inf, set())], ids=["before", "after"])
+def test_i9_a_job_has_ended_when_others_can_see_it(ops, recorder, committed, rules):
+    """The commit of its end may be late."""
+    enqueued(recorder, 1)
+    enqueued(recorder, 1, created=False, name="again", key="k")
+    moves = life(1, "ready", "running", "done")
+    moves[-1] = dataclasses.replace(moves[-1], at=1.0, committed=committed)
+    assert broken(ops, Facts(jobs={1: named(1, key="k", state="done", finished_at=1.0)}, moves=moves)) == rules
 
 
 def test_i9_already_there_and_over(ops, recorder):

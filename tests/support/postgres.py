@@ -13,7 +13,7 @@ from pathlib import Path
 NOBODY = 65534
 
 #: Settings for tests: a crash of the server process loses nothing, a power cut may.
-QUICK = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "off"}
+QUICK = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "off", "track_commit_timestamp": "on"}
 #: Settings for benchmarks: what a careful operator runs.
 DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 
