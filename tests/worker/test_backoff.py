@@ -23,13 +23,13 @@ def slow_calls(backoff: Backoff, seconds: list[float], *, count: int, each: floa
 
 
 def test_one_slow_call_causes_no_pause(seconds):
-    backoff = Backoff()
+    backoff = Backoff(600.0)
     slow_calls(backoff, seconds, count=1, each=5.0)
     assert backoff.is_over
 
 
 def test_two_slow_calls_are_followed_by_a_pause(seconds):
-    backoff = Backoff()
+    backoff = Backoff(600.0)
     slow_calls(backoff, seconds, count=2, each=QUICK_S + 1.0)
     seconds[0] += EXCESS_FACTOR - 0.1
     assert not backoff.is_over

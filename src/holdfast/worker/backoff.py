@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,7 +20,7 @@ class Backoff:
     *longest* is the limit of a pause in seconds.
     """
 
-    def __init__(self, longest: float = math.inf) -> None:
+    def __init__(self, longest: float) -> None:
         self._longest = longest
         self._excess, self._until = 0.0, float("-inf")
 

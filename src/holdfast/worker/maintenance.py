@@ -30,6 +30,8 @@ log = logging.getLogger("holdfast")
 #: Intervals of the steps. Notifications shorten the wait for a promotion to the second value.
 PROMOTE_INTERVAL_S, MIN_PROMOTE_INTERVAL_S = 3.0, 1.0
 TAKE_OVER_INTERVAL_S = 5.0
+#: The longest pause between searches of all leases, where one takes long.
+FULL_SEARCH_PAUSE_S = 600.0
 #: A search for leases that have expired since the last search looks back this much further.
 SEARCH_MARGIN_S = 10.0
 OFFER_INTERVAL_S = 10.0
@@ -77,7 +79,7 @@ class Maintenance:
         self._promoted_at = 0.0
         now = clock.now()
         #: When expired leases were last searched for, and the pause after a slow search for all of them.
-        self._searched_at, self._search_backoff = now, Backoff()
+        self._searched_at, self._search_backoff = now, Backoff(FULL_SEARCH_PAUSE_S)
         self._promotion = MaintenanceStep("promote", self._promote, PROMOTE_INTERVAL_S)
         interval = min(TAKE_OVER_INTERVAL_S, 2 * heartbeat)
         self._take_over = MaintenanceStep("take over", self._take_over_expired, interval, now + heartbeat)
