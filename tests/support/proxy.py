@@ -42,8 +42,8 @@ class Proxy:
         self.late = (0.0, 0.0)
         self._never = threading.Event()
         self._lock = threading.Lock()
-        self._open: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
+        self._open: set[socket.socket] = set()
+        self._threads: set[threading.Thread] = set()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self._directory / ".s.PGSQL.5432"))
         self._listener.listen()
@@ -113,9 +113,9 @@ class Proxy:
         with self._lock:
             for end in self._open:
                 _hang_up(end)
-        for thread in self._threads:
+        for thread in [*self._threads]:
             thread.join(10)
-        for end in self._open:
+        for end in [*self._open]:
             end.close()
         shutil.rmtree(self._directory)
 
@@ -154,14 +154,27 @@ class Proxy:
                     client.close()
                     continue
                 with self._lock:
-                    self._open += [client, server]
+                    self._open |= {client, server}
                 session = _Session(self, client, server)
                 self._start(session.forward)
                 self._start(session.answer)
 
+    def forget(self, *ends: socket.socket) -> None:
+        """Close the ends of a connection that is over: a campaign makes tens of thousands of them."""
+        with self._lock:
+            self._open -= {*ends}
+            for end in ends:
+                end.close()
+
     def _start(self, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, daemon=True)
-        self._threads.append(thread)
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._threads.discard(thread)
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._threads.add(thread)
         thread.start()
 
 
@@ -175,6 +188,8 @@ class _Session:
         self._prepared: dict[bytes, str] = {}
         self._losing = threading.Event()
         self._age = proxy.age
+        #: Taken by the direction that ends first.
+        self._first_end = threading.Lock()
 
     def forward(self) -> None:
         """From the client to the server. The first message, the startup, has no type."""
@@ -227,6 +242,8 @@ class _Session:
         finally:
             _hang_up(self._client)
             _hang_up(self._server)
+            if not self._first_end.acquire(blocking=False):
+                self._proxy.forget(self._client, self._server)
 
 
 @contextmanager
