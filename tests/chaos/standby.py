@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.postgres import QUICK, PostgresServer, bundled_programs
 from tests.support.processes import wait_until
 
-_SETTINGS = {**QUICK, "shared_buffers": "64MB", "wal_level": "replica", "max_wal_senders": "4", "hot_standby": "on"}
+SETTINGS = {**QUICK, "shared_buffers": "64MB", "wal_level": "replica", "max_wal_senders": "4", "hot_standby": "on"}
 
 
 class Cluster:
@@ -13,7 +13,7 @@ class Cluster:
 
     def __init__(self, *, synchronous: bool = True) -> None:
         self._synchronous = synchronous
-        self._primary = PostgresServer(bundled_programs(), settings=_SETTINGS)
+        self._primary = PostgresServer(bundled_programs(), settings=SETTINGS)
         self._primary.start()
         self._standby = self._follow()
 
@@ -45,7 +45,7 @@ class Cluster:
         self._primary.close()
 
     def _follow(self) -> PostgresServer:
-        standby = PostgresServer(bundled_programs(), settings=_SETTINGS, copy_of=self._primary)
+        standby = PostgresServer(bundled_programs(), settings=SETTINGS, copy_of=self._primary)
         standby.start()
         wait_until(lambda: _ask(self._primary, "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"))
         if self._synchronous:

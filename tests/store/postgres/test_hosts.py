@@ -18,16 +18,16 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import FormerPrimary, StoreUnavailable
 from holdfast.store import open_store
 from holdfast.store.postgres.hosts import HostRole, Hosts, Mark, host_role, split_hosts
-from tests.chaos.standby import _SETTINGS
+from tests.chaos.standby import SETTINGS
 from tests.support.postgres import PostgresServer, bundled_programs, running
 
 
 @pytest.fixture(scope="module")
 def servers():
     """A primary and its standby."""
-    with running(bundled_programs(), settings=_SETTINGS) as primary:
+    with running(bundled_programs(), settings=SETTINGS) as primary:
         open_store(primary.url()).close()
-        standby = PostgresServer(bundled_programs(), settings=_SETTINGS, copy_of=primary)
+        standby = PostgresServer(bundled_programs(), settings=SETTINGS, copy_of=primary)
         try:
             standby.start()
             yield primary, standby
