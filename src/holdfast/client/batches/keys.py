@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any, overload
 
 from holdfast.client.batches.function import UnitFunction
-from holdfast.client.batches.options import Selection
+from holdfast.client.batches.options import Selection, UnitOptions
 from holdfast.domain.batches.unit import UnitKey, is_key_from, unit_key
-from holdfast.errors import InvalidInput
+from holdfast.errors import HoldfastError, InputFailed, InvalidInput
+from holdfast.errors.frames import short_error, user_place
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
-from holdfast.worker.batches.source import Bitmap, FirstKey
+from holdfast.worker.batches.source import Bitmap, FirstKey, InputKeys
 
 #: From this many finished units on, reading their keys once is quicker than looking up each key.
 BITMAP_MIN_UNITS = 5000
@@ -37,6 +38,57 @@ def selected_keys(function: UnitFunction[..., Any], keys: Iterable[Any], selecti
     return None if only is None else set(only)
 
 
+def input_failed(error: Exception, read: int = 0) -> InputFailed:
+    """The error of an input of which *read* keys were read before it failed."""
+    after = f" after {read:,}" if read else ""
+    text = error.message if isinstance(error, HoldfastError) else short_error(error)
+    place = None if isinstance(error, HoldfastError) else user_place(error)
+    hint = error.hint if isinstance(error, HoldfastError) else ""
+    parts = [hint, "" if place is None else f"See {place}.", InputFailed.hint]
+    failed = InputFailed(f"the keys could not be read{after}: {text}", hint=" ".join(filter(None, parts)), read=read)
+    failed.__cause__ = error
+    return failed
+
+
+def listed_keys(options: UnitOptions) -> Iterable[Any]:
+    """The keys that ``keys=`` of a unit function lists."""
+    if options.keys is None:
+        raise InvalidInput(f"{options.name} does not list its keys", hint="Give app.unit its keys=.")
+    try:
+        return checked_keys(options.keys())
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise input_failed(error) from error
+
+
+def read_input(keys: Iterable[Any]) -> Iterator[Any]:
+    """The same keys, read before the run begins; an error of the user's code becomes :class:`InputFailed`."""
+    read = 0
+    try:
+        for read, key in enumerate(keys, start=1):  # noqa: B007 - the error says how many were read
+            yield key
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise input_failed(error, read) from error
+
+
+def checked_keys(keys: Any) -> Iterable[Any]:
+    """The same keys, if they can be looped over."""
+    if not hasattr(type(keys), "__iter__") and not hasattr(type(keys), "__getitem__"):
+        hint = "keys= returns the keys, or yields them; app.run takes a list, a range or an iterator."
+        raise InvalidInput(f"the keys are {keys!r:.60}, which cannot be looped over", hint=hint)
+    return keys  # type: ignore[no-any-return]
+
+
+def input_error(source: InputKeys) -> InputFailed | None:
+    """The error that ended the input of a run, if one did; an invalid first key is raised, because nothing ran."""
+    if isinstance(source.error, HoldfastError) and not source.keys_read:
+        raise source.error
+    return None if source.error is None else input_failed(source.error, source.keys_read)
+
+
 def first_key(function: UnitFunction[..., Any], keys: Iterable[Any], selection: Selection) -> FirstKey | None:
     """Recognises the key at which a run begins: ``resume_from`` or, if the input lacks it, the first greater one.
 
@@ -51,9 +103,9 @@ def first_key(function: UnitFunction[..., Any], keys: Iterable[Any], selection: 
             return unit_key(keys[place]).__eq__
     elif isinstance(keys, Iterator) or (isinstance(keys, KeyFile) and keys.is_stdin):
         return is_from
-    elif first in map(unit_key, keys):
+    elif first in map(unit_key, read_input(keys)):
         return first.__eq__
-    elif any(map(is_from, map(unit_key, keys))):
+    elif any(map(is_from, map(unit_key, read_input(keys)))):
         return is_from
     raise InvalidInput(f"no key is {first} or greater")
 
