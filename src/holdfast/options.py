@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.client.batches.function import UnitFunction
-from holdfast.client.batches.keys import KeyFile, epochs, parse_key, parse_range
+from holdfast.client.batches.keys import KeyFile, epochs, listed_keys, parse_key, parse_range
 from holdfast.client.batches.options import RunOptions
 from holdfast.domain.batches.batch import DEFAULT_SHARDS
 from holdfast.errors import InvalidInput
@@ -127,10 +127,7 @@ class BatchArguments:
             case "ids":
                 return [parse_key(function, word) for word in _words(value)]
             case "all":
-                unit = function.options
-                if unit.keys is None:
-                    raise InvalidInput(f"{unit.name} does not list its keys", hint="Give app.unit its keys=.")
-                return unit.keys()
+                return listed_keys(function.options)
             case _:
                 return KeyFile(function, value)
 

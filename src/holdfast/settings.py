@@ -259,7 +259,7 @@ def _file_layer(file: Path) -> Layer:
 
 def _load(file: Path) -> dict[str, Any]:
     try:
-        return _parse(file.read_text(encoding="utf-8"))
+        return _parse(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:  # ValueError: invalid TOML, or text that is not UTF-8
         hint = "Fix the file, or name another with --config."
         raise ConfigurationError(f"{file} cannot be read: {error}", hint=hint) from None

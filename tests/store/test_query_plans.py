@@ -293,6 +293,7 @@ OPERATIONS = {
     "answer again": answer_again,
     "trace": lambda store, layout: store.traces.of(layout.ids("finished")[50]),
     "board lanes": lambda store, layout: store.dashboard.lanes(cap=100),
+    "board scheduled lanes": lambda store, layout: store.dashboard.scheduled_lanes(limit=100),
     "board queues": lambda store, layout: store.dashboard.queues(cap=100),
     "board counts": lambda store, layout: store.dashboard.tallies(cap=100, most=100, span=timedelta(days=3000)),
     "board trouble": lambda store, layout: store.dashboard.trouble(limit=20),
@@ -432,14 +433,25 @@ def test_postgres_touches_only_what_it_needs(big_postgres, operation):
         assert not cost.compiled, f"{cost.statement} looks so costly that PostgreSQL compiles it\n{cost.plan}"
 
 
+#: Statements that walk an index in the order of their list, up to its limit.
+LISTS = (
+    "list_jobs",
+    "list_jobs_brief",
+    "list_job_ids",
+    "count_jobs",
+    "find_tagged",
+    "list_refused_lanes",
+    "list_scheduled_lanes",
+)
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
     """With a hundred thousand jobs, analysed or not, a statement takes as many steps as with a few."""
     for cost in observed(big_sqlite, operation):
         assert cost.work <= STEPS, f"{cost.statement} takes {cost.work} steps\n{cost.plan}"
         # A list walks in its order; tags and refusals are searched in an index of jobs that have any.
-        lists = ("list_jobs", "list_jobs_brief", "list_job_ids", "count_jobs", "find_tagged", "list_refused_lanes")
-        listed = cost.statement in lists
+        listed = cost.statement in LISTS
         assert listed or not cost.walked, f"{cost.statement} walks {cost.walked}\n{cost.plan}"
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError, HoldfastError, InvalidInput
 from holdfast.output.printer import Format, Output
 
 if TYPE_CHECKING:
@@ -203,11 +203,10 @@ def _import(name: str) -> ModuleType:
 
 
 def _import_failure(name: str, error: BaseException) -> ConfigurationError:
-    import traceback
+    from holdfast.errors.frames import short_error, user_place  # the help needs none
 
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    file, line = frame.filename, frame.lineno
-    if isinstance(error, SyntaxError):
-        file, line = error.filename or file, error.lineno
-    last = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
-    return ConfigurationError(f"the module {name!r} cannot be imported: {last}", hint=f"See {file}, line {line}.")
+    own = error if isinstance(error, HoldfastError) else None
+    text = short_error(error) if own is None else own.message
+    place = user_place(error)
+    hints = ["" if own is None else own.hint, "" if place is None else f"See {place}."]
+    return ConfigurationError(f"the module {name!r} cannot be imported: {text}", hint=" ".join(filter(None, hints)))

@@ -72,9 +72,13 @@ def time_column(heading: str, get: Callable[[T], datetime | None], *, wide: bool
     return Column(heading, lambda row: stamp(get(row)), get, wide)
 
 
-def count_column(heading: str, get: Callable[[T], int], *, wide: bool = False) -> Column[T]:
-    """A column of numbers that may be large: ``1,234``."""
-    return Column(heading, lambda row: f"{get(row):,}", get, wide)
+def count_column(heading: str, get: Callable[[T], int | None], *, wide: bool = False) -> Column[T]:
+    """A column of numbers that may be large: ``1,234``; empty where a number is unknown."""
+
+    def shown(row: T) -> str:
+        return "" if (number := get(row)) is None else f"{number:,}"
+
+    return Column(heading, shown, get, wide)
 
 
 def sortable_key(key: object) -> tuple[bool, float, str]:

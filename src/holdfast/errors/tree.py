@@ -234,6 +234,13 @@ class Drift(HoldfastError):
     hint = "Accept the change with --accept-drift, or start over with --fresh."
 
 
+class InputFailed(HoldfastError):
+    """The keys of a batch could not be read to their end: the code or the file that lists them failed."""
+
+    code, exit_code, http_status, retryable = "E_INPUT", 8, 500, True
+    hint = "Fix the cause, then run the same command again: it continues where it stopped."
+
+
 class CommandFailed(HoldfastError):
     """A command failed, or could not be started."""
 

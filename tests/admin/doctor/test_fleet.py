@@ -10,15 +10,17 @@ from datetime import timedelta
 import pytest
 
 from holdfast.admin.doctor import checks as doctor
+from holdfast.admin.views.overview import overview
 from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import WorkerId
+from holdfast.domain.jobs.verdict import Failed
 from tests.admin.doctor.test_checks import alive, messages
-from tests.support.jobs import claim_jobs, put
+from tests.support.jobs import claim_jobs, put, take
 
 
 def test_ready_jobs_without_a_worker(store):
     put(store)
-    assert messages(doctor.check_store(store))["workers"] == "no worker is alive, and 1 job is ready"
+    assert messages(doctor.check_store(store))["workers"] == "no worker is alive, and 1 job waits"
     alive(store)
     assert messages(doctor.check_store(store)) == {}
 
@@ -49,9 +51,43 @@ def test_a_kind_that_nobody_runs(store):
     put(store, kind="mail")
     alive(store)
     (warning,) = messages(doctor.check_store(store)).items()
-    assert warning == ("kind", "1 job of kind 'post' waits in 'default', and no worker there runs it")
+    assert warning == ("kind", "1 job waits in 'default', and no worker there runs kind 'post'")
     alive(store, "x", queues=["*"], kinds=["post"])
     assert messages(doctor.check_store(store)) == {}
+
+
+@pytest.mark.parametrize("retry", [True, False])
+def test_a_scheduled_job_waits_for_a_worker_too(store, retry):
+    """D15: a retry, or a delayed job, of a kind that no worker runs: doctor and overview report it as why does."""
+    if retry:
+        job = put(store, kind="post", max_attempts=3)
+        store.leases.settle(take(store, kinds=("post",))[0], Failed(error="ConnectionError"))
+    else:
+        job = put(store, kind="post", delay=timedelta(hours=2))
+
+    def reasons():
+        why = [reason.because for reason in store.views.why(job) if reason.because == "no_worker"]
+        workers = messages(doctor.check_store(store))
+        return (
+            bool(why),
+            [each.text for each in overview(store).attention if each.category == "no_worker"],
+            [workers[name] for name in ("workers", "queue", "kind") if name in workers],
+        )
+
+    attention = ["no worker runs post in queue default; 1 job is scheduled"]
+    assert reasons() == (True, attention, ["no worker is alive, and 1 job is scheduled"])
+    alive(store, "elsewhere", queues=["other"], kinds=["post"])
+    assert reasons() == (True, attention, ["1 job is scheduled in 'default', which no worker serves"])
+    alive(store, "without", kinds=["mail"])
+    put(store, kind="post")
+    both = "1 job waits, 1 is scheduled"
+    assert reasons() == (
+        True,
+        [f"no worker runs post in queue default; {both}"],
+        [f"{both} in 'default', and no worker there runs kind 'post'"],
+    )
+    alive(store, "able", kinds=["post"])
+    assert reasons() == (False, [], [])
 
 
 def test_a_killed_worker_is_not_alive(store):
@@ -75,7 +111,7 @@ def test_a_worker_that_is_late_is_not_alive(store, clock):
     texts = [check.message for check in doctor.check_store(store) if check.name == "workers"]
     assert texts == [
         "w on h is late; last heartbeat 31 s ago",
-        "no worker is alive, and 1 job is ready",
+        "no worker is alive, and 1 job waits",
     ]
 
 

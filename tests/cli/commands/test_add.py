@@ -121,6 +121,26 @@ def test_a_file_of_commands_is_added_at_once(app, call, here):
     assert argvs == [["echo", "x; y"], ["echo", "a b", "$(id)"]]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("echo a", ["add", "--from", "file"]),
+        ('["echo", "a"]', ["add", "--from", "file"]),
+        ('{"argv": ["echo", "a"]}', ["add", "--from", "file"]),
+        ("word\na", ["sweep", "--csv", "file", "--", "echo", "{word}"]),
+        ('{"to": 7}', ["enqueue", "mail", "-p", "@file"]),
+    ],
+)
+def test_a_byte_order_mark_is_no_part_of_a_file(app, call, here, text, arguments, end):
+    """D9: files that were saved on Windows."""
+    (here / "file").write_bytes(b"\xef\xbb\xbf" + (text + end).replace("\n", end).encode())
+    job = app.views.get(call(*arguments).data["id"])
+    payload = json.loads(job.payload)
+    assert payload.get("argv", ["echo", "a"]) == ["echo", "a"]
+    assert payload.get("to", 7) == 7
+
+
 def test_a_bad_line_is_reported_and_nothing_is_added(run, app, here):
     (here / "list").write_text("echo fine\necho 'open\n")
     answer = run("add", "-o", "json", "--from", "list")

@@ -14,7 +14,7 @@ def test_advice_is_wrapped_and_never_cut(run, app, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     answers["wide"] = run("doctor", "-o", "wide").out
     assert all("…" not in out for out in answers.values())
-    assert "no worker is alive, and 1 job is ready" in " ".join(answers["80"].split())
+    assert "no worker is alive, and 1 job waits" in " ".join(answers["80"].split())
     assert len(answers["wide"].splitlines()) < len(answers["80"].splitlines())
 
 

@@ -13,11 +13,12 @@ import pytest
 
 import holdfast
 from holdfast import Fatal, Skip, Unit
+from holdfast.admin.views.batches import BatchReader
 from holdfast.client.batches.batch_claim import source_of
 from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, FailureLimits, identity
 from holdfast.domain.batches.breaker import MIN_UNITS_FOR_RATE, Breaker
 from holdfast.domain.batches.unit import unit_key
-from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
+from holdfast.errors import InputFailed, InvalidInput, InvalidKind, StoreUnavailable
 from holdfast.store.batches.batches import Batches
 from tests.support.processes import PATIENCE, wait_until
 
@@ -418,27 +419,93 @@ def test_only_some_keys_are_run_and_the_others_left_alone(app):
     assert run(app, work, range(10), once=True).exit_code == 13
 
 
-def test_an_error_of_the_keys_releases_the_batch(app):
-    """Finished units stay; a batch without finished units is deleted."""
+@pytest.mark.parametrize("good", [0, 3, 60, 2000])
+def test_keys_that_raise_stop_the_run(app, good):
+    """D5: every key before the error runs; exit 8, with the user's line, and the next run continues."""
     made = []
 
     @app.unit()
     def work(key: int) -> None:
         made.append(key)
 
-    def keys(good):
+    def keys():
         yield from range(good)
-        raise OSError("the list is gone")
+        raise ConnectionError("503")
 
-    with pytest.raises(OSError, match="gone"):
-        run(app, work, keys(0))
+    result = run(app, work, keys())
+    assert made == [*range(good)], "B1 is broken"
+    assert (result.exit_code, result.summary.aborted_by) == (8, AbortedBy.INPUT)
+    assert (result.summary.succeeded, result.summary.total, result.summary.pending) == (good, None, None)
+    assert (type(result.error), result.error.code, result.error.retryable) == (InputFailed, "E_INPUT", True)
+    after = f" after {good:,}" if good else ""
+    assert str(result.error) == f"the keys could not be read{after}: ConnectionError: 503"
+    assert f"See {__file__}, line" in result.error.hint
+    assert isinstance(result.error.__cause__, ConnectionError)
+    assert (result.batch.state, app.store.batches.holders(result.batch.id)) == (BatchState.STOPPED, [])
+    assert run(app, work, range(good + 10), source="keys").exit_code == 0
+    assert made == [*range(good + 10)]
+
+
+def test_keys_that_raise_are_reported_with_the_summary(app, capsys):
+    """D5: one JSON document on stdout, and no traceback."""
+
+    @app.unit()
+    def work(key: int) -> None:
+        pass
+
+    result = app.run(work, (key if key < 70 else 1 // 0 for key in range(100)), output="json")
+    out, err = capsys.readouterr()
+    answer = json.loads(out)
+    error = answer["error"]
+    assert (result.exit_code, error["code"], error["retryable"]) == (8, "E_INPUT", True)
+    assert error["message"].startswith("the keys could not be read after 70: ZeroDivisionError")
+    assert (answer["data"]["summary"]["succeeded"], "Traceback" in err) == (70, False)
+
+
+@pytest.mark.parametrize("where", ["here", "workers"])
+@pytest.mark.parametrize("keys", [None, 7, 1.5], ids=str)
+def test_keys_that_cannot_be_looped_over_are_refused(app, keys, where):
+    """D5: nothing runs, and no batch begins."""
+
+    @app.unit()
+    def work(key: int) -> None:
+        pass
+
+    with pytest.raises(InvalidInput, match="cannot be looped over"):
+        run(app, work, keys, where=where)
     assert app.store.batches.page().batches == []
-    with pytest.raises(OSError, match="gone"):
-        run(app, work, keys(60))
-    (batch,) = app.store.batches.page().batches
-    assert (batch.state, app.store.batches.holders(batch.id)) == (BatchState.STOPPED, [])
-    assert run(app, work, range(100), source="keys").exit_code == 0
-    assert sorted(made) == [*range(100)]
+
+
+def test_keys_that_raise_before_a_run_are_errors_of_the_input(app):
+    """D5: a dry run, a submission and a search for the first key read the keys before the run."""
+
+    class Listing:
+        def __iter__(self):
+            yield from range(5)
+            raise ConnectionError("503")
+
+    @app.unit()
+    def work(key: int) -> None:
+        pass
+
+    for options in ({"dry_run": True}, {"where": "workers"}, {"resume_from": 9}):
+        with pytest.raises(InputFailed, match="after 5: ConnectionError: 503"):
+            run(app, work, Listing(), **options)
+
+
+def test_an_invalid_key_is_an_error_of_the_input(app):
+    """The first key: nothing ran, so the call is invalid. A later one: the units before it are done."""
+
+    @app.unit()
+    def work(key: object) -> None:
+        pass
+
+    with pytest.raises(InvalidInput, match="not a valid key"):
+        run(app, work, [object()])
+    assert app.store.batches.page().batches == []
+    result = run(app, work, [1, 2, object()])
+    assert (result.exit_code, result.summary.succeeded, result.error.code) == (8, 2, "E_INPUT")
+    assert "Keys are texts, numbers or lists." in result.error.hint
 
 
 def test_a_fork_that_returns_from_its_unit_ends_there(app):
@@ -548,6 +615,62 @@ def test_units_left_on_purpose_are_told(app, capsys, options, left_by, text):
     assert (rest.summary.left_by, rest.summary.pending, rest.batch.state) == (None, 0, BatchState.DONE)
 
 
+#: Inputs of 150 keys, and whether the number of their keys is known before they are read.
+INPUTS = {
+    "range": (lambda: range(150), True),
+    "list": (lambda: [*range(150)], True),
+    "iterator": (lambda: iter(range(150)), False),
+    "set": (lambda: set(range(150)), True),
+}
+STOPS = {
+    "limit": ({"limit": 40}, (0, "limit", "limit")),
+    "all of it": ({"limit": 200}, (0, None, None)),
+    "only": ({"only": [7]}, (0, "only", None)),
+    "resume_from": ({"resume_from": 120}, (0, "resume_from", None)),
+    "breaker": ({"max_failures": 1}, (8, None, "max_failures")),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("name", INPUTS)
+def test_an_input_that_was_not_read_to_its_end_has_no_total(app, name, stop):
+    """D4: no stop makes the keys that were read all keys there are."""
+    keys, is_sized = INPUTS[name]
+    options, expected = STOPS[stop]
+
+    @app.unit()
+    def work(key: int) -> None:
+        if stop == "breaker" and key == 40:
+            raise ValueError(key)
+
+    result = run(app, work, keys(), source="keys", **options)
+    summary = result.summary
+    assert (result.exit_code, summary.left_by, summary.aborted_by) == expected, "U9 is broken"
+    if is_sized or stop == "all of it":
+        assert (summary.total, summary.pending) == (150, 150 - summary.over)
+    else:
+        assert (summary.total, summary.pending) == (None, None), "U9 is broken"
+    shown = BatchReader(app.store, result.batch.id).view.summary
+    assert (shown.total, shown.pending) == (summary.total, summary.pending)
+    rest = run(app, work, keys(), source="keys", max_failures=0)
+    assert (rest.summary.total, rest.summary.left_by) == (150, None)
+
+
+def test_an_input_that_grew_has_no_total(app):
+    """D4: the total of the shorter input that an earlier run has read is not that of the longer one."""
+
+    @app.unit(max_failures=0)
+    def work(key: int) -> None:
+        assert key != 7
+
+    assert run(app, work, iter(range(50))).summary.total == 50
+    again = run(app, work, iter(range(50)), limit=1).summary
+    assert (again.total, again.left_by) == (50, None)
+    grown = run(app, work, iter(range(300)), limit=40).summary
+    assert (grown.total, grown.pending, grown.left_by) == (None, None, "limit"), "U9 is broken"
+    assert run(app, work, iter(range(300))).summary.total == 300
+
+
 @pytest.mark.parametrize("count", [3, 50, 120])
 def test_a_loop_that_is_left_is_not_done(app, count):
     """U9: a break leaves the batch resumable, also where the keys that were read are all done."""
@@ -624,7 +747,7 @@ def test_a_key_that_is_no_number_is_refused(app, bad):
         pass
 
     with pytest.raises(holdfast.HoldfastError, match="the key cannot be stored"):
-        run(app, work, [1.0, bad])
+        run(app, work, [bad])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from holdfast.domain.fleet.stop_switch import StopMode
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import BatchHeld, HoldfastError, InvalidInput
+from holdfast.errors import BatchHeld, HoldfastError, InputFailed, InvalidInput
 from holdfast.worker import maintenance
 from holdfast.worker.batches import turns
 from holdfast.worker.metrics import WorkerCollector
@@ -126,7 +126,7 @@ def test_a_submission_that_fails_halfway_can_be_repeated_at_once(app, work):
         yield from range(1500)
         raise ConnectionError
 
-    with pytest.raises(ConnectionError):
+    with pytest.raises(InputFailed, match="after 1,500: ConnectionError"):
         app.submit(work, keys())
     batch = app.submit(work, list(range(1501)))
     assert (batch.state, batch.total, batch.generation) == (BatchState.RUNNING, 1501, 1)

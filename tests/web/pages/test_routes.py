@@ -391,6 +391,21 @@ def test_batches(place):
 
 
 @pytest.mark.one_backend
+def test_a_batch_whose_input_was_not_read_to_its_end(place):
+    """Its pages show no share and no number of pending units, because nobody knows them."""
+
+    @place.app.unit()
+    def work(key: int) -> None:
+        pass
+
+    result = place.app.run(work, iter(range(100)), limit=30, output="none")
+    page = place.get(f"/batches/{result.batch.id}")
+    assert "30 finished; the input was not read to its end" in page
+    assert re.search(r"<b>\?</b><span>pending</span>", page)
+    assert "30 finished, number of units unknown" in place.get("/batches")
+
+
+@pytest.mark.one_backend
 def test_how_to_resume(place):
     """A batch of workers resumes by its id; a local one by its own command, if that is known."""
     store, scene = place.app.store, place.scene

@@ -15,7 +15,7 @@ from holdfast import Fatal, Unit
 from holdfast.domain.batches.batch import AbortedBy, BatchState, FailureLimits
 from holdfast.domain.batches.breaker import Breaker, failure_groups
 from holdfast.domain.batches.unit import UnitState
-from holdfast.errors import InvalidInput, InvalidKind
+from holdfast.errors import InputFailed, InvalidInput, InvalidKind
 from holdfast.store.batches.batches import Batches
 from holdfast.worker.batches.unit_runner import UnitTimeouts
 from tests.client.batches.test_local import run
@@ -359,6 +359,72 @@ def test_a_unit_of_a_loop_begins_once_and_in_its_turn(app):
         with pytest.raises(InvalidInput, match="not the key"), session.unit(7):
             pass
     assert session.summary.succeeded == 2
+
+
+def listing():
+    yield from range(3)
+    raise ConnectionError("503")
+
+
+def plain(session, key):
+    with session.unit(key):
+        pass
+
+
+def loop_over(app, keys, body=plain, *, output="none"):
+    session = app.session("loop", output=output)
+    with session:
+        for key in session.pending(keys):
+            body(session, key)
+    return session
+
+
+def once_too_often(session, key):
+    plain(session, key)
+    plain(session, key)
+
+
+def between_units(session, key):
+    plain(session, key)
+    raise ValueError("my own mistake")
+
+
+@pytest.mark.parametrize(
+    ("keys", "body", "raised", "code", "text"),
+    [
+        (lambda: [1, 2], once_too_often, 2, "E_INVALID", "1 is not the key that the loop is at"),
+        (
+            lambda: [1, 2],
+            between_units,
+            ValueError,
+            "E_MAX_FAILURES",
+            "the loop was left by ValueError: my own mistake (",
+        ),
+        (listing, plain, 8, "E_INPUT", "the keys could not be read after 3: ConnectionError: 503"),
+        (lambda: None, plain, 2, "E_INVALID", "the keys are None, which cannot be looped over"),
+        (lambda: [object()], plain, 2, "E_INVALID", "is not a valid key of a unit"),
+    ],
+    ids=["unit twice", "error between units", "keys that raise", "no keys", "invalid key"],
+)
+def test_an_error_of_the_loop_is_reported(app, capsys, keys, body, raised, code, text):
+    """D17: an error of Holdfast ends the program with one document and its exit code; others propagate."""
+    with pytest.raises(SystemExit if isinstance(raised, int) else raised) as left:
+        loop_over(app, keys(), body, output="json")
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["error"]["code"], getattr(left.value, "code", raised)) == (code, raised)
+    assert text in answer["error"]["message"]
+    assert answer["data"]["summary"]["succeeded"] == (3 if code == "E_INPUT" else int(body is not plain))
+    assert answer["error"]["retryable"] is (code != "E_INVALID")
+    (batch,) = app.store.batches.page().batches
+    assert (batch.state, app.store.batches.holders(batch.id)) == (BatchState.STOPPED, [])
+
+
+def test_an_error_of_the_loop_is_raised_where_nothing_is_printed(app):
+    """D17: the caller of a silent session handles it."""
+    with pytest.raises(InputFailed, match="after 3: ConnectionError"):
+        loop_over(app, listing())
+    (batch,) = app.store.batches.page().batches
+    assert (batch.aborted_by, batch.total) == (AbortedBy.INPUT, None)
 
 
 def test_a_loop_retries_failed_units_last(app):

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.admin.doctor.commands import check_commands
 from holdfast.admin.doctor.fleet import check_descriptors, check_lanes, check_queues, check_workers, live_workers
-from holdfast.admin.views.fleet import TERMINAL_CAP, WorkerView, running_jobs
+from holdfast.admin.views.fleet import TERMINAL_CAP, WorkerView, running_jobs, waiting_lanes
 from holdfast.admin.views.overview import overview
 from holdfast.admin.views.schedules import masked_schedule_text
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
@@ -123,7 +123,7 @@ def check_fleet(store: Store) -> Iterator[HealthCheck]:
     view = overview(store, cap=TERMINAL_CAP)
     if view.stopped is not None:
         yield warn("stopped", view.stopped.text, "Resume it with holdfast resume --all.")
-    lanes, now = store.dashboard.lanes(cap=TERMINAL_CAP), store.schedules.now()
+    lanes, now = waiting_lanes(store, cap=TERMINAL_CAP), store.schedules.now()
     alive = live_workers(view.workers, now)
     yield from check_workers(view.workers, lanes, running_jobs(store), now)
     yield from check_descriptors(alive)

@@ -6,11 +6,11 @@ import os
 import re
 import shlex
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from holdfast.admin.views.fleet import TERMINAL_CAP, QueueView, WorkerView
+from holdfast.admin.views.fleet import TERMINAL_CAP, QueueView, WaitingLane, WorkerView
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.lost_workers import REPORTED_FOR, unreplaced
 from holdfast.domain.fleet.queue import WORKER_SILENCE, serves_queue
@@ -18,7 +18,6 @@ from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.domain.jobs.job import RunningJob
 from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import count_of
-from holdfast.store.fleet.dashboard import LaneCount
 from holdfast.worker.shortage import needed_descriptors
 
 #: A worker that has sent no heartbeat for longer may be dead: it sends one every ten seconds.
@@ -46,7 +45,7 @@ def is_gone(worker: WorkerView, *, processes: Path = Path("/proc")) -> bool:
 
 
 def check_workers(
-    workers: Sequence[WorkerView], lanes: Sequence[LaneCount], running: Sequence[RunningJob], now: datetime
+    workers: Sequence[WorkerView], lanes: Sequence[WaitingLane], running: Sequence[RunningJob], now: datetime
 ) -> Iterator[HealthCheck]:
     """Report workers that are late, killed or lost, different versions, and jobs while none is alive."""
     alive = live_workers(workers, now)
@@ -60,14 +59,13 @@ def check_workers(
         elif worker not in alive:
             text = f"{worker.id} on {worker.host} is late; last heartbeat {age}"
             yield warn("workers", text, "See its log; after a minute it counts as lost.")
-    ready = sum(lane.ready for lane in lanes)
+    waiting = _together(lanes)
     ids = {worker.id for worker in lost}
     orphans = sum(job.worker in ids or job.lease_expires_at < now for job in running)
     if alive:
         yield ok("workers", f"{len(alive)} alive")
-    elif ready:
-        many = _many(ready, "job is ready", "jobs are ready")
-        yield warn("workers", f"no worker is alive, and {many}", "Start one: holdfast up.")
+    elif lanes:
+        yield warn("workers", f"no worker is alive, and {waiting.text}", "Start one: holdfast up.")
     elif orphans:
         many = count_of(orphans, "job has", "jobs have")
         yield warn("workers", f"no worker is alive, and {many} lost theirs", "Start one: holdfast up.")
@@ -135,26 +133,25 @@ def _open_files(process: Path) -> int:
         return 0
 
 
-def _many(ready: int, one: str, more: str) -> str:
-    """The number of ready jobs; counts of lanes stop at the cap."""
-    return count_of(ready, one, more) if ready <= TERMINAL_CAP else f"{TERMINAL_CAP:,}+ {more}"
+def _together(lanes: Iterable[WaitingLane]) -> WaitingLane:
+    """All jobs of some lanes, counted as one."""
+    lanes = list(lanes)
+    ready, scheduled = sum(lane.ready for lane in lanes), sum(lane.scheduled for lane in lanes)
+    return WaitingLane("", "", ready, scheduled, TERMINAL_CAP)
 
 
-def check_lanes(lanes: Sequence[LaneCount], alive: Sequence[WorkerView]) -> Iterator[HealthCheck]:
-    """Report ready jobs that no live worker serves, because of their queue or of their kind."""
+def check_lanes(lanes: Sequence[WaitingLane], alive: Sequence[WorkerView]) -> Iterator[HealthCheck]:
+    """Report ready and scheduled jobs that no live worker serves, because of their queue or of their kind."""
     queues = {lane.queue for lane in lanes} - {
         lane.queue for lane in lanes for worker in alive if serves_queue(worker.queues, lane.queue)
     }
     for queue in sorted(queues):
-        ready = sum(lane.ready for lane in lanes if lane.queue == queue)
-        text = f"{_many(ready, 'job waits', 'jobs wait')} in {queue!r}, which no worker serves"
+        text = f"{_together(lane for lane in lanes if lane.queue == queue).text} in {queue!r}, which no worker serves"
         fix = f"Start one with --queue={shlex.quote(queue)}, or move them with holdfast set --to-queue."
         yield warn("queue", text, fix)
     for lane in lanes:
-        kinds = {kind for worker in alive if serves_queue(worker.queues, lane.queue) for kind in worker.kinds}
-        if lane.queue not in queues and lane.kind not in kinds:
-            many = _many(lane.ready, f"job of kind {lane.kind!r} waits", f"jobs of kind {lane.kind!r} wait")
-            text = f"{many} in {lane.queue!r}, and no worker there runs it"
+        if lane.queue not in queues and not any(map(lane.is_served_by, alive)):
+            text = f"{lane.text} in {lane.queue!r}, and no worker there runs kind {lane.kind!r}"
             yield warn("kind", text, RUN_COMMANDS if lane.kind == COMMAND else RUN_KIND)
 
 

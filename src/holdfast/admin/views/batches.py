@@ -22,6 +22,7 @@ from holdfast.domain.batches.batch import (
     BatchState,
     Summary,
     exit_code,
+    known_total,
     sharding_of,
     summarise,
 )
@@ -190,13 +191,12 @@ def _event_view(event: BatchEvent, secrets: Sequence[str]) -> BatchEventView:
 
 def batch_view(batch: Batch, status: BatchStatus) -> BatchView:
     counters, secrets = status.counters, batch_secrets(batch)
-    total = max(batch.total or 0, counters.over)
     fields = {name: getattr(batch, name) for name in BatchView.__struct_fields__ if hasattr(batch, name)}
     fields["arguments"] = mask_json(batch.arguments, (), secrets)
     fields["source"] = mask_text(batch.source, secrets)
     fields["name"] = None if batch.name is None else mask_text(batch.name, secrets)
     fields["failures"] = _masked_failures(batch)
-    summary = _masked(summarise(counters, total, batch.aborted_by), secrets)
+    summary = _masked(summarise(counters, known_total(batch, counters), batch.aborted_by), secrets)
     holders = [mask_json(holder.owner, (), secrets) | _problem(holder) for holder in status.holders]
     return BatchView(**fields, runs=batch.run_number, summary=summary, holders=holders)
 

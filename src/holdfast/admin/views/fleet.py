@@ -18,11 +18,13 @@ from holdfast.domain.fleet.queue import (
     PRIVATE_PREFIX,
     WORKER_LATE_AFTER,
     WORKER_SILENCE,
+    serves_queue,
 )
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.job import RunningJob, State, WorkerRequest
 from holdfast.domain.jobs.kind_options import is_unit_function, load_options
 from holdfast.domain.names import nearest_name
+from holdfast.domain.quantities import count_of
 from holdfast.errors import NotFound
 from holdfast.store import Store
 from holdfast.store.fleet.dashboard import COUNT_CAP, RECENT_CAP, LaneCount, QueueRow, Tally
@@ -120,6 +122,44 @@ class KindView(Struct, frozen=True):
     name: str
     payload_schema: str
     version: int
+
+
+class WaitingLane(Struct, frozen=True):
+    """Jobs of one kind in one queue that wait for a worker: ready ones up to *cap*, and the next scheduled ones.
+
+    A retry is scheduled until it is due, so a kind that no worker runs may have no ready job for hours.
+    """
+
+    queue: str
+    kind: str
+    ready: int
+    scheduled: int
+    cap: int
+
+    @property
+    def text(self) -> str:
+        """How many jobs wait, in words."""
+        ready = f"{self.cap:,}+ jobs wait" if self.ready > self.cap else count_of(self.ready, "job waits", "jobs wait")
+        if not self.scheduled:
+            return ready
+        is_or_are = "is" if self.scheduled == 1 else "are"
+        if self.ready:
+            return f"{ready}, {self.scheduled:,} {is_or_are} scheduled"
+        return count_of(self.scheduled, "job is scheduled", "jobs are scheduled")
+
+    def is_served_by(self, worker: WorkerView) -> bool:
+        """Whether the worker runs this kind in this queue."""
+        return serves_queue(worker.queues, self.queue) and self.kind in worker.kinds
+
+
+def waiting_lanes(store: Store, *, cap: int = COUNT_CAP, lanes: list[LaneCount] | None = None) -> list[WaitingLane]:
+    """All lanes with jobs that wait for a worker. The ready *lanes* are read unless given."""
+    ready = {
+        (lane.queue, lane.kind): lane.ready for lane in (store.dashboard.lanes(cap=cap) if lanes is None else lanes)
+    }
+    scheduled = {(lane.queue, lane.kind): lane.scheduled for lane in store.dashboard.scheduled_lanes()}
+    names = sorted({*ready, *scheduled})
+    return [WaitingLane(*name, ready.get(name, 0), scheduled.get(name, 0), cap) for name in names]
 
 
 def queue_views(

@@ -14,15 +14,16 @@ from holdfast.admin.views.fleet import (
     SPAN,
     Liveness,
     QueueView,
+    WaitingLane,
     WorkerView,
     queue_views,
     stop_view,
+    waiting_lanes,
     worker_views,
 )
 from holdfast.admin.views.jobs import job_page
 from holdfast.admin.views.payload_secrets import declared_secrets, definition_secrets, values_of
 from holdfast.domain.access.masking import mask_cut, mask_text
-from holdfast.domain.fleet.queue import serves_queue
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors, cluster_key, common_text
 from holdfast.domain.jobs.job import Job, State
@@ -30,7 +31,7 @@ from holdfast.domain.jobs.selector import Count, Selector
 from holdfast.domain.quantities import format_duration
 from holdfast.domain.schedules.decision import format_count
 from holdfast.store import Store
-from holdfast.store.fleet.dashboard import COUNT_CAP, ChangeCounters, FailedJob, LaneCount, Tally, Trouble
+from holdfast.store.fleet.dashboard import COUNT_CAP, ChangeCounters, FailedJob, Tally, Trouble
 
 #: A queue needs attention if its oldest ready job has waited for longer.
 LONG_WAIT = timedelta(minutes=15)
@@ -110,7 +111,7 @@ def overview(store: Store, *, cap: int = COUNT_CAP, running: int = MAX_RUNNING) 
     attention = [
         *_stop_attention(stopped),
         *_queue_attention(queues),
-        *_unserved(lanes, [worker for worker in workers if worker.alive], cap),
+        *_unserved(waiting_lanes(store, cap=cap, lanes=lanes), [worker for worker in workers if worker.alive]),
         *_lost_workers(workers),
         *_trouble(trouble, store, counts[State.DEAD]),
     ]
@@ -156,14 +157,12 @@ def _queue_attention(queues: list[QueueView]) -> Iterator[Attention]:
             yield Attention("slow_queue", queue.name, f"the oldest job of queue {queue.name} has waited for {wait}")
 
 
-def _unserved(lanes: list[LaneCount], workers: list[WorkerView], cap: int) -> Iterator[Attention]:
-    """Kinds with ready jobs in a queue in which no worker runs them."""
+def _unserved(lanes: list[WaitingLane], workers: list[WorkerView]) -> Iterator[Attention]:
+    """Kinds with ready or scheduled jobs in a queue in which no worker runs them."""
     for lane in lanes:
-        if not any(serves_queue(worker.queues, lane.queue) and lane.kind in worker.kinds for worker in workers):
-            many = f"{min(lane.ready, cap):,}{'+' if lane.ready > cap else ''}"
-            waits = "job waits" if lane.ready == 1 else "jobs wait"
-            text = f"no worker runs {lane.kind} in queue {lane.queue}; {many} {waits}"
-            yield Attention("no_worker", f"{lane.queue}/{lane.kind}", text, None, lane.ready)
+        if not any(map(lane.is_served_by, workers)):
+            text = f"no worker runs {lane.kind} in queue {lane.queue}; {lane.text}"
+            yield Attention("no_worker", f"{lane.queue}/{lane.kind}", text, None, lane.ready + lane.scheduled)
 
 
 def _lost_workers(workers: list[WorkerView]) -> Iterator[Attention]:

@@ -109,7 +109,7 @@ def attach(session: CliSession, *, batch_id: int) -> int:
     with progress(session.output, f"batch {batch_id}", batch.view.summary.total) as update:
         while batch.is_active:
             summary = batch.view.summary
-            update(summary.total - summary.pending, summary.failed)
+            update(summary.over + summary.in_inbox, summary.failed)
             pause.wait(POLL_INTERVAL_S)
             batch = BatchReader(session.store, batch_id)
     session.output.value(batch.view, lambda: batch_lines(batch.view))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import click
@@ -26,6 +24,7 @@ from holdfast.cli.commands.command_words import (
 from holdfast.cli.commands.options import OPTIONS, JobBuilder
 from holdfast.cli.jobs.new_job_notes import warn_cancelled, warn_unserved
 from holdfast.cli.session import CliSession
+from holdfast.client.input_file import InputFile
 from holdfast.domain.commands.command import CALLBACK_FIELDS, Command, check_shell, load_command, placeholders
 from holdfast.domain.commands.preset import Presets, PresetValues
 from holdfast.domain.commands.shell_syntax import check_line, shell_words
@@ -177,14 +176,9 @@ _JSON = re.compile(r"""\[\s*["\]]|\{\s*["}]""")
 
 def _requests_from(file: str, builder: JobBuilder, *, shell: bool | None) -> list[NewJob]:
     """Build the jobs of all lines of a file, or raise one error that names every bad line."""
-    try:
-        text = sys.stdin.buffer.read().decode() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} cannot be read: {error}") from None
     bad, templates, requests = list[tuple[int, HoldfastError]](), dict[Any, tuple[NewJob, Command]](), []
-    # splitlines() would also split at U+2028 and others, which JSON strings may contain.
-    for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
-        if line and not line.startswith("#"):
+    for number, text in InputFile(file).lines():
+        if (line := text.strip()) and not line.startswith("#"):
             try:
                 parsed = _parse_line(line, shell=shell)
                 requests.append(_build_line(parsed, templates, builder, source=f"--from {file}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from holdfast.cli.commands.add import AddAnswer, add_all
 from holdfast.cli.commands.command_words import WordsCommand, argv_argument, command_words
 from holdfast.cli.commands.options import OPTIONS, JobBuilder, short_label
 from holdfast.cli.session import CliSession
+from holdfast.client.input_file import InputFile
 from holdfast.domain.commands.command import COMMAND, check_placeholders, grid, substitute, sweep_key, sweep_label
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
@@ -86,10 +88,10 @@ def _parameter_sets(parameters: Sequence[str], file: str | None) -> Iterator[dic
         yield from grid(values)
         return
     try:
-        with Path(file).open(encoding="utf-8-sig", newline="") as lines:
-            yield from _csv_rows(file, list(csv.reader(lines, strict=True)))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        table = list(csv.reader(io.StringIO(InputFile(file).text(), newline=""), strict=True))
+    except csv.Error as error:
         raise InvalidInput(f"{file} cannot be read: {error}") from None
+    yield from _csv_rows(file, table)
 
 
 def _csv_rows(file: str, table: list[list[str]]) -> Iterator[dict[str, str]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,9 +14,10 @@ from holdfast.cli.command import command, with_options
 from holdfast.cli.flags import flags_of, read_flags
 from holdfast.cli.jobs.new_job_notes import warn_cancelled
 from holdfast.cli.session import CliSession, load_app
+from holdfast.client.input_file import InputFile
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.new_job import EnqueueOutcome, NewJob
-from holdfast.errors import HoldfastError, InvalidInput, InvalidPayload, SchemaMissing, UnknownKind
+from holdfast.errors import HoldfastError, InvalidPayload, SchemaMissing, UnknownKind
 
 #: What follows the job's id in the text for people.
 _ANSWERS = {
@@ -76,13 +75,8 @@ def _build_job(session: CliSession, kind: str, payload: dict[str, Any], options:
 def read_payload(payload: str) -> str:
     """The JSON of a ``--payload`` option: the text itself, a file (``@FILE``) or stdin (``-``)."""
     if payload == "-":
-        return sys.stdin.read()
-    if payload.startswith("@"):
-        try:
-            return Path(payload[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"the payload cannot be read: {error}") from None
-    return payload
+        return InputFile("-").text()
+    return InputFile(payload[1:]).text() if payload.startswith("@") else payload
 
 
 def decoded_payload(payload: str) -> dict[str, Any]:

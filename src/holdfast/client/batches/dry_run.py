@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.client.batches.batch_claim import run_request
 from holdfast.client.batches.function import BoundFunction
-from holdfast.client.batches.keys import first_key, selected_keys
+from holdfast.client.batches.keys import first_key, read_input, selected_keys
 from holdfast.client.batches.options import RunOptions, Selection
 from holdfast.client.batches.report import BatchResult, RunAnswer
 from holdfast.domain.batches.batch import BatchState, Summary
@@ -54,7 +54,7 @@ def _selected(bound: BoundFunction, keys: Iterable[Any], selection: Selection) -
     """The keys that a run would consider: all, from ``resume_from`` on, or ``only`` some."""
     only = selected_keys(bound.function, keys, selection)
     first = first_key(bound.function, keys, selection)
-    return (key for key, _ in numbered(keys, first) if only is None or key in only)
+    return (key for key, _ in numbered(read_input(keys), first) if only is None or key in only)
 
 
 def _summary(to_run: int, finished: int, *, limit: int | None) -> Summary:

@@ -22,6 +22,7 @@ from holdfast.domain.batches.unit_function import PublishedUnit, function_kind, 
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.kind_options import PublishedKind, dump_options
 from holdfast.errors import HoldfastError, InvalidInput, InvalidKind
+from holdfast.errors.frames import short_error
 from holdfast.store import Store
 from holdfast.worker.batches.unit import Unit
 
@@ -40,15 +41,15 @@ class Hooks(Struct):
     on_unit: list[Hook] = []
     on_end: list[Hook] = []
 
-    def begin(self, batch: Batch) -> bool:
-        """Call the hooks of the start. Returns whether the run may begin."""
+    def begin(self, batch: Batch) -> str | None:
+        """Call the hooks of the start. Returns why the run cannot start; None: it can."""
         try:
             for hook in self.on_begin:
                 hook(batch)
-        except Exception:
+        except Exception as error:
             log.exception("the run cannot start")
-            return False
-        return True
+            return f"the run could not start: {short_error(error)}"
+        return None
 
     def units(self, outcomes: Sequence[UnitOutcome]) -> None:
         for hook in self.on_unit:

@@ -9,19 +9,24 @@ from calendar import monthrange
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, overload
 
 from holdfast.client.batches.function import UnitFunction
-from holdfast.client.batches.options import Selection
+from holdfast.client.batches.options import Selection, UnitOptions
+from holdfast.client.input_file import InputFile
 from holdfast.domain.batches.unit import UnitKey, is_key_from, unit_key
-from holdfast.errors import InvalidInput
+from holdfast.errors import HoldfastError, InputFailed, InvalidInput
+from holdfast.errors.frames import short_error, user_place
 from holdfast.store import Store
 from holdfast.store.batches.state import BatchRun
-from holdfast.worker.batches.source import Bitmap, FirstKey
+from holdfast.worker.batches.source import Bitmap, FirstKey, InputKeys
 
 #: From this many finished units on, reading their keys once is quicker than looking up each key.
 BITMAP_MIN_UNITS = 5000
+#: A bitmap has one bit for each key of its range.
+BITMAP_MAX_KEYS = 100_000_000
+#: A key of at most 1,000 bytes that is a whole number.
+WHOLE_NUMBER = r"-?[0-9]{1,999}"
 #: With more failed units than this, none is searched in the input.
 MAX_FAILED_KEYS = 100_000
 
@@ -37,6 +42,57 @@ def selected_keys(function: UnitFunction[..., Any], keys: Iterable[Any], selecti
     return None if only is None else set(only)
 
 
+def input_failed(error: Exception, read: int = 0) -> InputFailed:
+    """The error of an input of which *read* keys were read before it failed."""
+    after = f" after {read:,}" if read else ""
+    text = error.message if isinstance(error, HoldfastError) else short_error(error)
+    place = None if isinstance(error, HoldfastError) else user_place(error)
+    hint = error.hint if isinstance(error, HoldfastError) else ""
+    parts = [hint, "" if place is None else f"See {place}.", InputFailed.hint]
+    failed = InputFailed(f"the keys could not be read{after}: {text}", hint=" ".join(filter(None, parts)), read=read)
+    failed.__cause__ = error
+    return failed
+
+
+def listed_keys(options: UnitOptions) -> Iterable[Any]:
+    """The keys that ``keys=`` of a unit function lists."""
+    if options.keys is None:
+        raise InvalidInput(f"{options.name} does not list its keys", hint="Give app.unit its keys=.")
+    try:
+        return checked_keys(options.keys())
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise input_failed(error) from error
+
+
+def read_input(keys: Iterable[Any]) -> Iterator[Any]:
+    """The same keys, read before the run begins; an error of the user's code becomes :class:`InputFailed`."""
+    read = 0
+    try:
+        for read, key in enumerate(keys, start=1):  # noqa: B007 - the error says how many were read
+            yield key
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise input_failed(error, read) from error
+
+
+def checked_keys(keys: Any) -> Iterable[Any]:
+    """The same keys, if they can be looped over."""
+    if not hasattr(type(keys), "__iter__") and not hasattr(type(keys), "__getitem__"):
+        hint = "keys= returns the keys, or yields them; app.run takes a list, a range or an iterator."
+        raise InvalidInput(f"the keys are {keys!r:.60}, which cannot be looped over", hint=hint)
+    return checked_range(keys) if isinstance(keys, range) else keys
+
+
+def input_error(source: InputKeys) -> InputFailed | None:
+    """The error that ended the input of a run, if one did; an invalid first key is raised, because nothing ran."""
+    if isinstance(source.error, HoldfastError) and not source.keys_read:
+        raise source.error
+    return None if source.error is None else input_failed(source.error, source.keys_read)
+
+
 def first_key(function: UnitFunction[..., Any], keys: Iterable[Any], selection: Selection) -> FirstKey | None:
     """Recognises the key at which a run begins: ``resume_from`` or, if the input lacks it, the first greater one.
 
@@ -47,20 +103,22 @@ def first_key(function: UnitFunction[..., Any], keys: Iterable[Any], selection: 
     first = key_of(function, selection.resume_from, keys)
     is_from = partial(is_key_from, first=first)
     if isinstance(keys, range) and keys.step > 0:
-        if first.lstrip("-").isdecimal() and (place := bisect_left(keys, int(first))) < len(keys):
+        if (number := whole_number(first)) is not None and (place := bisect_left(keys, number)) < len(keys):
             return unit_key(keys[place]).__eq__
-    elif isinstance(keys, Iterator) or (isinstance(keys, KeyFile) and keys.is_stdin):
+    elif isinstance(keys, Iterator) or (isinstance(keys, KeyFile) and keys.reads_once):
         return is_from
-    elif first in map(unit_key, keys):
+    elif first in map(unit_key, read_input(keys)):
         return first.__eq__
-    elif any(map(is_from, map(unit_key, keys))):
+    elif any(map(is_from, map(unit_key, read_input(keys)))):
         return is_from
     raise InvalidInput(f"no key is {first} or greater")
 
 
 def finished_keys(store: Store, opened: BatchRun, keys: Iterable[Any]) -> Bitmap | None:
     """The keys of a range that earlier runs finished, when a bitmap is quicker than lookups."""
-    if opened.created or not isinstance(keys, range) or store.batches.counters(opened.batch.id).over < BITMAP_MIN_UNITS:
+    if opened.created or not isinstance(keys, range) or len(keys) > BITMAP_MAX_KEYS:
+        return None
+    if store.batches.counters(opened.batch.id).over < BITMAP_MIN_UNITS:
         return None
     return Bitmap(keys, store.batches.finished_keys(opened.batch.id))
 
@@ -93,23 +151,28 @@ class FailedKeys:
 
 
 def _is_in(key: UnitKey, keys: range) -> bool:
-    return key.lstrip("-").isdecimal() and int(key) in keys
+    return (number := whole_number(key)) is not None and number in keys
 
 
 def key_of(function: UnitFunction[..., Any], value: Any, keys: Iterable[Any]) -> UnitKey:
     """The key of a value; text from a command line becomes an integer where the keys are integers."""
     takes_number = function.key_type is int or isinstance(keys, range)
-    is_number = takes_number and isinstance(value, str) and value.lstrip("-").isdecimal()
-    return unit_key(int(value) if is_number else value)
+    number = whole_number(value) if takes_number and isinstance(value, str) else None
+    return unit_key(value if number is None else number)
 
 
 def parse_key(function: UnitFunction[..., Any], text: str) -> int | str:
     """A key from a command line or a file, as the function takes it."""
     if function.key_type is int:
-        if not re.fullmatch(r"-?\d{1,18}", text):
+        if (number := whole_number(text)) is None:
             raise InvalidInput(f"{text!r} is not a key of {function.options.name}", hint="Its keys are whole numbers.")
-        return int(text)
+        return number
     return text
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a text is, of any size that a key can have."""
+    return int(text) if re.fullmatch(WHOLE_NUMBER, text) else None
 
 
 def parse_range(text: str) -> Sequence[int] | Sequence[date]:
@@ -120,37 +183,40 @@ def parse_range(text: str) -> Sequence[int] | Sequence[date]:
             return [low for low, _ in epochs(date.fromisoformat(first), date.fromisoformat(last), 1)]
         except ValueError:
             raise InvalidInput(f"{text!r} is not a valid range of days", hint="Write 2024-01-01..2024-12-31.") from None
-    match = re.fullmatch(r"(-?\d{1,18})-(-?\d{1,18})", text)
+    match = re.fullmatch(f"({WHOLE_NUMBER})-({WHOLE_NUMBER})", text)
     if match is None:
-        hint = "Write LO-HI, for example 1-100, both ends included; numbers have 18 digits at most."
+        hint = "Write LO-HI, for example 1-100, both ends included."
         raise InvalidInput(f"{text!r} is not a valid range", hint=hint)
     if int(match[1]) > int(match[2]):
         raise InvalidInput(f"{text!r} runs backwards", hint=f"Write {match[2]}-{match[1]}.")
-    return range(int(match[1]), int(match[2]) + 1)
+    return checked_range(range(int(match[1]), int(match[2]) + 1))
+
+
+def checked_range(keys: range) -> range:
+    """The same range, if its keys can be counted."""
+    try:
+        len(keys)
+    except OverflowError:
+        raise InvalidInput(f"{keys[0]} to {keys[-1]} are more than {sys.maxsize:,} units") from None
+    return keys
 
 
 class KeyFile:
-    """Keys from a file with one key per line; ``-`` is stdin. Each iteration reads the file again, line by line."""
+    """Keys from a file with one key per line; ``-`` is stdin. Each iteration reads a file again, line by line."""
 
     def __init__(self, function: UnitFunction[..., Any], file: str) -> None:
         self._function = function
-        self._file = file
-        self.is_stdin = file == "-"
-        if not self.is_stdin and not Path(file).is_file():
-            raise InvalidInput(f"there is no file {file}", hint="Give a file with one key per line, or - for stdin.")
+        self._name = file
+        self._file = InputFile(file)
+        self.reads_once = self._file.reads_once
 
     def __iter__(self) -> Iterator[int | str]:
-        if self.is_stdin:
-            yield from self._keys(sys.stdin)
-            return
-        try:
-            with Path(self._file).open(encoding="utf-8") as lines:
-                yield from self._keys(lines)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"the keys cannot be read: {error}") from None
-
-    def _keys(self, lines: Iterable[str]) -> Iterator[int | str]:
-        return (parse_key(self._function, line.strip()) for line in lines if line.strip())
+        for number, line in self._file.lines():
+            if text := line.strip():
+                try:
+                    yield parse_key(self._function, text)
+                except InvalidInput as error:
+                    raise InvalidInput(f"{self._name}, line {number}: {error.message}", hint=error.hint) from None
 
 
 DAY = timedelta(days=1)

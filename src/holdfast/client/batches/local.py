@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.client.batches.batch_claim import abandon_batch, length_of, open_batch
 from holdfast.client.batches.function import BoundFunction, UnitFunction
-from holdfast.client.batches.keys import FailedKeys, finished_keys, first_key, selected_keys
+from holdfast.client.batches.keys import FailedKeys, finished_keys, first_key, input_error, selected_keys
 from holdfast.client.batches.options import RunOptions, Selection
 from holdfast.client.batches.report import BatchResult, RunReport
 from holdfast.domain.batches.batch import AbortedBy, BatchState, LeftBy, RunPlan
@@ -77,16 +77,22 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     writer = LedgerWriter(store, run.opened, run.runner, plan, source, on_written=on_written)
     try:
         with run.report:
-            aborted_by = _drive(store, run, Driver(writer, run.runner, plan), lambda: hooks.begin(run.opened.batch))
+            driver = Driver(writer, run.runner, plan)
+            aborted_by, cause = _drive(store, run, driver, lambda: hooks.begin(run.opened.batch))
+        error = input_error(source) if aborted_by is None else None
     except BaseException:
         abandon_batch(store, run.opened)
         raise
+    if error is not None:
+        aborted_by, cause = AbortedBy.INPUT, error.message
     if source.complete and aborted_by is None:
         failed.skip_gone()
     unbegun = chain([writer.unbegun], source.remaining())
-    result = _finish(store, run.opened, source, aborted_by, options.selection, unbegun=unbegun)
+    length = length_of(keys)
+    result = _finish(store, run.opened, source, aborted_by, options.selection, length=length, unbegun=unbegun)
+    result = msgspec.structs.replace(result, error=error)
     hooks.end(result.summary)
-    run.report.finish(result)
+    run.report.finish(result, cause=cause)
     return result
 
 
@@ -123,7 +129,11 @@ class LocalRun(NamedTuple):
         return ServiceThread(DriverHeartbeat(store, self.opened, self.runner, lost=lost), on_tick=lambda *_: None)
 
 
-def _drive(store: Store, run: LocalRun, driver: Driver, may_begin: Callable[[], bool]) -> AbortedBy | None:
+def _drive(
+    store: Store, run: LocalRun, driver: Driver, begin: Callable[[], str | None]
+) -> tuple[AbortedBy | None, str | None]:
+    """Drive a run, unless *begin* returns why it cannot start. Returns what stopped it, and the cause in words."""
+
     def on_first_signal() -> None:
         run.report.note(STOPPING)
         driver.stop(AbortedBy.SIGNAL)
@@ -132,7 +142,8 @@ def _drive(store: Store, run: LocalRun, driver: Driver, may_begin: Callable[[], 
     heartbeat.start()
     try:
         with signal_handlers(on_first_signal):
-            return driver.run() if may_begin() else AbortedBy.FATAL
+            cause = begin()
+            return (driver.run(), None) if cause is None else (AbortedBy.FATAL, cause)
     finally:
         heartbeat.stop(timeout=1)
 
@@ -154,6 +165,7 @@ def _finish(
     aborted_by: AbortedBy | None,
     selection: Selection,
     *,
+    length: int | None,
     unbegun: Iterable[Sequence[UnitInFlight]],
 ) -> BatchResult:
     if aborted_by is AbortedBy.LEASE_LOST:
@@ -164,10 +176,14 @@ def _finish(
             store.batches.plan(opened, keys)
         store.batches.cancel(opened.batch.id)
     aborted_by = None if aborted_by is AbortedBy.LIMIT and source.complete else aborted_by
-    total = max(source.keys_read, opened.batch.total or 0)
+    known = opened.batch.total
+    total = max(source.keys_read, known or 0, length or 0)
+    sized = length is not None or (known is not None and source.keys_read <= known)
     if source.complete and aborted_by is None:
         store.batches.skip_missing(opened)
-    batch, counters = outlast(lambda: store.batches.end(opened, aborted_by, total, complete=source.complete))
+    batch, counters = outlast(
+        lambda: store.batches.end(opened, aborted_by, total, complete=source.complete, sized=sized)
+    )
     outlast(lambda: store.leases.settle(opened.lease, Done()))
     aborted_by = AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted_by
     return BatchResult.after(batch, counters, aborted_by, left_by=_left_by(selection, aborted_by))

@@ -114,7 +114,8 @@ class BatchRegistry:
 
         A run that cannot begin is not an exception: the error is printed, and the result carries it with its exit
         code. Another run, a conflicting service, a pause or drift can prevent a run, but also an invalid option, a
-        store that does not answer, or a missing ``HOLDFAST_API_KEY``.
+        store that does not answer, or a missing ``HOLDFAST_API_KEY``. Keys that raise stop a run (exit 8) after the
+        units before the error, and the result carries :class:`InputFailed`.
 
         Raises:
             HoldfastError: With ``output="none"``, the last three, because nothing prints them.
@@ -131,6 +132,7 @@ class BatchRegistry:
 
         Raises:
             InvalidInput: An option is invalid, or is for runs in this process only.
+            InputFailed: The keys raised an error; the same call submits all of them.
             BatchHeld: Another run of this identity is alive, or the workers have it already.
             ServiceRunning: A service that writes the same data is running.
             BatchPaused: A person has paused the batch.

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.client.batches.batch_claim import abandon_batch, open_batch
 from holdfast.client.batches.function import BoundFunction
-from holdfast.client.batches.keys import FailedKeys
+from holdfast.client.batches.keys import FailedKeys, checked_keys, read_input
 from holdfast.client.batches.local import STOPPING, signal_handlers
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult, RunReport
@@ -53,6 +53,7 @@ WORKERS_INTERVAL_S = 5.0
 def submit_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> Batch:
     """Write all units of a batch to its ledger and hand the batch to the workers; raises like ``open_batch``."""
     sharding = _sharding(bound, options, store.batches.now())
+    keys = checked_keys(keys)
     opened = open_batch(store, bound, keys, options, options.printer(), submits=True)
     return plan_batch(store, opened, keys, sharding, retry_failed=options.retry_failed)
 
@@ -62,7 +63,7 @@ def plan_batch(
 ) -> Batch:
     """Write all units of a batch that was opened to its ledger and hand the batch to the workers."""
     failed = FailedKeys(store, opened)
-    places = numbered(failed.met_in(keys))
+    places = numbered(read_input(failed.met_in(keys)))
     try:
         while chunk := list(islice(places, PLAN_CHUNK)):
             store.batches.plan(opened, chunk, retry_failed=retry_failed)

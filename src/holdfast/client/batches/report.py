@@ -13,7 +13,16 @@ from typing import Any, NoReturn, Self
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchState, LeftBy, Summary, exit_code, summarise
+from holdfast.domain.batches.batch import (
+    AbortedBy,
+    Batch,
+    BatchState,
+    LeftBy,
+    Summary,
+    exit_code,
+    known_total,
+    summarise,
+)
 from holdfast.domain.batches.breaker import FailureGroup, failure_groups
 from holdfast.domain.batches.done_units import DoneUnits
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
@@ -35,7 +44,8 @@ class BatchResult(Struct, frozen=True):
 
     *error* is set when the run did not begin, or broke: another run is alive, a person has paused the batch, a
     conflicting service is running, the version or an input has drifted, an option is invalid, or the store does not
-    answer. *batch* and *summary* are None then.
+    answer. *batch* and *summary* are None then. They are set when the keys could not be read to their end
+    (:class:`holdfast.errors.InputFailed`): the units before have run.
     """
 
     batch: Batch | None
@@ -50,13 +60,12 @@ class BatchResult(Struct, frozen=True):
         """The result of a run that is finished. *left_by*: the option that made it leave units behind."""
         if aborted_by is AbortedBy.PAUSE and batch.state is BatchState.STOPPED:
             aborted_by = batch.aborted_by  # a person has withdrawn the pause
-        total = max(batch.total or 0, counters.over + counters.in_inbox)
-        summary = summarise(counters, total, aborted_by)
+        summary = summarise(counters, known_total(batch, counters), aborted_by)
         if aborted_by is None and batch.state is BatchState.STOPPED:
             left_by = left_by or LeftBy.BREAK
-        elif aborted_by is None and batch.state is BatchState.RUNNING and summary.pending:
+        elif aborted_by is None and batch.state is BatchState.RUNNING and summary.pending != 0:
             left_by = LeftBy.OTHERS
-        elif aborted_by is not AbortedBy.LIMIT or not summary.pending:
+        elif aborted_by is not AbortedBy.LIMIT or summary.pending == 0:
             left_by = None
         return cls(batch, structs.replace(summary, left_by=left_by), exit_code(counters, aborted_by))
 
@@ -208,8 +217,8 @@ class RunReport:
             words.append(f"{format_short_duration((self._total - self._finished) / rate)} left")
         return ", ".join(words)
 
-    def finish(self, result: BatchResult) -> None:
-        """Print the result of the run."""
+    def finish(self, result: BatchResult, *, cause: str | None = None) -> None:
+        """Print the result of the run. *cause* says what a fatal error was."""
         batch, summary, exit_code = self._batch, result.summary, result.exit_code
         assert summary is not None
         answer = RunAnswer(
@@ -225,13 +234,18 @@ class RunReport:
                 self._output.value(answer, lambda: [_summary_line(batch, summary)], ndjson_summary=True)
             else:
                 status: Status = "partial_failure" if exit_code == 6 else "error"
-                self._output.error(_failure(batch, answer, BATCH_ENDS[exit_code]), data=answer, status=status)
+                end = BATCH_ENDS[exit_code]
+                failure = _failure(batch, answer, end, cause)
+                if (error := result.error) is not None:
+                    fields = {"code": error.code, "hint": error.hint, "retryable": error.retryable}
+                    failure = structs.replace(failure, **fields, next=failure.next if error.retryable else None)
+                self._output.error(failure, data=answer, status=status)
             self._output.flush()
 
 
-def _failure(batch: Batch, answer: RunAnswer, end: BatchEnd) -> Failure:
-    fatal = "a unit reported a fatal error, or the run could not start"
-    message = fatal if answer.summary.aborted_by is AbortedBy.FATAL else end.meaning
+def _failure(batch: Batch, answer: RunAnswer, end: BatchEnd, cause: str | None) -> Failure:
+    message = "a unit reported a fatal error" if answer.summary.aborted_by is AbortedBy.FATAL else end.meaning
+    message = cause or message
     lines = failure_lines(answer.failures)
     if answer.summary.aborted and answer.last_key not in (None, UNSET):
         lines.append(f"the last finished unit is {answer.last_key}")
@@ -287,9 +301,18 @@ def _summary_line(batch: Batch, summary: Summary) -> str:
     names = ("failed", "skipped", "cancelled", "in_doubt", "in_inbox", "pending", "warned", "returned")
     labels, others = summary.largest_labels()
     counts = {name.replace("_", " "): getattr(summary, name) for name in names} | labels | {"more labels": others}
-    words = [f"{summary.succeeded:,} of {summary.total:,} done", *(f"{n:,} {name}" for name, n in counts.items() if n)]
-    left = "" if summary.left_by is None else f"; {_LEFT[summary.left_by]}"
-    return f"batch {batch.id}: {', '.join(words)}{left}"
+    total = "" if summary.total is None else f" of {summary.total:,}"
+    words = [f"{summary.succeeded:,}{total} done", *(f"{n:,} {name}" for name, n in counts.items() if n)]
+    return "; ".join(filter(None, [f"batch {batch.id}: {', '.join(words)}", _left(summary)]))
+
+
+def _left(summary: Summary) -> str:
+    """What the run left behind, and why."""
+    if summary.total is None and summary.left_by is LeftBy.LIMIT:
+        return "the limit left the rest of the input"
+    if summary.left_by is not None:
+        return _LEFT[summary.left_by]
+    return "the input was not read to its end" if summary.total is None else ""
 
 
 _LEFT = {

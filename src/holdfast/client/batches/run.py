@@ -11,6 +11,7 @@ from msgspec import structs
 
 from holdfast.client.batches.dry_run import dry_run
 from holdfast.client.batches.function import BoundFunction, UnitFunction
+from holdfast.client.batches.keys import checked_keys
 from holdfast.client.batches.local import run_batch
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.remote import run_on_workers
@@ -46,6 +47,7 @@ def run_or_report(
 
 def run_anywhere(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
     """Run a batch at its placement: in this process or on the workers; or do a dry run."""
+    keys = checked_keys(keys)
     if (options.dry_run or options.once) and (result := dry_run(store, bound, keys, options)) is not None:
         return result
     match options.placement.where:

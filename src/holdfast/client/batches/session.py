@@ -12,6 +12,7 @@ from msgspec import structs
 
 from holdfast.client.batches.batch_claim import length_of
 from holdfast.client.batches.function import BoundFunction
+from holdfast.client.batches.keys import checked_keys, input_error
 from holdfast.client.batches.local import LocalRun, run_plan, signal_handlers
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult
@@ -19,7 +20,9 @@ from holdfast.client.batches.run import exit_on_error
 from holdfast.domain.batches.batch import AbortedBy, Summary
 from holdfast.domain.batches.unit import TakenUnit, UnitKey, UnitRow, row_of, unit_key
 from holdfast.domain.jobs.verdict import Done
-from holdfast.errors import InvalidInput
+from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors.frames import short_error, user_place
+from holdfast.output.printer import SilentOutput
 from holdfast.store import Store
 from holdfast.worker.batches.outages import outlast
 from holdfast.worker.batches.source import InputKeys
@@ -74,11 +77,15 @@ class BatchSession:
         self._stack.enter_context(self._run.report)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End the run. An exception that leaves the loop stops the batch, and propagates."""
-        # The exception of the loop says more than an error of the store after it.
-        with exit_on_error(self._options) if kind is None else nullcontext(), self._stack:
-            if kind is not None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        """End the run. An exception that leaves the loop stops the batch, and propagates.
+
+        An error of Holdfast is printed instead, and ends the program with its exit code, unless nothing is printed.
+        """
+        own = error if isinstance(error, HoldfastError) else None
+        # An exception of the loop says more than an error of the store after it.
+        with nullcontext() if error is not None and own is None else exit_on_error(self._options), self._stack:
+            if error is not None:
                 self.stop(AbortedBy.FATAL)
             self._writer.finish()
             aborted_by, complete = self._writer.aborted_by, not self._incomplete
@@ -91,9 +98,11 @@ class BatchSession:
                 )
             )
             outlast(lambda: self._store.leases.settle(self._opened.lease, Done()))
-        result = BatchResult.after(batch, counters, aborted_by)
+        result = structs.replace(BatchResult.after(batch, counters, aborted_by), error=own)
         self.summary, self.exit_code = result.summary, result.exit_code
-        self._run.report.finish(result)
+        self._run.report.finish(result, cause=_cause_of(error))
+        if own is not None and not isinstance(self._options.printer(), SilentOutput):
+            raise SystemExit(own.exit_code) from own
 
     def stop(self, reason: AbortedBy = AbortedBy.SIGNAL) -> None:
         """Stop the loop before its next unit. Only the first reason counts."""
@@ -105,19 +114,19 @@ class BatchSession:
         Units that an earlier run began come last. A key whose unit the loop does not begin stays pending.
         """
         first, self._incomplete = not self._total and self._opened.created, True
+        keys = checked_keys(keys)
         source = InputKeys(keys, self._plan.checkpoint, first=first, resumed=self._opened.batch.run_number > 1)
         self._source = self._writer.source = source
         before, left_out = self._total, False
-        length = length_of(keys)
+        length, was_sized = length_of(keys), self._sized
+        self._sized = was_sized and length is not None
         self._total += length or 0
         while not source.exhausted and not self._stopping.is_set():
             self._writer.collect()
             self._writer.stop_if_due()
             self._writer.flush(on_taken=self._offer)
             self._total = max(self._total, before + source.keys_read)
-            self._sized = length is not None or source.exhausted
-            if self._writer.input_error is not None:
-                raise self._writer.input_error
+            self._sized = was_sized and (length is not None or source.complete)
             for row in list(self._offered.values()):
                 if self._stopping.is_set():
                     return
@@ -125,6 +134,9 @@ class BatchSession:
                 if self._offered.pop(row.key, None) is not None:
                     left_out = True
                     self._writer.leave_out(row.key)
+        if not self._stopping.is_set() and (error := input_error(source)) is not None:
+            self.stop(AbortedBy.INPUT)
+            raise error
         self._incomplete = left_out or not source.complete
 
     @contextmanager
@@ -157,3 +169,11 @@ class BatchSession:
 
     def _offer(self, units: Iterable[TakenUnit]) -> None:
         self._offered = {row.key: row for row in map(row_of, units)}
+
+
+def _cause_of(error: BaseException | None) -> str | None:
+    """Why the loop was left, in words; None: it ended, or a unit or a person stopped it."""
+    if error is None or isinstance(error, HoldfastError):
+        return error.message if error is not None else None
+    place = user_place(error)
+    return f"the loop was left by {short_error(error)}" + ("" if place is None else f" ({place})")

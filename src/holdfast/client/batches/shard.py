@@ -20,6 +20,7 @@ from holdfast.domain.batches.batch import (
     RunPlan,
     Sharding,
     batch_label,
+    known_total,
     shard_kind,
     sharding_of,
     summarise,
@@ -94,7 +95,8 @@ class _Shard:
         with self._turn(opened.batch, sharding):
             watch.start()
             try:
-                aborted_by = driver.run() if self._function.hooks.begin(opened.batch) else AbortedBy.FATAL
+                may_begin = self._function.hooks.begin(opened.batch) is None
+                aborted_by = driver.run() if may_begin else AbortedBy.FATAL
             finally:
                 watch.stop(timeout=1)
         self._leave(opened, aborted_by, made_room=driver.stopped_taking)
@@ -126,7 +128,7 @@ class _Shard:
         if batch.state is not BatchState.RUNNING:
             self._context.counts.batches[batch.state] += 1
             counters = self._store.batches.counters(batch.id)
-            self._function.hooks.end(summarise(counters, batch.total or 0, batch.aborted_by))
+            self._function.hooks.end(summarise(counters, known_total(batch, counters), batch.aborted_by))
         elif self._context.stopping.is_set():
             raise Cancelled
         elif made_room or aborted_by in (AbortedBy.STOP_SWITCH, AbortedBy.PAUSE):  # the pause may be withdrawn

@@ -54,6 +54,7 @@ class AbortedBy(StrEnum):
     PAUSE = "pause"
     CANCEL = "cancel"
     FATAL = "fatal"
+    INPUT = "input"
     LIMIT = "limit"
     LEASE_LOST = "lease_lost"
     STOP_SWITCH = "stop_switch"
@@ -71,7 +72,7 @@ _EXIT_CODES: dict[AbortedBy | None, int] = {
     AbortedBy.SIGNAL: 7,
     AbortedBy.STOP_SWITCH: 7,
     AbortedBy.PAUSE: 11,
-    **dict.fromkeys(BREAKERS, 8),
+    **dict.fromkeys((*BREAKERS, AbortedBy.INPUT), 8),
 }
 
 
@@ -119,14 +120,17 @@ SHOWN_LABELS = 20
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """How a run ended. *left_by* says why pending units are left behind though nothing has stopped the run."""
+    """How a run ended. *left_by* says why pending units are left behind though nothing has stopped the run.
 
-    total: int
+    *total* and *pending* are None while the number of keys is unknown: no run has read the input to its end.
+    """
+
+    total: int | None
     succeeded: int
     failed: int
     skipped: int
     cancelled: int
-    pending: int
+    pending: int | None
     in_doubt: int = 0
     in_inbox: int = 0
     warned: int = 0
@@ -139,6 +143,11 @@ class Summary(Struct, frozen=True, kw_only=True):
     labels: dict[str, int] = {}
     other_labels: int = 0
 
+    @property
+    def over(self) -> int:
+        """Units that are finished, at least for this run: neither pending nor in an inbox."""
+        return self.succeeded + self.failed + self.skipped + self.cancelled + self.in_doubt
+
     def largest_labels(self, most: int = SHOWN_LABELS) -> tuple[dict[str, int], int]:
         """The labels with the most units, for people, and the number of all others."""
         if len(self.labels) <= most:
@@ -147,8 +156,14 @@ class Summary(Struct, frozen=True, kw_only=True):
         return dict(by_size[:most]), len(by_size) - most + self.other_labels
 
 
-def summarise(counted: Counters, total: int, aborted_by: AbortedBy | None, left_by: LeftBy | None = None) -> Summary:
-    pending = max(0, total - counted.over - counted.in_inbox)
+def known_total(batch: Batch, counted: Counters) -> int | None:
+    """The number of units of a batch; None while no run has read its input to the end."""
+    return None if batch.total is None else max(batch.total, counted.over + counted.in_inbox)
+
+
+def summarise(counted: Counters, total: int | None, aborted_by: AbortedBy | None) -> Summary:
+    """The summary of a batch with *total* units; None: their number is unknown."""
+    pending = None if total is None else max(0, total - counted.over - counted.in_inbox)
     return Summary(
         total=total,
         succeeded=counted.done,
@@ -159,11 +174,11 @@ def summarise(counted: Counters, total: int, aborted_by: AbortedBy | None, left_
         in_doubt=counted.in_doubt,
         in_inbox=counted.in_inbox,
         warned=counted.warned,
-        returned=min(counted.returned, pending),  # those that ran again later are not pending any more
+        # Those that ran again later are not pending any more.
+        returned=counted.returned if pending is None else min(counted.returned, pending),
         aborted=aborted_by is not None,
         aborted_by=aborted_by,
         max_failures_hit=aborted_by is AbortedBy.MAX_FAILURES,
-        left_by=left_by,
         labels=counted.labels,
         other_labels=counted.other_labels,
     )

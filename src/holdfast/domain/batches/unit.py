@@ -21,6 +21,9 @@ UnitKey = NewType("UnitKey", str)
 
 #: In bytes.
 MAX_UNIT_KEY = 1000
+#: Whole numbers below this one are short keys; above it any number is allowed that fits a key.
+SHORT_INT = 10**20
+LONG_INT = 10**MAX_UNIT_KEY
 #: In characters.
 MAX_UNIT_ERROR = 8000
 #: Errors of earlier attempts that a unit keeps, and the characters of each.
@@ -144,10 +147,12 @@ def kept_errors(before: str | None, *errors: str) -> str:
 
 def unit_key(value: Any) -> UnitKey:
     """The key of a unit: a JSON value of at most 1,000 bytes."""
-    if type(value) is int:
+    if type(value) is int and -SHORT_INT < value < SHORT_INT:
         return UnitKey(str(value))
+    if type(value) is int and abs(value) >= LONG_INT:
+        raise InvalidInput("the key is too long: a number", hint=f"A key takes {MAX_UNIT_KEY:,} bytes at most.")
     try:
-        text = msgspec.json.encode(value, order="sorted").decode()
+        text = str(value) if type(value) is int else msgspec.json.encode(value, order="sorted").decode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         if (plain := _plain_key(value)) is not None:
             return unit_key(plain)

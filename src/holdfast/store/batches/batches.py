@@ -121,7 +121,8 @@ class Batches(BatchControl):
     ) -> Operation[tuple[Batch, Counters]]:
         """Finish a run and return the state of its batch. *complete*: the run has met every key of its input.
 
-        *sized*: *total* counts the keys that the run has not met too; by default if the run began with their number.
+        *sized*: *total* counts the keys that the run has not met too; by default if it is the number that the run began
+        with. Otherwise the batch has no total, unless the run is complete.
 
         - A batch that a person has cancelled is cancelled, even if the run did not receive the request.
 
@@ -129,9 +130,9 @@ class Batches(BatchControl):
             LeaseLost: The run's job was taken over; nothing was written.
         """
         yield from check_lease(run.lease)
-        counters = yield from conclude_run(
-            run, aborted_by, total, complete=complete, sized=run.batch.total is not None if sized is None else sized
-        )
+        if sized is None:
+            sized = run.batch.total is not None and total <= run.batch.total
+        counters = yield from conclude_run(run, aborted_by, total, complete=complete, sized=sized)
         return (yield from Batches.get.operation(self, run.batch.id)), counters
 
     def launch(self, run: BatchRun, sharding: Sharding) -> Batch:

@@ -138,10 +138,11 @@ def conclude(batch: Batch) -> Operation[None]:
         if step.cursor is not None:
             return  # maintenance continues
     now = yield from counted(batch.id)
-    total = max(batch.total or 0, now.over)
-    state = state_after(now, total, why)
+    met = max(batch.total or 0, now.over)
+    state = state_after(now, met, why)
     if why is not None or (state.finished and (yield from _has_no_more(batch))):
-        yield from finish(batch, state, why, total)
+        is_known = batch.total is not None or why is AbortedBy.CANCEL
+        yield from finish(batch, state, why, met if is_known else None)
 
 
 def _has_no_more(batch: Batch) -> Operation[bool]:
@@ -156,7 +157,7 @@ def conclude_run(
     """Finish the batch of a foreground run that has left it, unless another holder works on it.
 
     *total* is the number of known units; *complete*: the run has met every key of its input; *sized*: *total* counts
-    the keys that it has not met too.
+    the keys that it has not met too. A run that is neither leaves the batch without a total.
     """
     batch = yield from locked(run.batch.id)
     yield query("delete_in_flight", ids=[run.lease.job_id])
@@ -174,14 +175,12 @@ def conclude_run(
         met = now.over + now.in_inbox
         is_final = aborted_by is AbortedBy.CANCEL or (complete and aborted_by is None)
         known = met if is_final else max(total, met)
-        state = state_after(now, known, aborted_by)
-        if not complete and aborted_by is None and not sized:
-            # The number of keys is unknown: the input was not read to its end.
-            yield from finish(batch, BatchState.STOPPED, None, None)
-        elif state is BatchState.RUNNING:
+        is_known = is_final or sized
+        state = state_after(now, known, aborted_by) if is_known or aborted_by is not None else BatchState.STOPPED
+        if state is BatchState.RUNNING:
             yield query("set_batch_total", id=batch.id, total=known)
         else:
-            yield from finish(batch, state, aborted_by, known)
+            yield from finish(batch, state, aborted_by, known if is_known else None)
     return now
 
 

@@ -36,6 +36,14 @@ class LaneCount(Struct, frozen=True):
     waited: timedelta
 
 
+class ScheduledLane(Struct, frozen=True):
+    """Jobs of one kind in one queue among the scheduled ones that are due next."""
+
+    queue: str
+    kind: str
+    scheduled: int
+
+
 class QueueRow(Queue, frozen=True):
     """The settings of a queue, and its jobs that are not ready. *expired* running jobs have lost their holder."""
 
@@ -129,6 +137,10 @@ class DashboardQueries(Noun):
     def lanes(self, *, cap: int = COUNT_CAP) -> list[LaneCount]:
         """Ready jobs by queue and kind."""
         return self._fetch("list_ready_lanes", LaneCount, lanes=LANE_LIMIT, cap=cap + 1)
+
+    def scheduled_lanes(self, *, limit: int = COUNT_CAP) -> list[ScheduledLane]:
+        """The *limit* scheduled jobs that are due next, by queue and kind."""
+        return self._fetch("list_scheduled_lanes", ScheduledLane, limit=limit)
 
     def queues(self, *, cap: int = COUNT_CAP) -> list[QueueRow]:
         """The queues that have settings, or jobs that are not ready."""

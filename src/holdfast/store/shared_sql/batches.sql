@@ -106,9 +106,9 @@ UPDATE holdfast.batch SET state = 'running', run_number = run_number + 1, aborte
 WHERE id = :id RETURNING run_number
 
 -- name: finish_batch
--- Finish a batch, unless it was cancelled.
+-- Finish a batch, unless it was cancelled. A total of NULL: the input was not read to its end.
 UPDATE holdfast.batch SET state = :state, aborted_by = :aborted_by, requested = NULL,
-    total = coalesce(:total::bigint, total), finished_at = (SELECT holdfast.now())
+    total = :total::bigint, finished_at = (SELECT holdfast.now())
 WHERE id = :id AND state <> 'cancelled' RETURNING id
 
 -- name: request_batch_control

@@ -104,6 +104,12 @@ SELECT {failed_job_columns} FROM (SELECT failed.id, failed.kind, failed.queue, a
         ORDER BY id DESC LIMIT :limit::bigint) AS failed
     JOIN holdfast.attempt AS attempt ON attempt.job_id = failed.id AND attempt.token = failed.token) AS retrying
 
+-- name: list_scheduled_lanes
+-- Count the scheduled jobs that are due next, retries among them, by lane.
+SELECT queue, kind, count(*) AS scheduled FROM (
+    SELECT queue, kind FROM holdfast.live WHERE state = 'scheduled' ORDER BY due_at, id LIMIT :limit::bigint) AS due
+GROUP BY queue, kind ORDER BY queue, kind
+
 -- name: list_running_jobs
 -- List running jobs with their progress.
 SELECT id, kind, queue, worker, claimed_at, started_at, lease_expires_at,

@@ -35,6 +35,7 @@ STOP_REASONS = {
     AbortedBy.PAUSE: "Paused by a person.",
     AbortedBy.CANCEL: "Cancelled by a person.",
     AbortedBy.FATAL: "Stopped by an error that ends the whole run. Fix the cause first.",
+    AbortedBy.INPUT: "Stopped: its keys could not be read. Fix the cause first.",
     AbortedBy.LIMIT: "Stopped: it reached its limit of units.",
     AbortedBy.LEASE_LOST: "Stopped: another run took over.",
     AbortedBy.STOP_SWITCH: "Stopped: the whole store was stopped.",
@@ -42,24 +43,26 @@ STOP_REASONS = {
 
 
 class BatchProgress(Struct, frozen=True):
-    """The progress of a batch. *rate* is in units per second; *left* is the estimated remaining time."""
+    """The progress of a batch. *rate* is in units per second; *left* is the estimated remaining time.
+
+    *share* and *left* are None while the number of units is unknown.
+    """
 
     over: int
-    share: float
+    share: float | None
     rate: float | None
     left: timedelta | None
 
 
 def batch_progress(view: BatchView, now: datetime) -> BatchProgress:
     """The share of finished units. A running batch has a rate since its start."""
-    total = view.summary.total
-    over = total - view.summary.pending - view.summary.in_inbox
-    share = over / total if total else 1.0 if view.finished_at else 0.0
+    total, over = view.summary.total, view.summary.over
+    share = None if total is None else min(over / total, 1.0) if total else 1.0 if view.finished_at else 0.0
     rate = left = None
     if view.state == BatchState.RUNNING and view.started_at is not None and over:
         rate = over / max((now - view.started_at).total_seconds(), 0.001)
-        left = timedelta(seconds=(total - over) / rate)
-    return BatchProgress(over, min(share, 1.0), rate, left)
+        left = None if total is None else timedelta(seconds=(total - over) / rate)
+    return BatchProgress(over, share, rate, left)
 
 
 def bar_parts(view: BatchView) -> list[tuple[str, int]]:

@@ -86,8 +86,6 @@ class Driver:
             return AbortedBy.LEASE_LOST
         finally:
             self._close()
-        if self._writer.input_error is not None:
-            raise self._writer.input_error
         return self._writer.aborted_by
 
     def _close(self) -> None:

@@ -119,6 +119,8 @@ class InputKeys:
         #: The keys, if they are a range that is read from its start.
         self._range = keys if isinstance(keys, range) and bitmap is None and not self._partial else None
         self._next: Sequence[UnitInFlight] = []
+        #: The error of the input. The keys before it run, and none comes after them.
+        self.error: Exception | None = None
         self._all_read = False
         self._resumed = resumed = resumed and resume_from is None
         self._again = resume_from is not None
@@ -138,7 +140,7 @@ class InputKeys:
     @property
     def complete(self) -> bool:
         """Whether every key of the input was considered."""
-        return self.exhausted and not self._partial
+        return self.exhausted and not self._partial and self.error is None
 
     def window(self, plan: RunPlan) -> int:
         return max(self.size.units, 2 * plan.jobs)
@@ -180,12 +182,21 @@ class InputKeys:
     def _read(self, count: int) -> None:
         more: Sequence[UnitInFlight]
         if self._range is None:
-            more = list(islice(self._keys, count))
+            more = self._read_ahead(count)
         else:
             more = NewUnits.of(self._range[self.keys_read : self.keys_read + count], self.keys_read)
         self._all_read = len(more) < count
         self.keys_read += len(more)
         self._next = [*self._next, *more] if self._next else more
+
+    def _read_ahead(self, count: int) -> list[UnitInFlight]:
+        """The next keys of an iterator, up to its end or to its error."""
+        more: list[UnitInFlight] = []
+        try:
+            more.extend(islice(self._keys, count))
+        except Exception as error:  # noqa: BLE001 - the user's own iterator
+            self.error = error
+        return more
 
 
 class PendingUnits:

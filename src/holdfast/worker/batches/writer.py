@@ -51,7 +51,6 @@ class LedgerWriter:
         self.aborted_by: AbortedBy | None = None
         #: Set to take no more units; those in flight finish.
         self.stopped_taking = False
-        self.input_error: Exception | None = None
         #: Units that were taken and did not begin. Without a row in the ledger only their input has them.
         self.unbegun: list[UnitInFlight] = []
         self._store, self._opened, self._plan = store, opened, plan
@@ -263,15 +262,9 @@ class LedgerWriter:
         return min(window - len(self._in_hand), left)
 
     def _request(self, room: int) -> NextUnits:
-        """The request of a flush. An error of the input stops the run; the caller raises it later."""
+        """The request of a flush: for *room* next units, none after a stop."""
         plan, source = self._plan, self.source
-        next_units = NextUnits()
-        if room > 0:
-            try:
-                next_units = source.request(room)
-            except Exception as error:  # noqa: BLE001 - the user's own iterator
-                self.input_error = error
-                self.stop(AbortedBy.FATAL)
+        next_units = source.request(room) if room > 0 else NextUnits()
         return structs.replace(
             next_units,
             in_hand=self._in_hand.items(),
