@@ -230,7 +230,7 @@ class Holdfast:
           share of a host that they may use, by host name. Both default to the configuration.
         - *retention* is how long finished rows stay, besides the configuration: ``{"done": "7d", "dead": 0}``.
         - *commands* makes it run commands (``holdfast add``), which can do all that the user of the process can. The
-          default is true for an application without kinds of its own, and false for every other.
+          default is false, also for an application without kinds of its own.
 
         Raises:
             InvalidInput: An option is invalid.
@@ -242,7 +242,7 @@ class Holdfast:
             **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)},
         }
         names = options.get("kinds") or ()
-        built_in = built_in_kinds(commands=(not kinds or COMMAND in names) if commands is None else commands)
+        built_in = built_in_kinds(commands=COMMAND in names if commands is None else commands)
         chosen = chosen_kinds({**kinds, **built_in}, names)
         own = {name: kind for name, kind in chosen.items() if name not in built_in}
         if options.get("version") is None:

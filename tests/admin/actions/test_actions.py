@@ -111,7 +111,30 @@ def test_the_filter_is_masked_in_the_audit_log(actions, store):
     job_id = put(store, label="token=abc")
     actions.jobs.perform("cancel", Selector(labels=("token=abc",)))
     assert state(store, job_id) is State.CANCELLED
-    assert records(store) == [("cancel", "label=token=***", 1)]
+    assert records(store) == [("cancel", "label='token=***'", 1)]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "shown"),
+    [
+        ({"error": "hunter22-and-more"}, "error='***'"),
+        ({"error": "no card hunter22-and-more left"}, "error='no card *** left'"),
+        ({"error": "no card hunter22"}, "error='no card ***'"),
+        ({"error": "and-mo"}, "error='***'"),
+        ({"labels": ("*ter22-an*",)}, "label='*****'"),
+        ({"labels": ("of hunter22-and-more",), "states": (State.DEAD,)}, "label='of ***' state=dead"),
+        ({"error": "no card"}, "error='no card'"),
+    ],
+)
+def test_a_secret_in_a_filter_is_masked_in_the_audit_log(actions, store, conditions, shown):
+    """W19: people look for the jobs of a secret, or of a piece of it."""
+    store.kinds.publish([Kind("pay", mail, KindOptions(secrets=("card",))).published()])
+    job_id = put(store, "pay", payload='{"card": "hunter22-and-more"}', label="of hunter22-and-more")
+    failed = Failed(error="no card hunter22-and-more left", permanent=True)
+    store.leases.settle(take_one(store, kinds=("pay",)), failed)
+    actions.jobs.perform("retry", Selector(**conditions))
+    assert state(store, job_id) is State.READY
+    assert records(store) == [("retry", shown, 1)]
 
 
 @pytest.mark.one_backend

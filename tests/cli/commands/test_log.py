@@ -134,6 +134,18 @@ def test_secret_variables_are_masked_in_the_log(app, call):
     assert call("log", str(job)).data["text"] == "it is ***\n"
 
 
+def test_values_of_variables_are_masked_wherever_a_command_prints_them(app, call):
+    """W4: in its log, in the last lines of its error, in its words; not those of known variables."""
+    line = ("--env", "STRIPE_SK=sk_live_12345", "--env", "NODE_ENV=production", "--", "sh", "-c")
+    script = 'echo "with $STRIPE_SK in $NODE_ENV"; : sk_live_12345; exit 3'
+    job = call("add", *line, script).data["id"]
+    drain(app)
+    assert log_bytes(job).stdout == b"with *** in production\n"
+    shown = call("show", job)
+    assert "sk_live" not in shown.out
+    assert "with *** in production" in shown.data["job"]["error"]
+
+
 def test_a_command_without_output_has_an_empty_log_and_no_file(app, call, run):
     job = call("add", "--", "true").data["id"]
     drain(app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import holdfast
 from holdfast import Selector, State
 from holdfast.cli.ops.db import format_size
 from tests.support.backends import open_database
@@ -130,6 +131,21 @@ def test_commands_are_refused_while_they_are_off(run, app):
     assert run("enqueue", "command", "-p", payload).code == 9
     assert run("enqueue", "mail", "-p", '{"to": 1}').code == 0
     assert app.views.count(Selector(kinds=("command",))).count == 0
+
+
+def test_a_secret_field_is_shown_again_by_an_audited_command(run, app):
+    """W2: not while the kind declares it."""
+    for secrets, code in ((["card"], 9), ([], 0)):
+        again = holdfast.Holdfast(app.url)
+        again.job(name="pay", secrets=secrets)(lambda card: None)
+        assert again.store
+        assert run("db", "secrets", "-o", "json").data == {"fields": [{"kind": "pay", "name": "card"}]}
+        assert run("db", "secrets", "--reveal", "pay", "card").code == code
+        again.close()
+    assert run("db", "secrets", "-o", "json").data == {"fields": []}
+    assert run("db", "secrets", "--reveal", "pay", "card").code == 3
+    entries = [(entry.action, entry.target) for entry in app.store.audit_log.page()]
+    assert entries == [("db secrets", "kind=pay reveal=card")]
 
 
 def test_commands_are_switched_by_one_word(run, app):

@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import Selector, State
 from holdfast.domain.jobs.verdict import Done, Failed
+from holdfast.errors import InvalidInput
 from tests.support.jobs import put, take_one
 from tests.support.processes import gone, wait_until
 from tests.support.program import program
@@ -197,7 +198,8 @@ def test_errors_are_reported(url, arguments, code, message):
 def test_the_start_says_which_store_wins(url, tmp_path):
     """The application's own URL wins over HOLDFAST_URL; --url wins over both."""
     own = f"sqlite:///{tmp_path}/own.db"
-    (tmp_path / "shop.py").write_text(f"import holdfast\napp = holdfast.Holdfast({own!r})\n")
+    job = "app.job('mail')(lambda: None)\n"
+    (tmp_path / "shop.py").write_text(f"import holdfast\napp = holdfast.Holdfast({own!r})\n{job}")
     line = ("worker", "--app", "shop:app", "--drain")
     with program(*line, url=url, PYTHONPATH=str(tmp_path)) as worker:
         output = worker.end()[1]
@@ -214,16 +216,39 @@ def test_without_an_app_a_worker_only_does_maintenance(url, app):
     assert ref.state is State.READY
 
 
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    ("flags", "commands"),
+    [
+        (["--app", "empty_shop:app"], None),
+        (["--app", "empty_shop"], None),
+        (["--app", "empty_shop:app", "--run-commands", "off"], None),
+        (["--app", "empty_shop:app", "--run-commands", "on"], True),
+        (["--app", "empty_shop:app", "--kind", "command"], True),
+        (["--app", "full_shop:app"], False),
+        (["--app", "full_shop:app", "--run-commands", "on"], True),
+        ([], True),
+        (["--run-commands", "off"], False),
+    ],
+)
+def test_only_a_worker_without_an_application_runs_commands_unasked(url, monkeypatch, tmp_path, flags, commands):
+    """B1: an application without kinds lacks an import (None: exit 2). It is no licence to run shell commands."""
+    for name, job in (("empty_shop", ""), ("full_shop", "app.job('mail')(lambda: None)\n")):
+        (tmp_path / f"{name}.py").write_text(f"import holdfast\napp = holdfast.Holdfast()\n{job}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if commands is not None:
+        assert ("command" in _caught_worker(["worker", "--url", url, *flags], monkeypatch)[0].kinds) is commands
+        return
+    with pytest.raises(InvalidInput, match=r"empty_shop(:app)? has no kinds: import the modules that register"):
+        _caught_worker(["worker", "--url", url, *flags], monkeypatch)
+
+
 class Started(Exception):
     """Carries a worker that did not run, and its application."""
 
 
-@pytest.mark.parametrize(
-    ("command", "flags"),
-    [("worker", ["--retention", "done=1ms"]), ("scheduler", ["--retention", "done=1ms"]), ("worker", [])],
-)
-def test_workers_prune_by_the_retention_of_flags_and_settings(app, url, monkeypatch, command, flags):
-    """E2: a flag overrides the environment, name by name."""
+def _caught_worker(line, monkeypatch):
+    """The worker that a command builds, which does not run, and its application."""
     from holdfast.cli.main import cli
     from holdfast.cli.ops import worker as commands
     from holdfast.cli.session import CliSession
@@ -233,13 +258,22 @@ def test_workers_prune_by_the_retention_of_flags_and_settings(app, url, monkeypa
 
     monkeypatch.setattr(commands, "run_worker", catch)
     monkeypatch.setattr(commands, "configure_log", lambda **_: None)
+    with pytest.raises(Started) as started:
+        cli.main(line, standalone_mode=False, obj=CliSession())
+    return started.value.args
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [("worker", ["--retention", "done=1ms"]), ("scheduler", ["--retention", "done=1ms"]), ("worker", [])],
+)
+def test_workers_prune_by_the_retention_of_flags_and_settings(app, url, monkeypatch, command, flags):
+    """E2: a flag overrides the environment, name by name."""
     monkeypatch.setenv("HOLDFAST_RETENTION", "dead=1ms,done=0")
     for outcome in (Done(), Failed(error="x", permanent=True)):
         put(app.store)
         app.store.leases.settle(take_one(app.store), outcome)
-    with pytest.raises(Started) as started:
-        cli.main([command, "--url", url, *flags], standalone_mode=False, obj=CliSession())
-    worker, loaded = started.value.args
+    worker, loaded = _caught_worker([command, "--url", url, *flags], monkeypatch)
     (maintenance,) = [each.service for each in worker.services.helpers if each.service.name == "maintenance"]
     for step in maintenance._steps:
         step.due_at = 0.0

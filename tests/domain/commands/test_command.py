@@ -19,6 +19,7 @@ from holdfast.domain.commands.command import (
     mask_variables,
     masked_payload,
     placeholders,
+    secret_variables,
     substitute,
     sweep_key,
 )
@@ -73,6 +74,21 @@ def test_secrets_are_not_shown(name):
 def test_a_known_few_variables_are_shown(name):
     """E1.1: of all others the value is masked, whatever they are called."""
     assert mask_variables({name: "x", "RATE": "0.1"}) == {name: "x", "RATE": "***"}
+
+
+@pytest.mark.parametrize(
+    ("env", "hidden"),
+    [
+        ({"STRIPE_SK": "sk_live_12345"}, ["sk_live_12345"]),
+        ({"RATE": "0.1234"}, ["0.1234"]),
+        ({"RATE": "0.123"}, []),
+        ({"API_TOKEN": "0.123"}, ["0.123"]),
+        ({"PATH": "/usr/bin", "NODE_ENV": "production", "LANG": "C.UTF-8"}, []),
+    ],
+)
+def test_values_of_variables_are_masked_everywhere(env, hidden):
+    """W4: from six characters on, whatever the variable is called."""
+    assert secret_variables(Command(argv=("true",), cwd="/", env=env).dumps()) == hidden
 
 
 def test_a_payload_is_shown_without_its_secrets():

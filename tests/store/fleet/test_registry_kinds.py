@@ -11,7 +11,8 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.retention import Retention
 from holdfast.domain.schedules.definition import Definition
-from holdfast.errors import UnknownKind
+from holdfast.errors import Conflict, NotFound, UnknownKind
+from holdfast.store.fleet.registry import SecretField
 from tests.support.jobs import prune, put
 
 
@@ -56,7 +57,49 @@ def test_declared_secrets_are_read_once_for_some_seconds(store, monkeypatch):
     store.kinds.publish([published("import")])
     assert store.views.declared_secrets() == {"mail": ("n",)}
     monkeypatch.setattr("holdfast.store.jobs.queries.SECRETS_CACHE_S", -1.0)
-    assert store.views.declared_secrets() == {"mail": ("n",), "import": ()}
+    assert store.views.declared_secrets() == {"mail": ("n",)}
+    assert store.views.kind_names() == ["import", "mail"]
+
+
+@pytest.mark.parametrize(
+    "publications",
+    [
+        [{"secrets": ("n",)}, {}],
+        [{}, {"secrets": ("n",)}, {}],
+        [{"secrets": ("n",), "version": 2}, {"version": 1}, {"version": 2}],
+        [{"version": 2}, {"secrets": ("n",), "version": 1}],
+        [{"secrets": ("m",)}, {"secrets": ("n",)}, {"secrets": ("k",)}],
+    ],
+)
+def test_a_field_that_was_secret_once_stays_secret(make_store, publications):
+    """W2: an older release, a newer one or another application publishes the kind; each process opens the store anew."""
+    for options in publications:
+        make_store().kinds.publish([published(**options)])
+    assert "n" in make_store().views.declared_secrets()["mail"]
+
+
+def test_a_deleted_kind_keeps_its_secrets(make_store, clock):
+    """W2: its finished jobs may stay longer, and it may be published again."""
+    store = make_store()
+    store.kinds.publish([published(secrets=("n",))])
+    clock.advance(days=400)
+    assert prune(store, "kinds") == 1
+    assert store.kinds.names() == []
+    store.kinds.publish([published()])
+    assert make_store().views.declared_secrets() == {"mail": ("n",)}
+
+
+def test_a_secret_field_is_shown_again_once_no_code_declares_it(store):
+    """W2: an admin removes what was declared by mistake."""
+    store.kinds.publish([published(secrets=("n",))])
+    with pytest.raises(Conflict, match="declares 'n' as secret"):
+        store.kinds.reveal("mail", "n")
+    store.kinds.publish([published()])
+    assert store.kinds.secret_fields() == [SecretField("mail", "n")]
+    store.kinds.reveal("mail", "n")
+    assert store.views.declared_secrets() == {}
+    with pytest.raises(NotFound, match="no secret field"):
+        store.kinds.reveal("mail", "n")
 
 
 def test_kinds_that_nobody_publishes_go(store, clock):

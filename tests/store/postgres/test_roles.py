@@ -22,6 +22,7 @@ from holdfast.domain.access.roles import Role
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.dependencies import After, IfNot
 from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.retention import Retention
@@ -31,6 +32,7 @@ from holdfast.store.postgres.roles import ROLES
 from holdfast.worker.commands.identity import os_user
 from tests.cli.conftest import run_process
 from tests.store.batches.test_batches import begin, finish, leave
+from tests.store.fleet.test_registry_kinds import published
 from tests.support.backends import open_database
 from tests.support.jobs import BOOM, only, put, state, take_one
 
@@ -105,6 +107,11 @@ def depend_on_command(store):
     assert state(store, enqueue(store, after=After(ids=(command,))).id) is State.WAITING
 
 
+def reveal_field(store):
+    with store.dry_run() as tried:
+        tried.kinds.reveal("mail", "once_secret")
+
+
 def by_sql(*statements):
     """The statements in a transaction of their own, which is rolled back."""
 
@@ -175,6 +182,7 @@ ACTIONS = {
     "make a sign-in link": lambda store: store.sessions.add_link(Role.ADMIN, lifetime=timedelta(minutes=1)),
     "back up": back_up,
     "switch commands": lambda store: [store.command_switch.set(on=False), store.command_switch.set(on=True)],
+    "show a secret field again (`holdfast db secrets --reveal`)": reveal_field,
     "serve pages": serve,
     "change the schema": by_sql("CREATE TABLE holdfast.mine (id int)"),
     "call `holdfast.demand` and the functions that check values": by_sql(
@@ -240,6 +248,8 @@ def test_each_role_may_do_its_work_and_no_more(database, login, role):
     take_one(owner, queues=("runs",))
     enqueue_command(owner, label="held command", hold=True, unique=Unique("held"))
     owner.sessions.add_link(Role.VIEWER, lifetime=timedelta(minutes=1))
+    for secret in (("once_secret",), ()):
+        owner.kinds.publish([published(secrets=secret)])
     store, allowed = login(role), set()
     for name, action in ACTIONS.items():
         try:
@@ -310,6 +320,7 @@ OWNER_CALLS = {
     "reader": "SELECT holdfast.begin_timeline()",
     "producer": "SELECT holdfast.draw_job_ids(1)",
     "worker": "SELECT holdfast.maintain_ranges('1 day', 1000, 10), holdfast.prune_credentials('1 day', 10)",
+    "operator": "UPDATE holdfast.kind SET options = options",
 }
 
 
@@ -392,6 +403,32 @@ def test_commands_that_read_work_for_producers_as_the_guide_says(database, login
         done = run_process(*line.split(), env={**os.environ, "HOLDFAST_URL": url})
         assert done.returncode == code, (line, done.stdout, done.stderr)
         assert code == 0 or "holdfast_reader" in done.stderr
+
+
+def test_a_producer_unmasks_nothing_and_breaks_no_enqueue(database, login):
+    """W2: by SQL, or as an application of another release. What it declares as secret is masked, too."""
+    owner, store = database.open(), login("producer")
+    owner.kinds.publish([published(secrets=("card",))])
+    before = owner.kinds.get("mail")
+    with psycopg.connect(store.backend.url, autocommit=True) as connection:
+        connection.execute("UPDATE holdfast.kind SET options = '{}', payload_schema = 'false', version = 99")
+        for statement in ("DELETE FROM holdfast.secret_field", "UPDATE holdfast.secret_field SET name = 'x'"):
+            with pytest.raises(errors.InsufficientPrivilege):
+                connection.execute(statement.encode())
+    store.kinds.publish([published(secrets=("iban",), version=7)])
+    assert owner.kinds.get("mail") == before, "E10 is broken: a producer changes what enqueues are checked against"
+    assert database.open().views.declared_secrets()["mail"] == ("card", "iban"), "E10 is broken: a field is shown"
+
+
+def test_a_worker_replaces_a_kind_that_a_producer_published_first(database, login):
+    """W2: whatever version the producer gave it. Until then the fields that it declares are masked."""
+    login("producer").kinds.publish([published("new", secrets=("card",), version=2**31 - 1)])
+    worker = login("worker")
+    assert worker.kinds.get("new").version == 2**31 - 1
+    worker.kinds.publish([published("new", queue="a")])
+    assert (worker.kinds.options("new"), worker.views.declared_secrets()["new"]) == (KindOptions(queue="a"), ("card",))
+    with psycopg.connect(worker.backend.url) as connection, pytest.raises(errors.InsufficientPrivilege):
+        connection.execute("DELETE FROM holdfast.secret_field")
 
 
 def test_a_producer_uses_the_sql_function(database, login):

@@ -188,7 +188,7 @@ def test_a_timeout_begins_with_a_request_to_end(run, tmp_path):
 
 def test_a_cancelled_command_ends(app, add, tmp_path):
     job_id = add("sh", "-c", "touch begun; exec sleep 60")
-    with app.worker(poll=0.05, heartbeat=0.2):
+    with app.worker(commands=True, poll=0.05, heartbeat=0.2):
         wait_until((tmp_path / "begun").exists)
         app.control.cancel(Selector(ids=(job_id,)), actor="ada")
         assert wait_until(lambda: app.views.get(job_id).state is State.CANCELLED)
@@ -197,7 +197,7 @@ def test_a_cancelled_command_ends(app, add, tmp_path):
 def test_a_worker_that_stops_releases_its_commands(app, add, tmp_path):
     """Without losing an attempt."""
     job_id = add("sh", "-c", "touch begun; exec sleep 60")
-    with app.worker(poll=0.05, grace=0.5):
+    with app.worker(commands=True, poll=0.05, grace=0.5):
         wait_until((tmp_path / "begun").exists)
     job = app.views.get(job_id)
     assert (job.state, job.attempts) == (State.READY, 0)
@@ -216,7 +216,7 @@ def test_attempts_have_logs_of_their_own(app, run, tmp_path):
 
 def test_a_log_can_be_read_while_it_is_written(app, add, tmp_path):
     job_id = add("sh", "-c", "echo one; while [ ! -e go ]; do sleep 0.01; done; echo two")
-    with app.worker(poll=0.05):
+    with app.worker(commands=True, poll=0.05):
         job = app.views.get(job_id)
         path = log_path(log_folder(app.url), job_id, 1, {})
         wait_until(lambda: path.exists() and path.read_text() == "one\n")
@@ -299,7 +299,7 @@ def work(pipe, url, folder):
     short = executor.command_kind(lease=timedelta(seconds=2))
     executor.command_kind = lambda: short
     with holdfast.Holdfast(url) as app:
-        worker = app.worker(poll=0.05, heartbeat=0.2)
+        worker = app.worker(commands=True, poll=0.05, heartbeat=0.2)
         pipe.send("up")
         worker.run()
 
@@ -330,7 +330,7 @@ def test_nothing_outlives_its_supervisor(app, add, tmp_path):
     """Killed -9: the commands are dead before another worker may run them."""
     words, folder = daemons(tmp_path, count=5, then="signal.pause()")
     job_id = add(*words, max_attempts=2, retry='{"steps": [60.0], "jitter": 0.0}')
-    with app.worker(poll=0.05):
+    with app.worker(commands=True, poll=0.05):
         wait_until((tmp_path / "daemons-ready").exists)
         for supervisor in supervisors(os.getpid()):
             supervisor.kill()
@@ -353,7 +353,7 @@ def test_the_next_worker_kills_the_commands_of_a_killed_worker_and_supervisor(ap
     left = pids(folder)
     assert not all(gone(pid) for pid in left)
     add("true")
-    with app.worker(poll=0.05, grace=0.2):
+    with app.worker(commands=True, poll=0.05, grace=0.2):
         wait_until(lambda: all(gone(pid) for pid in left))
 
 
@@ -365,7 +365,7 @@ def test_a_command_is_gone_before_another_worker_runs_it_again(app, add, real_da
     child.hear()
     job_id = add("sh", "-c", code, max_attempts=2, retry='{"steps": [0.0], "jitter": 0.0}')
     wait_until(lambda: (tmp_path / "first").exists() and (tmp_path / "first").read_text())
-    with app.worker(queues=["default", "other"], poll=0.05, grace=0.2):
+    with app.worker(commands=True, queues=["default", "other"], poll=0.05, grace=0.2):
         payload = Command(argv=("true",), cwd="/", env={"PATH": os.environ["PATH"]}).dumps()
         other = app.store.jobs.enqueue(NewJob(kind=COMMAND, payload=payload, queue="other")).id
         wait_until(lambda: app.views.get(other).state is State.DONE)
@@ -381,7 +381,7 @@ def test_a_command_is_gone_before_another_worker_runs_it_again(app, add, real_da
 
 def test_a_command_that_ignores_the_request_is_killed(app, add, tmp_path):
     job_id = add("sh", "-c", "trap '' TERM; touch begun; while :; do sleep 0.05; done")
-    with app.worker(poll=0.05, heartbeat=0.2):
+    with app.worker(commands=True, poll=0.05, heartbeat=0.2):
         wait_until((tmp_path / "begun").exists)
         app.control.cancel(Selector(ids=(job_id,)), actor="ada")
         wait_until(lambda: app.views.get(job_id).state is State.CANCELLED)
@@ -492,7 +492,7 @@ def test_many_run_side_by_side(app, add):
 def test_a_signal_for_the_worker_reaches_no_command(app, add, tmp_path):
     """Ctrl-C goes to the whole group of a terminal, but commands have their own session."""
     add("sh", "-c", "echo $$ > pid; exec sleep 60")
-    with app.worker(poll=0.05, grace=0.2):
+    with app.worker(commands=True, poll=0.05, grace=0.2):
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
         pid = int((tmp_path / "pid").read_text())
         assert os.getsid(pid) == pid != os.getsid(0)
@@ -550,7 +550,7 @@ def test_a_log_whose_close_fails_costs_nothing(tmp_path, monkeypatch, caplog):
 def test_a_start_is_on_record_before_the_command_starts(app, add, tmp_path):
     """K42: a command that must run once does not run again when its worker is lost in its first second."""
     job_id = add("sh", "-c", "echo hello; echo > began; exec sleep 60")
-    worker = app.worker(slots=1, poll=0.05)
+    worker = app.worker(commands=True, slots=1, poll=0.05)
     worker.start()
     try:
         wait_until((tmp_path / "began").exists)
@@ -609,7 +609,7 @@ def test_a_command_outlives_an_outage_of_the_store(app, add, tmp_path, autoscale
     if autoscaled:
         app.store.autoscaler.set_bounds("default", Bounds(1, 4))
     job_id = add("sh", "-c", "touch begun; exec sleep 60")
-    with app.worker(poll=0.05, grace=0.2) as worker:
+    with app.worker(commands=True, poll=0.05, grace=0.2) as worker:
         wait_until((tmp_path / "begun").exists)
         job = app.views.get(job_id)
         (run,) = worker.services.watchdog.service._active_runs.all()
@@ -629,12 +629,12 @@ def test_a_store_may_forbid_commands(app, run, tmp_path):
 
 
 def test_a_worker_of_an_application_runs_no_commands(app):
-    """E10.1: unless it is told to. A worker that has nothing else runs them."""
-    assert COMMAND in app.worker().kinds
-    assert COMMAND not in app.worker(commands=False).kinds
+    """E10.1, B1: unless it is told to, also if the application has no kinds, as without the import of its jobs."""
+    assert COMMAND not in app.worker().kinds
     app.job("mail")(lambda: None)
     assert COMMAND not in app.worker().kinds
     assert COMMAND in app.worker(commands=True).kinds
+    assert COMMAND in app.worker(kinds=[COMMAND]).kinds
 
 
 def test_the_environment_of_a_command_has_no_secrets_of_its_worker(run, tmp_path, monkeypatch):

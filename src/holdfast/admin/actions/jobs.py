@@ -15,6 +15,8 @@ from msgspec import structs
 from holdfast.admin.actions.actions import EnqueuedJob, TargetActions
 from holdfast.admin.actions.changed import Changed, Unchanged, count_objects, group_unchanged
 from holdfast.admin.actions.table import Action, Target
+from holdfast.admin.views.payload_secrets import job_secrets
+from holdfast.domain.access.masking import mask_search
 from holdfast.domain.commands.command import COMMAND, Command, Edit
 from holdfast.domain.fleet.queue import serves_queue
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Number of jobs that are read to explain why an action left some of them unchanged.
 MAX_EXPLAINED_JOBS = 10_000
+#: Number of jobs whose secrets are masked in the filter of an audit entry.
+MAX_MASKED_JOBS = 1000
 #: Counts of matching jobs stop here.
 MAX_COUNT = 1_000_000
 #: The actions on the jobs of a cluster of errors.
@@ -172,7 +176,7 @@ class JobActions(TargetActions):
         count = self.count_matches(action.name, selector) if matched is None else matched
         if options.get("memory") is not None:
             self._refuse_handlers(selector, count)
-        target = format_filter(selector) if cluster is None else f"cluster={cluster}"
+        target = self._masked_filter(selector) if cluster is None else f"cluster={cluster}"
         audited = self._actions.audited(action.audit_name, target, note=_describe_options(options))
         logs = self._logs(selector) if action.name == "rm" else None
         ids = _CHANGES[action.name](audited.control, selector, actor=self._actions.actor, **options)
@@ -189,6 +193,17 @@ class JobActions(TargetActions):
             left_behind=self._store.control.left_behind(ids) if "with_dependents" in action.options else [],
             note=self._warn_unserved(options.get("to_queue")) if logs is None else self._delete_logs(logs, ids),
         )
+
+    def _masked_filter(self, selector: Selector) -> str:
+        """The filter for the audit log, without secrets of the newest matching jobs: people search for them, too."""
+        texts = {name: getattr(selector, name) for name in ("keys", "labels", "tags")}
+        if selector.error is None and not any(texts.values()):
+            return format_filter(selector)
+        jobs = self._store.views.page(selector, limit=MAX_MASKED_JOBS).jobs
+        secrets = sorted({value for job in jobs for value in job_secrets(self._store, job)}, key=len, reverse=True)
+        lists = {name: tuple(mask_search(text, secrets) for text in each) for name, each in texts.items() if each}
+        error = None if selector.error is None else mask_search(selector.error, secrets)
+        return format_filter(structs.replace(selector, **lists, error=error))
 
     def _warn_unserved(self, queue: str | None) -> str | None:
         workers = self._store.workers.list() if queue is not None else []

@@ -306,7 +306,7 @@ def kind_views(store: Store) -> list[KindView]:
 
 def kind_names(store: Store) -> list[str]:
     """The names of all kinds, as of a few seconds ago."""
-    return sorted(store.views.declared_secrets())
+    return store.views.kind_names()
 
 
 def successor_of(store: Store) -> str | None:

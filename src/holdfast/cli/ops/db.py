@@ -20,6 +20,7 @@ from holdfast.errors import InvalidInput, NotAStore
 from holdfast.store import open_store
 from holdfast.store.engine.backend import SCHEMA_VERSION
 from holdfast.store.engine.database import Finding, Vacuumed
+from holdfast.store.fleet.registry import SecretField
 
 UNSOUND_EXIT = 1
 
@@ -57,6 +58,12 @@ class CommandsAnswer(Struct, frozen=True):
     """Whether workers of the store may run commands."""
 
     commands: bool
+
+
+class SecretsAnswer(Struct, frozen=True):
+    """The fields of kinds that views mask because code has declared them."""
+
+    fields: list[SecretField]
 
 
 class CopyAnswer(Struct, frozen=True):
@@ -198,6 +205,32 @@ def commands(session: CliSession, *, switch: str | None) -> None:
         target.command_switch.set(on=switch == "on")
     is_on = session.store.command_switch.is_on()
     session.output.value(CommandsAnswer(is_on), lambda: [f"commands are {'on' if is_on else 'off'}"])
+
+
+@command("secrets", group=db, answers=SecretsAnswer, changes=True)
+@click.option(
+    "--reveal",
+    nargs=2,
+    metavar="KIND FIELD",
+    help="Show this field of a kind again, also in old jobs and their logs.",
+)
+def secrets(session: CliSession, *, reveal: tuple[str, str] | None) -> None:
+    """List the secret fields of kinds, or show one again.
+
+    A field that code has declared with secrets=[...] stays secret, whatever code publishes its kind later. While the
+    published kind declares it, --reveal is refused (exit 9). On PostgreSQL it needs the role of an admin.
+
+    Examples:
+      holdfast db secrets
+      holdfast db secrets --reveal shop.pay reference
+    """
+    if reveal is not None:
+        kind, field = reveal
+        session.actions.audited("db secrets", f"kind={kind} reveal={field}").kinds.reveal(kind, field)
+    fields = session.store.kinds.secret_fields()
+    session.output.value(
+        SecretsAnswer(fields), lambda: table(["KIND", "FIELD"], [(each.kind, each.name) for each in fields])
+    )
 
 
 @command("copy", group=db, answers=CopyAnswer, changes=True)

@@ -82,9 +82,10 @@ class WorkerAnswer(Struct, frozen=True):
 def worker(session: CliSession, *, drain: bool, no_plans: bool, **flags: Any) -> None:
     """Run a worker until you stop it. To start a scheduler and the dashboard with it, use holdfast up.
 
-    With --app it runs the kinds of the application, and commands only with --run-commands on. Without --app it runs
-    commands. It can import modules of the current directory. The store is the one of --url, else the application's own,
-    else HOLDFAST_URL or the url of the configuration file.
+    With --app it runs the kinds of the application, and commands only with --run-commands on. It refuses an application
+    without kinds, which lacks the import of its jobs. Without --app it runs commands. It can import modules of the
+    current directory. The store is the one of --url, else the application's own, else HOLDFAST_URL or the url of the
+    configuration file.
 
     After the first SIGINT or SIGTERM it claims no more jobs. Running jobs may finish within the grace period; the
     others are released and lose no attempt. After a second signal it exits at once.
@@ -134,7 +135,13 @@ def _named_age(text: str) -> tuple[str, str]:
 
 
 def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], **options: Any) -> Worker:
-    return app.worker(
+    """The worker of a command. Only without an application does it run commands by default.
+
+    Raises:
+        InvalidInput: The application that ``--app`` names has no kinds: a module is not imported.
+    """
+    target = settings["app"]
+    worker = app.worker(
         queues=settings["queues"] or None,
         kinds=settings["kinds"] or None,
         slots=settings["slots"],
@@ -144,8 +151,16 @@ def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], *
         memory_profiles=session.setting("memory_profiles"),
         host_limits=session.setting("host_limits"),
         retention=settings["retention"],
-        commands={"auto": None, "on": True, "off": False}[settings["run_commands"]],
+        commands={"auto": None if target else True, "on": True, "off": False}[settings["run_commands"]],
     )
+    if target and not _own_kinds(worker):
+        module = target.partition(":")[0]
+        hint = (
+            f"Import the modules with its jobs where {module} is imported: import shop.tasks. A worker for commands "
+            "has no --app, or --run-commands on; holdfast scheduler only fires schedules."
+        )
+        raise InvalidInput(f"{target} has no kinds: import the modules that register them", hint=hint)
+    return worker
 
 
 def run_worker(
@@ -185,9 +200,13 @@ def _describe_store(session: CliSession, url: str) -> str:
 def _introduction(worker: Worker, slots: int | None, store: str) -> str:
     if not worker.kinds:
         return f"scheduler {worker.id}: fires the schedules of {store}"
-    own = [kind for kind in worker.kinds if not kind.startswith(INTERNAL_PREFIX)]
-    kinds = ", ".join(own) or "none (name an application with --app)"
+    kinds = ", ".join(_own_kinds(worker)) or "none (name an application with --app)"
     return f"worker {worker.id}: {slots} slots, queues {', '.join(worker.queues)}, store {store}\nkinds: {kinds}"
+
+
+def _own_kinds(worker: Worker) -> list[str]:
+    """The kinds of a worker but pings, which every worker sends."""
+    return [kind for kind in worker.kinds if not kind.startswith(INTERNAL_PREFIX)]
 
 
 def _stop(worker: Worker, grace: str) -> None:

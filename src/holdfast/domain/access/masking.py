@@ -173,6 +173,15 @@ def mask_cut(text: str, values: Collection[str] = ()) -> str:
     return _mask_patterns(CUT.join(pieces))
 
 
+def mask_search(text: str, values: Collection[str]) -> str:
+    """Mask a text that people search for. It may hold a secret, or only a piece of one, between wildcards."""
+    masked = mask_cut(f"{CUT}{text}{CUT}", values).removeprefix(CUT).removesuffix(CUT)
+    return "*".join(
+        MASK if len(piece) >= MIN_SECRET_CHARS and any(piece in value for value in values) else piece
+        for piece in masked.split("*")
+    )
+
+
 def mask_url(url: str) -> str:
     """Mask everything of a URL behind its host, and its user info: services put tokens into the path."""
     scheme, mark, rest = re.sub(r"//[^/@]+@", f"//{MASK}@", url, count=1).partition("://")

@@ -30,7 +30,8 @@ VISIBLE_VARIABLES = frozenset(
         *("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
     }
 )
-#: Names of variables whose values are masked in logs and errors, too.
+#: A shorter value may be a common word, so that logs and errors show it, unless its name looks like a secret.
+MIN_VARIABLE_CHARS = 6
 _SECRET_NAME = re.compile(r"(?i)(secret|token|passw|credential|api_?key|private|_key$|^key$)")
 #: Linux limits one argument to 32 pages, including its final NUL.
 MAX_ARGUMENT_BYTES = 32 * 4096 - 1
@@ -126,12 +127,13 @@ def mask_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def secret_variables(payload: str) -> list[str]:
-    """The secret values of a command's variables, for masking its log."""
+    """The values of a command's variables that its log, its errors and all else mask."""
     try:
         env = load_command(payload).env
     except (msgspec.DecodeError, InvalidInput):
         return []
-    return [value for name, value in env.items() if _SECRET_NAME.search(name)]
+    hidden = {name: value for name, value in env.items() if name not in VISIBLE_VARIABLES}
+    return [value for name, value in hidden.items() if len(value) >= MIN_VARIABLE_CHARS or _SECRET_NAME.search(name)]
 
 
 def masked_payload(kind: str, payload: str) -> str:

@@ -16,7 +16,7 @@ from holdfast.store.engine.backend import SCHEMA_VERSION
 
 #: All tables except ``meta`` and ``job_tag``, which triggers keep, in an order that satisfies their foreign keys.
 TABLES = (
-    *("kind", "queue", "stop_switch", "command_switch", "worker", "job", "live", "finished"),
+    *("secret_field", "kind", "queue", "stop_switch", "command_switch", "worker", "job", "live", "finished"),
     *("dependency", "pending_effect", "key", "attempt", "event", "progress", "step"),
     *("batch", "batch_event", "deleted_batch", "unit", "unit_count", "in_flight", "inbox"),
     *("schedule", "plan", "skipped_plan"),

@@ -95,13 +95,28 @@ class Queues(Noun):
         return self._fetch("list_queues", Queue)
 
 
+class SecretField(Struct, frozen=True):
+    """A field of the payloads of a kind that views mask."""
+
+    kind: str
+    name: str
+
+
+class _Secrets(Struct, frozen=True):
+    """The secret fields in the options of a kind."""
+
+    secrets: tuple[str, ...] = ()
+
+
 class Kinds(Noun):
     """Published kinds, by name."""
 
     def publish(self, kinds: list[PublishedKind]) -> None:
         """Publish kinds, or update them; an unchanged kind costs one write a day at most.
 
-        A version never replaces a higher one. Of two definitions with the same version the later one stays.
+        A version never replaces a higher one. Of two definitions with the same version the later one stays. A field
+        that one of them declares as secret stays secret. Users of a database who may only enqueue add kinds, and
+        change none.
         """
         changed = self._changed(kinds)
         if changed:
@@ -127,7 +142,7 @@ class Kinds(Noun):
         changed = []
         for kind in kinds:
             rows = yield query("get_fresh_kind", PublishedKind, name=kind.name, age=KIND_REFRESH)
-            if rows != [kind] and not (rows and rows[0].version > kind.version):
+            if rows != [kind]:
                 changed.append(kind)
         return changed
 
@@ -161,6 +176,30 @@ class Kinds(Noun):
         """The defaults for jobs of a kind."""
         kind = self.get(name)
         return load_options(kind.options, version=kind.version)
+
+    def secret_fields(self) -> list[SecretField]:
+        """The fields that views mask because some code has declared them, by kind."""
+        return self._fetch("list_secret_fields", SecretField)
+
+    @transaction()
+    def reveal(self, kind: str, field: str) -> Operation[None]:
+        """Let views show a field of a kind again that was declared as secret, for old jobs too.
+
+        Raises:
+            Conflict: The kind as it is published declares it.
+            NotFound: It is not masked.
+        """
+        rows: list[PublishedKind] = yield query("get_kind", PublishedKind, name=kind)
+        if rows and field in declared_fields(rows[0]):
+            hint = "Deploy code without it first: the next publication would hide it again."
+            raise Conflict(f"kind {kind!r} declares {field!r} as secret", hint=hint)
+        if not (yield query("delete_secret_field", kind=kind, name=field)):
+            raise NotFound(f"kind {kind!r} has no secret field {field!r}", hint="holdfast db secrets lists them.")
+
+
+def declared_fields(kind: PublishedKind) -> tuple[str, ...]:
+    """The secret fields that the published definition of a kind declares."""
+    return msgspec.json.decode(kind.options, type=_Secrets).secrets
 
 
 class WorkerRow(Struct, frozen=True):

@@ -43,10 +43,9 @@ class JobPage(Struct, frozen=True):
     next: JobId | None
 
 
-class _Declared(Struct, frozen=True):
-    """The options of a kind that lists of jobs need: the rest would be loaded for nothing."""
+class _Timeout(Struct, frozen=True):
+    """The option of a kind that lists of jobs need: the rest would be loaded for nothing."""
 
-    secrets: tuple[str, ...] = ()
     timeout_seconds: float | None = None
 
 
@@ -60,14 +59,23 @@ class JobQueries(Noun):
         self._kinds_read_at = float("-inf")
 
     def declared_secrets(self) -> dict[str, tuple[str, ...]]:
-        """The payload fields of each kind that its application declares as secret, read again after 10 s."""
+        """The payload fields of each kind that any code has ever declared as secret, read again after 10 s."""
         if time.monotonic() - self._kinds_read_at > SECRETS_CACHE_S:
-            rows = self._fetch("list_kind_options")
-            kinds = {name: msgspec.json.decode(options, type=_Declared) for name, options in rows}
-            self._secrets = {name: kind.secrets for name, kind in kinds.items()}
-            self._timeouts = {name: kind.timeout_seconds for name, kind in kinds.items()}
+            secrets: dict[str, tuple[str, ...]] = {}
+            timeouts: dict[str, float | None] = {}
+            for name, options, secret in self._fetch("list_masked_kinds"):
+                if secret is not None:
+                    secrets[name] = (*secrets.get(name, ()), secret)
+                else:
+                    timeouts[name] = msgspec.json.decode(options, type=_Timeout).timeout_seconds
+            self._secrets, self._timeouts = secrets, timeouts
             self._kinds_read_at = time.monotonic()
         return self._secrets
+
+    def kind_names(self) -> list[str]:
+        """The names of published kinds, as :meth:`declared_secrets` has read them."""
+        self.declared_secrets()
+        return sorted(self._timeouts)
 
     def kind_timeout(self, kind: str) -> float | None:
         """The longest run of a kind, in seconds, as :meth:`declared_secrets` has read it."""

@@ -16,7 +16,7 @@ from holdfast.store.postgres.connections import Connection
 #: Tables that hold secrets: hashes of tokens and sessions, the key of forms, answers to requests.
 PRIVATE = ("credential", "session", "secret", "idempotency_key")
 #: Tables that a worker does not write.
-GUARDED = ("meta", "timeline", "command_switch", "audit_entry", *PRIVATE)
+GUARDED = ("meta", "timeline", "command_switch", "secret_field", "audit_entry", *PRIVATE)
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 #: Write an audit entry; its db_user is the user of the session, and no other.
 RECORD = "INSERT (at, actor, via, action, target, count, note, os_user)"
@@ -43,12 +43,13 @@ _PRODUCER = (
         "SELECT",
         (
             *("kind", "queue", "worker", "job", "live", "finished", "expired_range"),
-            *("key", "dependency", "progress", "command_switch"),
+            *("key", "dependency", "progress", "command_switch", "secret_field"),
         ),
     ),
     # Triggers keep the index of tags, when a job is inserted and when its tags are replaced.
     Grant("SELECT, INSERT, DELETE", ("job_tag",)),
     Grant("INSERT", ("kind", "job", "live", "finished", "key", "dependency", "pending_effect", "event", "trace")),
+    # A trigger keeps kinds as workers have published them.
     Grant("UPDATE", ("kind", "key")),
     # A new enqueue with the same key replaces the payload. A trigger refuses all other changes of payloads.
     Grant("UPDATE (payload, kind_version, label, tags)", ("job",)),
@@ -64,7 +65,7 @@ _PRODUCER = (
 )
 _WORKER = (
     Grant(CHANGE, all_but=GUARDED),
-    Grant("SELECT", ("command_switch", "timeline")),
+    Grant("SELECT", ("command_switch", "secret_field", "timeline")),
     # Workers prune old rows: FOR UPDATE needs the right to update a column.
     Grant("SELECT, UPDATE (target, count), DELETE", ("audit_entry",)),
     Grant("SELECT (ctid, key, at), UPDATE (at), DELETE", ("idempotency_key",)),

@@ -105,12 +105,13 @@ FROM (SELECT queue, kind, priority FROM highest UNION ALL SELECT queue, kind, pr
 WHERE priority IS NOT NULL GROUP BY queue
 
 -- name: publish_kind
--- Publish the options and the payload schema of a kind. An older version never replaces a newer one.
+-- Publish the options and the payload schema of a kind. An older version never replaces a newer one. A trigger keeps its
+-- secret fields; on PostgreSQL another one leaves the kind as it is if a producer publishes it.
 INSERT INTO holdfast.kind AS existing (name, options, payload_schema, version, published_at)
 VALUES (:name, :options::json, :payload_schema::json, :version, (SELECT holdfast.now()))
 ON CONFLICT (name) DO UPDATE SET options = excluded.options, payload_schema = excluded.payload_schema,
-    version = excluded.version, published_at = excluded.published_at
-WHERE existing.version <= excluded.version
+    version = excluded.version, published_at = excluded.published_at, provisional = excluded.provisional
+WHERE existing.version <= excluded.version OR existing.provisional
 
 -- name: get_kind
 -- Read a kind.
@@ -127,3 +128,16 @@ SELECT {kind_columns} FROM holdfast.kind ORDER BY name LIMIT :limit::bigint
 -- name: list_kind_options
 -- List the names and the options of all kinds.
 SELECT name, options::text FROM holdfast.kind ORDER BY name
+
+-- name: list_masked_kinds
+-- List the options of all kinds, and the secret fields of all that ever were.
+SELECT name, options::text, NULL AS secret FROM holdfast.kind
+UNION ALL SELECT kind, NULL, name FROM holdfast.secret_field ORDER BY 1, 3
+
+-- name: list_secret_fields
+-- List the fields that views mask, by kind.
+SELECT kind, name FROM holdfast.secret_field ORDER BY kind, name
+
+-- name: delete_secret_field
+-- Show a field again.
+DELETE FROM holdfast.secret_field WHERE kind = :kind AND name = :name RETURNING kind

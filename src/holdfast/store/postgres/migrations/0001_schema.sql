@@ -43,8 +43,30 @@ CREATE TABLE holdfast.kind (
     options json NOT NULL,
     payload_schema json NOT NULL,
     version integer NOT NULL,                  -- an older version never replaces a newer one
-    published_at timestamptz NOT NULL
+    published_at timestamptz NOT NULL,
+    provisional boolean NOT NULL DEFAULT false -- only producers have published it: a worker replaces any version
 );
+-- The fields of payloads that views mask. What any code has declared once stays, also when other code publishes the kind
+-- without it, and when the kind is deleted: its jobs hold the values. Only an admin removes a row.
+CREATE TABLE holdfast.secret_field (
+    kind text NOT NULL,
+    name text NOT NULL,
+    PRIMARY KEY (kind, name)
+);
+-- BEFORE INSERT: it fires for a publication that does not replace a newer version, too. With the rights of the owner: no
+-- role below admin writes the table.
+CREATE FUNCTION holdfast.keep_secret_fields() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO holdfast.secret_field SELECT NEW.name, field
+    FROM json_array_elements_text(CASE json_typeof(NEW.options->'secrets') WHEN 'array' THEN NEW.options->'secrets'
+        ELSE '[]' END) AS fields (field)
+    WHERE field IS NOT NULL ON CONFLICT DO NOTHING;
+    RETURN NEW;
+END $$;
+REVOKE ALL ON FUNCTION holdfast.keep_secret_fields() FROM PUBLIC;
+CREATE TRIGGER kind_published BEFORE INSERT OR UPDATE OF name, options ON holdfast.kind FOR EACH ROW
+    EXECUTE FUNCTION holdfast.keep_secret_fields();
 
 CREATE TABLE holdfast.queue (
     name text PRIMARY KEY,
@@ -461,6 +483,23 @@ END $$;
 CREATE TRIGGER live_changed AFTER UPDATE OF kind, state, priority, due_at, token, note, reader ON holdfast.live FOR EACH ROW
     WHEN (OLD.state <> 'ready' OR NEW.state <> 'running' OR NEW.kind = ANY ('{command,holdfast\.ping}'))
     EXECUTE FUNCTION holdfast.check_change();
+
+-- Producers publish new kinds, and leave those that exist as they are: enqueues of others are checked against them. Their
+-- publication is no error, because a process may be newer than the workers.
+CREATE FUNCTION holdfast.check_publisher() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF has_table_privilege('holdfast.attempt', 'DELETE') THEN
+        RETURN NEW;
+    ELSIF TG_OP = 'INSERT' THEN
+        NEW.provisional := true;
+        RETURN NEW;
+    END IF;
+    OLD.published_at := NEW.published_at;
+    RETURN OLD;
+END $$;
+-- By its name the last one: secrets that a producer declares are kept.
+CREATE TRIGGER kind_publisher_checked BEFORE INSERT OR UPDATE ON holdfast.kind FOR EACH ROW
+    EXECUTE FUNCTION holdfast.check_publisher();
 
 CREATE TABLE holdfast.event (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

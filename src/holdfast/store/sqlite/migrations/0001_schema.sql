@@ -24,8 +24,26 @@ CREATE TABLE holdfast_kind (
     options TEXT NOT NULL,
     payload_schema TEXT NOT NULL,
     version INTEGER NOT NULL,                  -- an older version never replaces a newer one
-    published_at INTEGER NOT NULL
+    published_at INTEGER NOT NULL,
+    provisional INTEGER NOT NULL DEFAULT 0     -- only producers have published it, on PostgreSQL: a worker replaces it
 ) STRICT, WITHOUT ROWID;
+
+-- The fields of payloads that views mask. What any code has declared once stays, also when other code publishes the kind
+-- without it, and when the kind is deleted: its jobs hold the values. Only an admin removes a row.
+CREATE TABLE holdfast_secret_field (
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
+-- BEFORE INSERT: it fires for a publication that does not replace a newer version, too.
+CREATE TRIGGER holdfast_kind_published BEFORE INSERT ON holdfast_kind BEGIN
+    INSERT INTO holdfast_secret_field SELECT NEW.name, value FROM json_each(NEW.options, '$.secrets')
+    WHERE value IS NOT NULL ON CONFLICT DO NOTHING;
+END;
+CREATE TRIGGER holdfast_kind_changed BEFORE UPDATE OF name, options ON holdfast_kind BEGIN
+    INSERT INTO holdfast_secret_field SELECT NEW.name, value FROM json_each(NEW.options, '$.secrets')
+    WHERE value IS NOT NULL ON CONFLICT DO NOTHING;
+END;
 
 CREATE TABLE holdfast_queue (
     name TEXT PRIMARY KEY,
