@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 
 import click
@@ -143,6 +144,127 @@ def test_usage_errors_of_every_parser_come_in_the_requested_format(call, words, 
     monkeypatch.setenv("HOLDFAST_OUTPUT", "json")
     code, out = call(words)
     assert (code, json.loads(out)["error"]["hint"].endswith("--help.")) == (2, True)
+
+
+def click_group(run):
+    group = options.command_class(click.Group)
+
+    @click.group(cls=group)
+    def program(): ...
+
+    @program.group(cls=group)
+    def email(): ...
+
+    @email.command("resync", cls=options.command_class(click.Command))
+    @click.option("--loud", is_flag=True)
+    @options.click
+    def resync(batch, loud):
+        run(batch, loud=loud)
+
+    def call(words):
+        answer = click.testing.CliRunner().invoke(program, words)
+        return answer.exit_code, answer.stdout
+
+    return call
+
+
+def typer_group(run):
+    program = typer.Typer(cls=options.command_class(typer.core.TyperGroup))
+    email = typer.Typer(cls=options.command_class(typer.core.TyperGroup))
+    program.add_typer(email, name="email")
+
+    @email.callback()
+    def about_email(): ...
+
+    @email.command("resync", cls=options.command_class(typer.core.TyperCommand))
+    @options.typer
+    def resync(batch: options.BatchArguments, loud: bool = False):
+        run(batch, loud=loud)
+
+    def call(words):
+        answer = typer.testing.CliRunner().invoke(program, words)
+        return answer.exit_code, answer.stdout
+
+    return call
+
+
+def argparse_root(run, capsys):
+    def parse_and_run(parser, words):
+        namespace = parser.parse_args(words)
+        run(options.batch_arguments(namespace), loud=namespace.loud)
+
+    def call(words):
+        program = argparse.ArgumentParser()
+        options.add_output_argument(program)
+        email = program.add_subparsers(dest="group", required=True).add_parser("email")
+        options.add_output_argument(email)
+        resync = email.add_subparsers(dest="command", required=True).add_parser("resync")
+        resync.add_argument("--loud", action="store_true")
+        options.add_arguments(resync)
+        with pytest.raises(SystemExit) as finished:
+            parse_and_run(program, words)
+        return finished.value.code, capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture(params=["click", "typer", "argparse"])
+def program(request, work, capsys):
+    """A program with a group of commands, which takes ``--output`` before the name of the command."""
+    match request.param:
+        case "click":
+            return click_group(work)
+        case "typer":
+            return typer_group(work)
+        case _:
+            return argparse_root(work, capsys)
+
+
+def test_the_format_stands_before_the_command_or_behind_it(program):
+    """ROOMS D8: the root takes it for all its commands; a command's own one wins, and nothing outlives the call."""
+    line = ["email", "resync", "--range", "1-2"]
+    for words in (
+        ["-o", "json", *line],
+        ["--output=json", *line],
+        ["-ojson", *line],
+        ["-o", "text", *line, "-o", "json"],
+    ):
+        code, out = program(words)
+        assert (code, json.loads(out)["data"]["summary"]["succeeded"]) == (0, 2), words
+    code, out = program(["-o", "json", *line, "--loud", "-o", "ndjson"])
+    assert (code, len(out.splitlines()) > 2) == (0, True)
+    code, out = program([*line, "--once"])
+    assert (code, out.startswith("{")) == (13, False)
+    assert os.environ.get("HOLDFAST_OUTPUT") is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["bogus"], ["email"], ["email", "bogus"], ["email", "resync", "--bogus"], ["email", "resync", "--jobs", "x"]],
+    ids=" ".join,
+)
+def test_usage_errors_below_a_root_come_in_its_format(program, words):
+    """Whatever part of the line is wrong."""
+    code, out = program(["-o", "json", *words])
+    assert (code, json.loads(out)["error"]["code"]) == (2, "E_USAGE")
+    assert not program(words)[1].startswith("{")
+
+
+def test_a_root_refuses_an_unknown_format(program):
+    code, _ = program(["-o", "yaml", "email", "resync", "--range", "1-2"])
+    assert code == 2
+
+
+def test_a_group_keeps_an_output_of_its_own(work):
+    """The option of a user's group wins: the class adds none."""
+    group = options.command_class(click.Group)
+
+    @click.group(cls=group)
+    @click.option("-o", "--out", help="A file.")
+    def program(out): ...
+
+    answer = click.testing.CliRunner().invoke(program, ["--help"])
+    assert ("A file." in answer.stdout, "--output" in answer.stdout) == (True, False)
 
 
 def test_every_option_reaches_the_run():

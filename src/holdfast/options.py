@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from holdfast.client.batches.keys import KeyFile, epochs, listed_keys, parse_key
 from holdfast.client.batches.options import RunOptions
 from holdfast.domain.batches.batch import DEFAULT_SHARDS
 from holdfast.errors import InvalidInput
+from holdfast.output.printer import requested_format
 
 
 class Option(NamedTuple):
@@ -76,7 +78,7 @@ RUN_OPTIONS = (
     Option(
         "checkpoint", str, None, "Write the ledger after each unit, N units or a time. [50, 1s]", "each|auto|N|TIME"
     ),
-    Option("progress_every", int, None, "Units between lines of progress on stderr. [text: 10, else none]", "N"),
+    Option("progress_every", int, None, "Units between lines of progress on stderr, about one line a second at most. [text: 10, else none]", "N"),
 )
 OUTPUT = Option("output", str, None, "Format of the output: text, json or ndjson.", "FORMAT")
 ALL = (*SOURCES, *RUN_OPTIONS, OUTPUT)
@@ -189,11 +191,15 @@ def _with_click_options(function: Callable[..., Any], options: Sequence[Option])
 
 
 def command_class(base: type[Any]) -> type[Any]:
-    """A class of commands, made of ``click.Command`` or typer's ``TyperCommand``, for the ``cls=`` of their decorators.
+    """A class of commands or groups for the ``cls=`` of click and typer.
 
-    Its commands print their own usage errors in the format of ``--output`` too.
+    *base* is ``click.Command``, ``click.Group`` or typer's ``TyperCommand``, ``TyperGroup``. The commands print their
+    own usage errors in the format of ``--output`` too. A group takes ``--output`` for all its commands.
     """
+    return _group_class(base) if hasattr(base, "resolve_command") else _command_class(base)
 
+
+def _command_class(base: type[Any]) -> type[Any]:
     class BatchCommand(base):  # type: ignore[misc] # the class of either library
         def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
             words = list(args)
@@ -206,6 +212,78 @@ def command_class(base: type[Any]) -> type[Any]:
                 raise
 
     return BatchCommand
+
+
+#: The format that a group received, in the data that click shares between the contexts of one call.
+_FORMAT_OF_GROUP = "holdfast.output"
+
+
+def _group_class(base: type[Any]) -> type[Any]:
+    class BatchGroup(_command_class(base)):  # type: ignore[misc] # the class of either library
+        def get_params(self, context: Any) -> list[Any]:
+            params = list(super().get_params(context))
+            taken = {flag for param in params for flag in param.opts}
+            return params if taken & set(OUTPUT.flags) else [*params, _group_option(base)]
+
+        def invoke(self, context: Any) -> Any:
+            with _format_in_environment(_checked_format(context.meta.get(_FORMAT_OF_GROUP))):
+                try:
+                    return super().invoke(context)
+                except Exception as error:
+                    if getattr(error, "exit_code", None) == InvalidInput.exit_code and hasattr(error, "format_message"):
+                        _exit_on_usage_error([], error.format_message(), context.command_path)
+                    raise
+
+    return BatchGroup
+
+
+def _group_option(base: type[Any]) -> Any:
+    import click as library
+
+    def keep(context: Any, _: Any, value: str | None) -> None:
+        if value is not None:
+            context.meta[_FORMAT_OF_GROUP] = value
+
+    described: dict[str, Any] = {
+        "param_decls": [*OUTPUT.flags, OUTPUT.name],
+        "type": str,
+        "metavar": OUTPUT.metavar,
+        "help": OUTPUT.text,
+        "expose_value": False,
+        "callback": keep,
+    }
+    if issubclass(base, library.Group):
+        return library.Option(**described)
+    from typer.core import TyperOption  # newer versions of typer have their own copy of click
+
+    return TyperOption(**described)
+
+
+def _checked_format(name: str | None) -> str | None:
+    """The format that a group received; an unknown one ends the program with exit 2."""
+    if name is not None:
+        from holdfast.client.batches.run import exit_on_error  # not for --help
+
+        with exit_on_error(RunOptions(output=name)):
+            pass
+    return name
+
+
+@contextmanager
+def _format_in_environment(name: str | None) -> Iterator[None]:
+    """Make *name* the format of all that is run meanwhile; None changes nothing."""
+    if name is None:
+        yield
+        return
+    before = os.environ.get("HOLDFAST_OUTPUT")
+    os.environ["HOLDFAST_OUTPUT"] = name
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HOLDFAST_OUTPUT"]
+        else:
+            os.environ["HOLDFAST_OUTPUT"] = before
 
 
 def typer(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -244,13 +322,28 @@ def add_arguments(parser: Any) -> None:
 
     The parser prints its usage errors in the format of ``--output``.
     """
+    from argparse import SUPPRESS  # not for click and typer
+
     _report_usage_errors(parser)
     for option in ALL:
         if option.type is bool:
             parser.add_argument(*option.flags, dest=option.name, action="store_true", help=option.text)
         else:
             kind, text = {"type": option.type, "metavar": option.metavar}, option.text.replace("%", "%%")
-            parser.add_argument(*option.flags, dest=option.name, default=option.default, help=text, **kind)
+            # A subparser without --output keeps the format of its root parser.
+            default = SUPPRESS if option is OUTPUT else option.default
+            parser.add_argument(*option.flags, dest=option.name, default=default, help=text, **kind)
+
+
+def add_output_argument(parser: Any) -> None:
+    """Add ``--output`` to a parser of argparse that has subparsers; :func:`batch_arguments` reads it.
+
+    The parser prints its usage errors in that format, and so do its subparsers with the options of a batch.
+    """
+    from argparse import SUPPRESS  # not for click and typer
+
+    _report_usage_errors(parser)
+    parser.add_argument(*OUTPUT.flags, dest=OUTPUT.name, default=SUPPRESS, metavar=OUTPUT.metavar, help=OUTPUT.text)
 
 
 def _exit_on_usage_error(words: Sequence[str], message: str, path: str) -> None:
@@ -264,7 +357,8 @@ def _report_usage_errors(parser: Any) -> None:
 
     def parse_known_args(args: Sequence[str] | None = None, namespace: Any = None) -> Any:
         words[:] = sys.argv[1:] if args is None else args
-        return parse(args, namespace)
+        with _format_in_environment(requested_format(words)):  # a subparser sees only the words behind its name
+            return parse(args, namespace)
 
     def error(message: str) -> None:
         if getattr(parser, "called_from_command_line", True):  # call_command of Django raises errors

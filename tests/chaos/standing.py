@@ -32,7 +32,7 @@ def audit(execute: Execute) -> None:
 
 def findings(execute: Execute) -> Iterator[tuple[str, str]]:
     """Every broken invariant, with what shows it."""
-    for check in (_places, _tokens, _limits, _keys, _counters, _hands, _ends_of_batches, _plans, _events):
+    for check in (_places, _tokens, _limits, _keys, _counters, _hands, _ends_of_batches, _tallies, _plans, _events):
         yield from check(execute)
 
 
@@ -129,6 +129,19 @@ def _ends_of_batches(execute: Execute) -> Iterator[tuple[str, str]]:
     )
     for batch_id, key, unit in rows:
         yield "I6", f"batch {batch_id} is done, and its unit {key} is {unit}"
+
+
+def _tallies(execute: Execute) -> Iterator[tuple[str, str]]:
+    counted = Counter[str]()
+    for result, n in execute("SELECT result, count FROM holdfast.batch_tally"):
+        counted[result] += n
+    rows = execute(
+        "SELECT name, count(*) FROM holdfast.batch_event"
+        " WHERE name IN ('paused', 'stopped', 'done', 'partial', 'failed', 'cancelled') GROUP BY name"
+    )
+    for result, n in rows:
+        if counted[result] < n:
+            yield "I6", f"{n} ends of batches are told as {result}, and {counted[result]} are counted"
 
 
 def _plans(execute: Execute) -> Iterator[tuple[str, str]]:

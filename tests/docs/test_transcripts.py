@@ -94,7 +94,7 @@ def script(tmp_path, monkeypatch):
         file.write_text(blocks("scripts.md", "sh")[place])
         return file
 
-    for name in ("sleep", "systemctl"):
+    for name in ("sleep", "systemctl", "pm2"):
         (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/told\n')
         (tmp_path / name).chmod(0o755)
     (tmp_path / "told").touch()
@@ -128,16 +128,35 @@ def test_run_again_until_done(script, tmp_path, codes, ends, sleeps):
 @pytest.mark.parametrize("code", [0, 7])
 def test_without_the_service(script, tmp_path, code):
     """Stopped before, started after, whatever came of it."""
-    line = ["sh", script(1), "web", "sh", "-c", f"echo work >> {tmp_path}/told; exit {code}"]
+    line = ["sh", script(2), "web", "sh", "-c", f"echo work >> {tmp_path}/told; exit {code}"]
     assert subprocess.run(line, timeout=PATIENCE, check=False).returncode == code
     told = (tmp_path / "told").read_text().splitlines()
     assert told == ["systemctl --user stop web", "work", "systemctl --user start web"]
 
 
+@pytest.mark.parametrize(
+    ("codes", "ends", "calls"),
+    [
+        ([0], 0, []),
+        ([6], 6, []),
+        ([9, 0], 0, ["pm2 stop mail", "pm2 start mail"]),
+        ([9, 7], 7, ["pm2 stop mail", "pm2 start mail"]),
+        ([9, 9], 9, ["pm2 stop mail", "pm2 start mail"]),
+    ],
+)
+def test_a_service_is_stopped_only_where_it_is_in_the_way(script, tmp_path, codes, ends, calls):
+    """OPS 0.38: recipe 1 in its own form: run, stop on 9, run again, start whatever came of it."""
+    (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
+    command = tmp_path / "command"
+    command.write_text(f"#!/bin/sh\ncode=$(head -1 {tmp_path}/codes)\nsed -i 1d {tmp_path}/codes\nexit $code\n")
+    done = subprocess.run(["sh", script(1), "mail", "sh", command], timeout=PATIENCE, check=False)
+    assert (done.returncode, (tmp_path / "told").read_text().splitlines()) == (ends, calls)
+
+
 def test_the_service_is_started_after_ctrl_c(script, tmp_path):
     """The command hears the signal and ends in its own way; the script starts the service, with the command's code."""
     work = "import signal, sys; signal.signal(2, lambda *_: sys.exit(7)); open('begun', 'w').close(); signal.pause()"
-    line = ["sh", script(1), "web", sys.executable, "-c", work]
+    line = ["sh", script(2), "web", sys.executable, "-c", work]
     process = subprocess.Popen(line, cwd=tmp_path, start_new_session=True)
     wait_until((tmp_path / "begun").exists)
     os.killpg(process.pid, signal.SIGINT)

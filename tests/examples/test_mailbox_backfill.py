@@ -136,7 +136,7 @@ def test_nothing_to_do_drift_and_leaving_at_once(bash, tmp_path):
     code, out = bash(f"echo two > rules; {RESYNC} --inputs rules")
     assert (code, json.loads(out)["error"]["code"]) == (14, "E_DRIFT")
     assert bash(f"{RESYNC} --inputs rules --accept-drift --limit 5")[0] == 0
-    (tmp_path / "without").write_text(blocks("scripts.md", "sh")[1])
+    (tmp_path / "without").write_text(blocks("scripts.md", "sh")[2])
     (tmp_path / "systemctl").write_text('#!/bin/sh\necho "$@" >> calls\n')
     (tmp_path / "systemctl").chmod(0o755)
     before = len(effects(tmp_path))

@@ -51,7 +51,14 @@ DICTATED = {
 #: Pairs of structs that share 70 % of their fields, by the reason why both exist. A new pair needs a reason, too.
 ALIKE: dict[str, tuple[str, ...]] = {
     "a view shows a part of a row": (
-        *("BatchView Batch", "Queue _PlaceRow", "Queue QueueView", "Usage _PlaceRow", "Usage QueueView"),
+        *(
+            "BatchView Batch",
+            "Caller Credential",
+            "Queue _PlaceRow",
+            "Queue QueueView",
+            "Usage _PlaceRow",
+            "Usage QueueView",
+        ),
         "QueueRow QueueView",
         *(
             "Attention Trouble",
@@ -78,7 +85,14 @@ ALIKE: dict[str, tuple[str, ...]] = {
     "one is an action that a person is about to do, the other its row in the audit log": ("AuditEntry AuditedAction",),
     "a hot statement reads only the columns that it needs": (
         *("Job Lease", "Job JobNumbers", "Job RevivableJob", "Schedule DueSchedule"),
-        *("FiredPlan _OpenPlan", "Job ReadyCommand", "NewJob ReadyCommand", "Job LaneHead", "Lease LaneHead"),
+        *(
+            "FiredPlan _OpenPlan",
+            "InboxItem _Result",
+            "Job ReadyCommand",
+            "NewJob ReadyCommand",
+            "Job LaneHead",
+            "Lease LaneHead",
+        ),
         "LaneHead LanePosition",
     ),
     "one is a request or a result, the other the row that keeps it": (

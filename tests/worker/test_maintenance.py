@@ -160,6 +160,19 @@ def test_live_workers_renew_first_after_a_long_lock(tmp_path):
         assert state(store, job_id) is State.READY
 
 
+def test_a_sweep_of_inboxes_is_one_line_for_each(store, tmp_path, monkeypatch, caplog):
+    """OPS 1.21: after its last step; the inboxes with the most by name, the others together."""
+    steps = [{"pickup/ada": 99, "b": 1}, {"pickup/ada": 1101} | {f"other {n}": 1 for n in range(11)}, {}]
+    monkeypatch.setattr(store.inbox, "expire", lambda *, limit: steps.pop(0))
+    maintenance = maintenance_of(store, tmp_path)
+    with caplog.at_level("INFO", "holdfast"):
+        while steps:
+            maintenance._expire_inbox()
+    lines = [record.message for record in caplog.records]
+    assert (lines[0], lines[1]) == ("inbox pickup/ada: 1,200 results expired", "inbox b: 1 result expired")
+    assert (len(lines), lines[-1]) == (11, "3 other inboxes: 3 results expired")
+
+
 def test_a_slow_search_for_expired_leases_is_made_seldom(store, tmp_path, monkeypatch):
     """In between, the search covers the time since the last one: index entries may be those of jobs that are gone."""
     windows, now = [], 1000.0

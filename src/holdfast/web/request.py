@@ -32,7 +32,7 @@ from holdfast.domain.names import quote_argument
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.web.pages import charts
 from holdfast.web.pages import format as formats
-from holdfast.web.security.authorization import require_role
+from holdfast.web.security.authorization import require_inbox, require_role
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -153,6 +153,10 @@ class Request:
     def require(self, role: Role, subject: str = "this") -> None:
         """Refuse a caller whose role is not enough for *subject*."""
         require_role(self.caller, role, subject, is_api=self.is_api)
+
+    def require_inbox(self, inbox: str) -> None:
+        """Refuse a caller whose token is limited to another inbox."""
+        require_inbox(self.caller, inbox)
 
     @property
     def id(self) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.names import escape_controls
 from holdfast.domain.retention import Retention
 from holdfast.errors import StatementTimeout, StoreUnavailable
 from holdfast.store import Store
@@ -42,6 +43,8 @@ INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
 EFFECTS_LIMIT = 500
 #: Jobs that one step promotes, and rows that it prunes.
 PROMOTE_LIMIT = PRUNE_LIMIT = 1000
+#: Inboxes that the log names after a sweep: those with the most expired results.
+MAX_INBOXES = 10
 #: Log files that one step checks; the next step continues after them.
 LOGS_LIMIT = 2000
 
@@ -76,6 +79,8 @@ class Maintenance:
         self._maintained = maintained
         self._cursor: JobId | None = None
         self._next_batch: BatchId | None = None
+        #: Results that the present sweep has expired, by inbox.
+        self._expired: Counter[str] = Counter()
         self._promoted_at = 0.0
         now = clock.now()
         #: When expired leases were last searched for, and the pause after a slow search for all of them.
@@ -194,8 +199,13 @@ class Maintenance:
         return count, count > 0
 
     def _expire_inbox(self) -> tuple[int, bool]:
-        count = self._store.inbox.expire(limit=100)
+        expired = self._store.inbox.expire(limit=100)
+        count = sum(expired.values())
         self._maintained["result"] += count
+        self._expired.update(expired)
+        if count < 100:  # the sweep is over
+            _log_expired(self._expired)
+            self._expired.clear()
         return count, count == 100
 
     def _prune(self, rule: RetentionRule) -> tuple[int, bool]:
@@ -207,3 +217,16 @@ class Maintenance:
         count, more = self._log_files.prune(limit=LOGS_LIMIT)
         self._maintained["log"] += count
         return count, more
+
+
+def _log_expired(expired: Counter[str]) -> None:
+    """Log the results that a sweep has expired: a line for each inbox with the most, and one for all others."""
+    most = expired.most_common(MAX_INBOXES)
+    for inbox, count in most:
+        log.info("inbox %s: %s expired", escape_controls(inbox), _results(count))
+    if rest := expired.total() - sum(count for _, count in most):
+        log.info("%d other inboxes: %s expired", len(expired) - len(most), _results(rest))
+
+
+def _results(count: int) -> str:
+    return "1 result" if count == 1 else f"{count:,} results"

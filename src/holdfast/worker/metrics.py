@@ -15,7 +15,7 @@ from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from holdfast.domain.access.masking import mask_text
@@ -25,7 +25,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.store import Store
 from holdfast.store.engine.forks import close_in_forks
 from holdfast.worker.stats import Histogram
-from holdfast.worker.store_metrics import StoreMetrics, Values, gauge
+from holdfast.worker.store_metrics import StoreMetrics, Values, counter, gauge
 
 if TYPE_CHECKING:  # the dashboard reads addresses here, and runs no worker
     from holdfast.worker.worker import Worker
@@ -45,29 +45,27 @@ class WorkerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         counts = self._worker.counts
-        yield _counter("ticks", "Ticks of the worker's services.", ["service", "result"], counts.ticks.items())
+        yield counter("ticks", "Ticks of the worker's services.", ["service", "result"], counts.ticks.items())
         completed = counts.completed.items()
-        yield _counter("jobs_completed", "Finished runs of jobs, by result.", ["queue", "kind", "result"], completed)
-        yield _counter("jobs_enqueued", "Jobs that the jobs of this worker enqueued.", [], _one(counts.enqueued))
-        yield _counter("lease_lost", "Leases lost while a handler ran.", [], _one(counts.lost))
-        yield _counter("fence_rejected", "Outcomes refused because the job had a new holder.", [], _one(counts.refused))
+        yield counter("jobs_completed", "Finished runs of jobs, by result.", ["queue", "kind", "result"], completed)
+        yield counter("jobs_enqueued", "Jobs that the jobs of this worker enqueued.", [], _one(counts.enqueued))
+        yield counter("lease_lost", "Leases lost while a handler ran.", [], _one(counts.lost))
+        yield counter("fence_rejected", "Outcomes refused because the job had a new holder.", [], _one(counts.refused))
         rows = _by_label(counts.maintained)
-        yield _counter("maintenance_rows", "Rows that maintenance moved or deleted.", ["table"], rows)
+        yield counter("maintenance_rows", "Rows that maintenance moved or deleted.", ["table"], rows)
         yield _histogram("job_wait_seconds", "Time between due and start of a job.", ["queue", "kind"], counts.waits)
         yield _histogram("job_run_seconds", "Run time of jobs.", ["queue", "kind"], counts.runs)
-        yield _counter("units", "Finished units of batches, by result.", ["kind", "result"], counts.units.items())
+        yield counter("units", "Finished units of batches, by result.", ["kind", "result"], counts.units.items())
         labels: Counter[tuple[str, ...]] = Counter()
         for (kind, label), count in list(counts.unit_labels.items()):
             labels[kind, mask_text(label)] += count
-        yield _counter("unit_labels", "Finished units of batches, by label.", ["kind", "label"], labels.items())
+        yield counter("unit_labels", "Finished units of batches, by label.", ["kind", "label"], labels.items())
         yield _histogram("unit_seconds", "Run time of units.", ["kind"], counts.unit_runs)
-        batches = _by_label(counts.batches)
-        yield _counter("batches_completed", "Batches whose last shard finished here.", ["result"], batches)
-        yield _counter("plans", "Plans that fired or were skipped.", ["decision"], _by_label(counts.plans))
+        yield counter("plans", "Plans that fired or were skipped.", ["decision"], _by_label(counts.plans))
         # Every reason has a value, also 0: an increase from a missing one would be invisible.
         missed = _by_label(dict.fromkeys(map(str, SkipReason), 0.0) | counts.missed)
-        yield _counter("plans_missed", "Plans that did not fire, by reason.", ["reason"], missed)
-        yield _counter("schedules_set_back", "Failed attempts to plan a schedule.", [], _one(counts.set_back))
+        yield counter("plans_missed", "Plans that did not fire, by reason.", ["reason"], missed)
+        yield counter("schedules_set_back", "Failed attempts to plan a schedule.", [], _one(counts.set_back))
         calls = _by_label(counts.scope_calls)
         yield gauge("scope_calls", "Calls of scope functions that have not returned yet.", ["state"], calls)
         yield _histogram("planner_seconds", "Duration of a tick of the planner.", [], counts.planner)
@@ -97,8 +95,8 @@ class WorkerCollector(Collector):
         rows = _by_label(pool.connections)
         yield gauge("connections", "Connections of this process to PostgreSQL.", ["state"], rows)
         yield gauge("connections_limit", "Maximum number of connections.", [], _one(pool.limit))
-        yield _counter("pool_waits", "Calls that waited for a connection.", [], _one(pool.waits))
-        yield _counter("pool_wait_seconds", "Time spent waiting for a connection.", [], _one(pool.wait_seconds))
+        yield counter("pool_waits", "Calls that waited for a connection.", [], _one(pool.waits))
+        yield counter("pool_wait_seconds", "Time spent waiting for a connection.", [], _one(pool.wait_seconds))
 
 
 class MetricsServer:
@@ -195,13 +193,6 @@ def _one(value: float) -> Values:
 
 def _by_label(counts: Mapping[str, float]) -> Values:
     return [((label,), count) for label, count in counts.items()]
-
-
-def _counter(name: str, text: str, labels: list[str], values: Values) -> Metric:
-    family = CounterMetricFamily(f"holdfast_{name}", text, labels=labels)
-    for label_values, value in list(values):
-        family.add_metric(label_values, value)
-    return family
 
 
 def _histogram(name: str, text: str, labels: list[str], histogram: Histogram) -> Metric:

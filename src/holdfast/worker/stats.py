@@ -105,7 +105,6 @@ class Stats:
         self.units: Counter[tuple[str, str]] = Counter()
         self.unit_labels: Counter[tuple[str, str]] = Counter()
         self.unit_runs = Histogram(UNIT_BUCKETS)
-        self.batches: Counter[str] = Counter()
         self.plans: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
         self.set_back = 0

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from holdfast.domain.batches.batch import BatchState
 from holdfast.domain.fleet.lost_workers import REPORTED_FOR, unreplaced
 from holdfast.domain.fleet.queue import WORKER_SILENCE, serves_queue
 from holdfast.errors import StoreFull
@@ -33,6 +34,8 @@ MAX_AGE_S = 60.0
 SERVER_INTERVAL_S, MAX_SERVER_AGE_S = 60.0, 600.0
 #: Counts of jobs stop here.
 COUNT_CAP = 10_000
+#: States of batches that have not ended.
+UNENDED = (BatchState.READY, BatchState.RUNNING)
 
 #: Values by the values of their labels.
 Values = Iterable[tuple[tuple[str, ...], float]]
@@ -151,6 +154,10 @@ def read_store(store: Store, queues: Collection[str] = ()) -> Iterator[Metric]:
     tallies = store.dashboard.tallies(cap=COUNT_CAP, most=0)
     jobs = [((str(tally.state),), float(tally.count)) for tally in tallies if tally.slot == -1]
     yield gauge("jobs", "Jobs by state, counted up to 10,000.", ["state"], jobs)
+    ends = store.ledger.count_ends()
+    # Every state has a value, also 0: an increase from a missing one would be invisible.
+    rows = [((str(state),), float(ends.get(state, 0))) for state in BatchState if state not in UNENDED]
+    yield counter("batches_completed", "Batches that ended, by the state in which they did.", ["result"], rows)
     trouble = store.dashboard.trouble()
     overdue = Counter((each.detail or "",) for each in trouble if each.category == "overdue")
     yield gauge("overdue_runs", "Runs that go on after their timeout; healthy: 0.", ["worker"], overdue.items())
@@ -193,6 +200,13 @@ def unserved_lanes(lanes: Iterable[LaneCount], workers: Iterable[WorkerRow]) -> 
         for lane in lanes
         if not any(serves_queue(queues, lane.queue) and lane.kind in kinds for queues, kinds in served)
     ]
+
+
+def counter(name: str, text: str, labels: list[str], values: Values) -> Metric:
+    family = CounterMetricFamily(f"holdfast_{name}", text, labels=labels)
+    for label_values, value in list(values):
+        family.add_metric(label_values, value)
+    return family
 
 
 def gauge(name: str, text: str, labels: list[str], values: Values) -> Metric:

@@ -220,6 +220,24 @@ def test_a_backfill_shows_its_plans_by_the_clock_of_the_user(run, app, nightly, 
     assert entry["note"] == "2021-01-01T00:00:00Z to 2021-01-01T12:00:00Z"
 
 
+def test_the_jobs_of_one_scope_are_listed_cancelled_and_retried(run, app):
+    """OPS 4.38: by the label of the schedule and the tag of the scope; the history shows one scope and one state."""
+    app.schedules.create("tenants", "mail", "@daily", payload={"to": 2}, scopes=["ada", "bob"], overlap="allow")
+    ada, bob = app.schedules.trigger("tenants")
+    of_ada = ("--label", "tenants", "--tag", "scope=ada")
+
+    def shown(*words):
+        return [plan["job_id"] for plan in run("schedule", "history", "tenants", *words, "-o", "json").data["plans"]]
+
+    listed = run("ls", *of_ada, "-o", "json").data["jobs"]
+    assert [job["id"] for job in listed] == [ada], "S5 is broken: the jobs of a scope are not found"
+    run("cancel", *of_ada, "--yes")
+    assert (shown("--scope", "ada"), shown("--state", "cancelled")) == ([ada], [ada])
+    assert (shown("--scope", "bob", "--state", "ready"), shown("--state", "skipped")) == ([bob], [])
+    run("retry", *of_ada, "--yes")
+    assert sorted(shown("--state", "ready")) == [ada, bob]
+
+
 def test_the_history_lists_fired_and_skipped_plans(schedule, run, app, real_database, nightly):
     app.schedules.create("minutely", "mail", "* * * * *", payload={"to": 2}, overlap="allow")
     now = datetime.now(UTC).replace(second=0, microsecond=0)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 import holdfast
-from holdfast import Plan
+from holdfast import Plan, testing
+from holdfast.admin.actions.actions import Actions
+from holdfast.domain.access.audit import Via
+from holdfast.domain.schedules.definition import takes_time
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
 from tests.support.processes import wait_until
 from tests.support.schedules import declare
@@ -44,6 +49,57 @@ def test_a_schedule_that_is_declared_beside_a_worker_fires(real_database, make):
             assert [each.name for each in app.store.schedules.all()] == ["late"], "O8 is broken: it is not stored"
             wait_until(lambda: fired)
     assert set(fired) == {"a"}
+
+
+def _bound_method():
+    class Tenants:
+        def names(self, time):
+            return [str(time)]
+
+    return Tenants().names
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda: ["a"], False),
+        (lambda time: [], True),
+        (lambda known=(): [], False),
+        (lambda time, known=(): [], True),
+        (lambda *_, **__: [], False),
+        (_bound_method(), True),
+        (partial(lambda known, time: [], ["a"]), True),
+        (list, False),
+        (lambda one, other: [], None),
+        (lambda *, time: [], None),
+    ],
+)
+def test_a_scope_function_takes_nothing_or_the_time(app, function, expected):
+    """OPS 4.12: another signature is refused when it is registered; it failed at every plan."""
+    if expected is None:
+        with pytest.raises(InvalidKind, match="no parameter, or one"):
+            app.scopes("tenants")(function)
+    else:
+        app.scopes("tenants")(function)
+        assert takes_time(function) is expected
+
+
+def test_a_backfill_asks_for_the_scopes_of_each_time(app):
+    """In Python, and by an action, whose dry run calls no function of the application."""
+    noon = datetime(2030, 1, 1, 12, tzinfo=UTC)
+    with testing.isolated(app, at=noon) as clock:
+        declare(app, "@hourly", scopes=lambda time: ["a", "b"] if time.hour == 13 else ["a"])
+        testing.plan(app)
+        clock.advance("3h")
+        done = app.schedules.backfill("rollup", noon, noon + timedelta(hours=2), dry_run=True)
+        assert [(plan.scope, plan.time.hour) for plan in done.plans] == [("a", 13), ("a", 14), ("b", 13)]
+        actions = Actions(app.store, actor="ada", via=Via.CLI, providers=app.providers)
+        for dry_run in (True, False):
+            answer = actions.schedules.perform(
+                "backfill", "rollup", first=noon, last=noon + timedelta(hours=2), dry_run=dry_run
+            )
+            assert answer.changed == 3
+        assert actions.schedules.perform("trigger", "rollup").changed == 1
 
 
 def test_a_payload_that_does_not_fit_is_refused_at_once(app):

@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.access.roles import Role
 from holdfast.domain.access.tokens import is_secret_of, prefix_of
 from holdfast.domain.retention import Retention
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, InvalidInput, NotFound
 from tests.support.jobs import prune
 
 
@@ -25,6 +25,15 @@ def test_a_token_is_found_by_its_prefix(store):
     assert store.credentials.find("hf_nobody00") is None
     (kept,) = store.credentials.list()
     assert text.removeprefix(kept.prefix) not in repr(kept)
+
+
+def test_a_token_may_be_limited_to_an_inbox(store):
+    """It is kept with the token; an admin has no such limit."""
+    text = store.credentials.add("browser", Role.OPERATOR, actor="ada", inbox="pickup/ada")
+    assert store.credentials.find(prefix_of(text)).inbox == "pickup/ada"
+    assert [each.inbox for each in store.credentials.list()] == ["pickup/ada"]
+    with pytest.raises(InvalidInput):
+        store.credentials.add("root", Role.ADMIN, actor="ada", inbox="pickup/ada")
 
 
 def test_names_of_tokens_are_theirs_while_they_hold(store):

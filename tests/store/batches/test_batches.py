@@ -494,6 +494,69 @@ def test_batches_are_chosen_by_every_condition(store):
     assert ids(states=(BatchState.RUNNING,), name="range") == []
 
 
+def accept_the_result(store, run):
+    (result,) = store.inbox.take("box")
+    store.inbox.accept(result)
+
+
+def settle_the_result(store, run):
+    (result,) = store.inbox.take("box")
+    store.inbox.settle({result.id: result.token}, "no")
+
+
+def accept_in_a_transaction(store, run):
+    (result,) = store.inbox.take("box")
+    with store.inbox.result_transaction(result):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("end", "result"),
+    [
+        (accept_the_result, "done"),
+        (settle_the_result, "failed"),
+        (accept_in_a_transaction, "done"),
+        (lambda store, run: store.batches.cancel(run.batch.id), "cancelled"),
+        (lambda store, run: store.batches.pause(run.batch.id), "paused"),
+    ],
+    ids=["accept", "settle", "transaction", "cancel", "pause"],
+)
+def test_an_end_is_counted_wherever_it_happens(store, end, result):
+    """OPS 1.44: once, in its own transaction: not by the worker whose shard was the last."""
+    run = begin(store)
+    (unit,) = take(store, run, 1).taken
+    store.batches.flush(run, [done(unit, UnitState.RUNNING, handed=HandedResult("box", "1"))])
+    assert store.ledger.count_ends() == {}
+    leave(store, run)
+    assert store.ledger.count_ends() == {}, "a result waits for its consumer"
+    end(store, run)
+    assert store.ledger.count_ends() == {result: 1}, f"I6 is broken: the end as {result} is not counted"
+
+
+def test_a_batch_that_ends_again_is_counted_again(store):
+    run = begin(store)
+    finish(store, run, 1, state=UnitState.FAILED)
+    leave(store, run)
+    store.batches.retry_failed(run.batch.id)
+    again = begin(store)
+    finish(store, again, 1)
+    leave(store, again)
+    store.batches.delete(run.batch.id)
+    store.pruner.prune()
+    assert store.ledger.count_ends() == {"failed": 1, "done": 1}, "also when the batch is gone"
+
+
+def test_counted_ends_are_added_up(store, monkeypatch):
+    """The rows of many ends become one for each result; the sums stay."""
+    monkeypatch.setattr("holdfast.store.batches.events.FEWEST_TALLIES", 5)
+    for n in range(5):
+        finish(store, run := begin(store, f"i{n}"), 1, state=UnitState.DONE if n % 2 else UnitState.FAILED)
+        leave(store, run)
+        assert store.pruner.prune()["ends of batches"] == (5 if n == 4 else 0)
+    assert store.pruner.prune()["ends of batches"] == 0, "two rows are few"
+    assert store.ledger.count_ends() == {"done": 2, "failed": 3}
+
+
 def test_a_filter_examines_a_window_of_batches(store, monkeypatch):
     """E4: no page of many batches takes long; a short page says where to go on."""
     monkeypatch.setattr("holdfast.store.batches.batches.WINDOW_SIZE", 2)

@@ -91,10 +91,12 @@ def test_an_expired_inbox_row_ends_its_unit(store, clock):
     """SPEC 8.14: it has failed, is counted, and runs again with the next run."""
     run = hand_over(store, 1)
     leave(store, run)
-    assert store.inbox.expire() == 0
+    assert store.inbox.expire() == {}
     clock.advance(RESULT_RETENTION + timedelta(seconds=1))
     assert store.inbox.take(BOX) == []
-    assert store.inbox.expire() == 1
+    assert store.inbox.expire() == {BOX: 1}
+    failed, expired, *_ = store.ledger.history(run.batch.id)
+    assert (failed.name, expired.name, expired.detail) == ("failed", "expired", '{"inbox":"articles","results":1}')
     (unit,) = store.batches.units(run.batch.id)
     assert (unit.state, unit.error) == (UnitState.FAILED, "its result expired before a consumer accepted it")
     counted = store.batches.counters(run.batch.id)
@@ -102,6 +104,26 @@ def test_an_expired_inbox_row_ends_its_unit(store, clock):
     check(store, run.batch.id)
     again = begin(store)
     assert [unit.key for unit in take_units(store, again, 1).taken] == ["1"]
+
+
+def test_expired_results_are_told_by_inbox_and_by_batch(store, clock):
+    """OPS 1.21: one event in each batch and inbox for each step; a result that was accepted meanwhile is in none."""
+    runs = [begin(store, identity) for identity in "ab"]
+    for run, boxes in zip(runs, (("x", "x", "y"), ("y",)), strict=True):
+        units = take_units(store, run, *range(len(boxes))).taken
+        ends = [
+            UnitOutcome(key=unit.key, position=unit.position, state=UnitState.RUNNING, handed=HandedResult(box, "1"))
+            for unit, box in zip(units, boxes, strict=True)
+        ]
+        store.batches.flush(run, ends)
+        leave(store, run)
+    taken = store.inbox.take("y", limit=1)
+    clock.advance(RESULT_RETENTION + timedelta(seconds=1))
+    store.inbox.accept(taken[0])
+    assert store.inbox.expire() == {"x": 2, "y": 1}
+    told = [(event.name, event.detail) for run in runs for event in store.ledger.history(run.batch.id)]
+    details = [detail for name, detail in told if name == "expired"]
+    assert sorted(details) == ['{"inbox":"x","results":2}', '{"inbox":"y","results":1}']
 
 
 def test_a_result_that_is_refused_fails_its_unit(store):
@@ -194,6 +216,14 @@ def test_results_are_settled_by_receipt(store):
     counted = check(store, run.batch.id)
     assert (counted.done, counted.failed, state_of(store, run)) == (1, 2, BatchState.PARTIAL)
     assert store.ledger.history(run.batch.id)[0].name == "partial"
+
+
+def test_an_inbox_settles_its_own_results_only(store):
+    """OPS 1.55: a receipt of another inbox settles nothing."""
+    leave(store, hand_over(store, 1))
+    (one,) = store.inbox.take(BOX)
+    assert store.inbox.settle({one.id: one.token}, None, inbox="other") == []
+    assert store.inbox.settle({one.id: one.token}, None, inbox=BOX) == [one.id]
 
 
 def test_inboxes_and_their_results_are_listed(store, clock):

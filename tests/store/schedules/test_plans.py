@@ -404,6 +404,19 @@ def test_old_decisions_are_forgotten(store, clock, five):
     assert (states(store), store.plans.skips("five")) == ({5: "ready"}, [])
 
 
+def test_the_history_of_a_scope_and_of_a_state(store, five):
+    """OPS 4.38: of the newest plans; a span that was skipped in all scopes concerns each."""
+    fires = [fire(5 * n, scope=scope) for n in range(3) for scope in "ab"]
+    take(store, step(five, *fires, skip=[Skipped(START, START, 1, SkipReason.PAUSED, scope) for scope in ("", "b")]))
+    (first,) = store.plans.history("five", scope="b", limit=1)
+    store.control.cancel(Selector(ids=(first.job_id,)), actor="ada")
+    assert [plan.scope for plan in store.plans.history("five", scope="b")] == ["b"] * 3
+    assert [plan.job_id for plan in store.plans.history("five", state="cancelled")] == [first.job_id]
+    assert store.plans.history("five", scope="a", state="cancelled") == []
+    assert [skip.scope for skip in store.plans.skips("five", scope="a")] == [""]
+    assert sorted(skip.scope for skip in store.plans.skips("five", scope="b")) == ["", "b"]
+
+
 def test_the_history_is_the_newest_first(store, five):
     take(store, step(five, *(fire(minute) for minute in range(0, 50, 5))))
     times = [plan.time for plan in store.plans.history("five", limit=3)]

@@ -29,6 +29,12 @@ def test_each_payload_has_its_plan(payload):
         assert fire.request.label == fire.plan.schedule
 
 
+def test_a_job_has_the_tag_of_its_scope():
+    """OPS 4.38: those of a schedule without scopes have none."""
+    plain, scoped = PlanJobs(definition(), kind()).fires([*PLANS])
+    assert (plain.request.tags, scoped.request.tags) == (None, '["scope=north"]'), "S5 is broken: a scope has no jobs"
+
+
 def test_a_kind_without_a_plan_parameter_keeps_its_payload():
     (fire, _) = PlanJobs(definition(x=1), kind(parameter=None)).fires(PLANS)
     assert fire.request.payload == '{"x":1}'

@@ -175,6 +175,45 @@ def test_a_coroutine_may_know_the_scopes(app):
     assert plan(app) == 2
 
 
+@pytest.mark.parametrize("catch_up", ["latest", "every"])
+def test_a_provider_with_a_parameter_gets_the_time_of_the_plan(app, clock, catch_up):
+    """OPS 4.12: one call for each time, also where a tick decides on many; the tenants of then, not of now."""
+    asked = []
+
+    def tenants(time):
+        asked.append(time.minute)
+        return ["a", "b"] if time.minute == 5 else ["a"]
+
+    declare(app, scopes=tenants, catch_up=catch_up, overlap="allow")
+    plan(app)
+    clock.advance(minutes=15)
+    plan(app)
+    every = catch_up == "every"
+    assert asked == ([0, 5, 10, 15] if every else [0, 15])
+    fired = sorted((each.time.minute, each.scope) for each in app.store.plans.history("rollup"))
+    assert fired == ([(0, "a"), (5, "a"), (5, "b"), (10, "a"), (15, "a")] if every else [(0, "a"), (15, "a")])
+
+
+def test_a_slow_provider_answers_for_the_time_it_was_asked_for(app, clock):
+    """Slower than the schedule, it would otherwise be asked for the next time for ever."""
+    answer = threading.Event()
+
+    def tenants(time):
+        answer.wait(60)
+        return [f"at {time.minute}"]
+
+    declare(app, scopes=tenants, overlap="allow")
+    one = planner(app, provider_wait=0.01)
+    one.tick()
+    clock.advance(minutes=5)
+    one.wake.clear()
+    answer.set()
+    assert one.wake.wait(60)
+    while one.tick().considered:
+        one.wake.wait(0.05)
+    assert [each.scope for each in app.store.plans.history("rollup")] == ["at 5", "at 0"]
+
+
 def test_a_slow_provider_holds_up_its_own_schedule_alone(app):
     """The planner uses the answer when it arrives."""
     answer = threading.Event()

@@ -13,8 +13,8 @@ from holdfast.admin.actions.actions import TargetActions
 from holdfast.admin.actions.changed import Changed, Unchanged
 from holdfast.admin.actions.table import Action, Target
 from holdfast.domain.names import checked_name
-from holdfast.errors import InvalidInput, ResultLost
-from holdfast.store.batches.inbox import RESULT_LEASE
+from holdfast.errors import ResultLost
+from holdfast.store.batches.inbox import RESULT_LEASE, parse_receipt
 
 #: Results that one call takes or settles.
 MAX_RESULTS = 500
@@ -42,20 +42,24 @@ class InboxActions(TargetActions):
         results = self._actions.audited("result take", f"inbox={inbox}").inbox
         decode = msgspec.json.decode
         return [
-            TakenResult(f"{each.id}.{each.token}", each.batch_id, decode(each.key), decode(each.data))
+            TakenResult(each.receipt, each.batch_id, decode(each.key), decode(each.data))
             for each in results.take(inbox, limit=limit, lease_duration=lease)
         ]
 
-    def run(self, action: Action, receipts: Sequence[str], *, note: str | None = None) -> Changed:
+    def run(
+        self, action: Action, receipts: Sequence[str], *, note: str | None = None, inbox: str | None = None
+    ) -> Changed:
         """Accept results, or refuse them: then *note* is the error of their units.
+
+        With an *inbox*, results of all others count as lost.
 
         Raises:
             ResultLost: The caller has lost all of them.
         """
-        tokens = dict(map(_parse_receipt, receipts))
+        tokens = dict(map(parse_receipt, receipts))
         error = None if action.name == "accept" else note or REFUSED
         target = f"results={','.join(map(str, tokens))}"
-        numbers = self._actions.audited(action.audit_name, target, note=error).inbox.settle(tokens, error)
+        numbers = self._actions.audited(action.audit_name, target, note=error).inbox.settle(tokens, error, inbox=inbox)
         known = [f"{number}.{token}" for number, token in tokens.items()]
         settled = [f"{number}.{token}" for number, token in tokens.items() if number in numbers]
         if not settled:
@@ -71,10 +75,3 @@ class InboxActions(TargetActions):
             unchanged=[Unchanged(action.exception, len(lost), lost)] if lost else [],
             dry_run=self._actions.is_dry_run,
         )
-
-
-def _parse_receipt(receipt: str) -> tuple[int, int]:
-    number, _, token = receipt.partition(".")
-    if not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in (number, token)):
-        raise InvalidInput(f"{receipt[:40]!r} is not a receipt", hint="holdfast inbox take prints them: 17.2.")
-    return int(number), int(token)

@@ -11,7 +11,7 @@ from msgspec import structs
 from holdfast.admin.actions.actions import Actions, TargetActions
 from holdfast.admin.actions.changed import Changed, Unchanged, answer_for_one
 from holdfast.admin.actions.table import Action, Target, find_action
-from holdfast.client.schedules.api import Schedules
+from holdfast.client.schedules.api import Schedules, ScopesByTime
 from holdfast.client.schedules.definition import ScheduleOptions
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.definition import Schedule
@@ -47,9 +47,23 @@ class ScheduleActions(TargetActions):
     def perform(self, name: str, subject: str, *, dry_run: bool = False, **options: Any) -> Changed:
         """Perform an action of the table on a schedule. The scopes of a provider are read before the transaction."""
         if "scopes" in find_action(self.target, name).options:
-            names, provider = options.get("scopes") or None, self._api.get(subject).defined.provider
-            options["scopes"] = self._api.scopes(subject, names) if provider in self._actions.providers else names
+            options["scopes"] = self._known_scopes(subject, **options)
         return super().perform(name, subject, dry_run=dry_run, **options)
+
+    def _known_scopes(
+        self,
+        name: str,
+        *,
+        scopes: Sequence[str] | None = None,
+        first: datetime | None = None,
+        last: datetime | None = None,
+    ) -> Sequence[str] | ScopesByTime | None:
+        """The scopes for a trigger, or for each plan from *first* on; as they are named, if no provider is known."""
+        if self._api.get(name).defined.provider not in self._actions.providers:
+            return scopes or None
+        if first is None:
+            return self._api.scopes(name, scopes or None)
+        return self._api.scopes_by_time(name, first, last or self._api.now(), scopes or None)
 
     def run(self, action: Action, name: str, **options: Any) -> Changed:
         """Change one schedule."""
@@ -92,7 +106,7 @@ class ScheduleActions(TargetActions):
         *,
         first: datetime | None = None,
         last: datetime | None = None,
-        scopes: Sequence[str] | None = None,
+        scopes: Sequence[str] | ScopesByTime | None = None,
     ) -> Changed:
         if first is None:
             raise InvalidInput("a backfill needs a start", hint="Give its first plan, and its last unless it is now.")

@@ -12,7 +12,7 @@ from holdfast.admin.views.payload_secrets import job_secrets
 from holdfast.domain.access.audit import AuditEntry
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.access.roles import Role
-from holdfast.domain.access.tokens import Credential
+from holdfast.domain.access.tokens import Credential, format_scope
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.selector import SavedFilter, Selector, parse_filter
 from holdfast.errors import InvalidInput
@@ -24,11 +24,12 @@ MAX_NOTED_JOBS = 100
 
 
 class TokenView(Struct, frozen=True):
-    """A token without its secret, which the store does not keep."""
+    """A token without its secret, which the store does not keep. *scope* is all that it may use: ``inbox=pages``."""
 
     name: str
     prefix: str
     role: Role
+    scope: str | None
     made_by: str
     created_at: datetime
     last_used_at: datetime | None
@@ -77,4 +78,4 @@ def token_views(store: Store) -> list[TokenView]:
 
 def token_view(each: Credential) -> TokenView:
     times = (each.created_at, each.last_used_at, each.revoked_at)
-    return TokenView(each.name, each.prefix, each.role, each.actor, *times)
+    return TokenView(each.name, each.prefix, each.role, format_scope(each.inbox), each.actor, *times)

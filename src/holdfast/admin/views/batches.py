@@ -181,6 +181,9 @@ def _event_view(event: BatchEvent, secrets: Sequence[str]) -> BatchEventView:
     parts += failure_lines(msgspec.convert(detail.get("failures", []), list[FailureGroup]))
     if "units" in detail:
         parts.append(f"{detail['units']:,} units")
+    if "results" in detail:
+        noun = "result" if detail["results"] == 1 else "results"
+        parts.append(f"{detail['results']:,} {noun} of the inbox {detail['inbox']} expired")
     if "shards" in detail:
         parts.append(f"{detail['shards']} shards on the queue {detail['queue']}")
     if "owner" in detail:

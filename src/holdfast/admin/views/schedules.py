@@ -131,9 +131,11 @@ def store_time(store: Store) -> datetime:
     return store.schedules.now()
 
 
-def plan_views(store: Store, name: str, *, limit: int = 50) -> list[PlanView]:
-    """The fired and the skipped plans of a schedule, newest first."""
-    return [_plan_view(each) for each in _reader(store).history(name, limit=limit)]
+def plan_views(
+    store: Store, name: str, *, limit: int = 50, scope: str | None = None, state: str | None = None
+) -> list[PlanView]:
+    """The fired and the skipped plans of a schedule, newest first: all, or those of a scope or a state."""
+    return [_plan_view(each) for each in _reader(store).history(name, limit=limit, scope=scope, state=state)]
 
 
 def plan_reason(store: Store, name: str, time: datetime, *, scope: str) -> str:

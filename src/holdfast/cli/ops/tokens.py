@@ -15,6 +15,7 @@ from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import Column, Table, age_column, time_column, with_table
 from holdfast.domain.access.roles import Role
+from holdfast.domain.access.tokens import parse_scope
 from holdfast.domain.names import parse_address
 from holdfast.settings import user_data
 
@@ -30,6 +31,7 @@ TOKENS: Table[TokenView] = Table(
         Column("NAME", lambda view: view.name),
         Column("PREFIX", lambda view: view.prefix),
         Column("ROLE", lambda view: view.role),
+        Column("SCOPE", lambda view: view.scope or "", wide=True),
         Column("STATE", lambda view: "revoked" if view.revoked_at else "open"),
         age_column("MADE", lambda view: view.created_at),
         Column("MADE BY", lambda view: view.made_by, wide=True),
@@ -44,6 +46,7 @@ class TokenAddAnswer(Struct, frozen=True):
 
     name: str
     role: Role
+    scope: str | None
     token: str
 
 
@@ -69,19 +72,29 @@ def token() -> None:
 
 @command("add", group=token, answers=TokenAddAnswer, changes=True)
 @click.argument("name")
-@click.option("--role", type=click.Choice([*map(str, Role)]), default="viewer", show_default=True, help=_ROLES)
-def add(session: CliSession, *, name: str, role: str) -> None:
+@click.option(
+    "--role", type=click.Choice([*map(str, Role)]), help=f"{_ROLES}  [default: viewer; of an inbox: operator]"
+)
+@click.option(
+    "--scope", metavar="inbox=NAME", help="Limit the token to one inbox: it takes, accepts and refuses there."
+)
+def add(session: CliSession, *, name: str, role: str | None, scope: str | None) -> None:
     """Create a token for the person or program NAME, and print it.
 
-    It is never shown again. A person signs in to the dashboard with it; a program sends it to the API.
+    It is never shown again. A person signs in to the dashboard with it; a program sends it to the API. A token with a
+    scope cannot sign in, and reads nothing else.
 
     Examples:
       holdfast token add ada --role operator
+      holdfast token add ada-browser --scope inbox=pickup/ada
     """
-    credentials = session.actions.audited("token add", f"token={name}", note=role, changes=bool).credentials
-    secret = credentials.add(name, Role(role), actor=session.actor)
+    inbox = None if scope is None else parse_scope(scope)
+    granted = Role(role) if role else Role.VIEWER if inbox is None else Role.OPERATOR
+    note = f"{granted} {scope}" if scope else granted
+    credentials = session.actions.audited("token add", f"token={name}", note=note, changes=bool).credentials
+    secret = credentials.add(name, granted, actor=session.actor, inbox=inbox)
     session.output.note("This is shown once; keep it where only its owner can read it.")
-    session.output.value(TokenAddAnswer(name, Role(role), secret), lambda: [secret])
+    session.output.value(TokenAddAnswer(name, granted, scope, secret), lambda: [secret])
 
 
 @command("ls", group=token, answers=Items("tokens", TokenView))

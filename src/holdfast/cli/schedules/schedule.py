@@ -29,7 +29,9 @@ from holdfast.cli.command import CommandGroup, Items, command, limit_option, wit
 from holdfast.cli.schedules.definition import add, edit, show
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import Column, Table, age, count_column, parse_when, time_column, with_table
+from holdfast.client.schedules.api import SKIPPED
 from holdfast.domain.access.audit import Via
+from holdfast.domain.jobs.job import State
 from holdfast.domain.names import quote_argument
 from holdfast.domain.quantities import as_duration, local_times, stamp
 from holdfast.domain.schedules.definition import Condition, Timing
@@ -218,16 +220,23 @@ def preview(session: CliSession, *, expression: str, tz: str, phase: str, begin:
 @click.option(
     "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of rows."
 )
+@click.option("--scope", help="Only plans of this scope.")
+@click.option(
+    "--state", type=click.Choice([*map(str, State), SKIPPED]), help="Only plans whose job is in this state, or skipped."
+)
 @with_table(PLANS)
-def history(session: CliSession, *, name: str, limit: int, table: Table[PlanView]) -> None:
+def history(
+    session: CliSession, *, name: str, limit: int, scope: str | None, state: str | None, table: Table[PlanView]
+) -> None:
     """List the past plans of a schedule, newest first.
 
-    Each plan fired or was skipped; a skipped plan has its reason.
+    Each plan fired or was skipped; a skipped plan has its reason. Filters examine the newest 100,000 plans.
 
     Examples:
       holdfast schedule history rollup -n 100 -o json
+      holdfast schedule history rollup --scope ada --state dead
     """
-    plans = plan_views(session.store, name, limit=limit)
+    plans = plan_views(session.store, name, limit=limit, scope=scope, state=state)
     session.output.items("plans", plans, table.lines)
 
 

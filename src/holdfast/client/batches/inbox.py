@@ -10,12 +10,15 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.quantities import Duration, as_duration, checked_count
+from holdfast.errors import ResultLost
 from holdfast.store import Store
-from holdfast.store.batches.inbox import RESULT_LEASE, InboxItem
+from holdfast.store.batches.inbox import RESULT_LEASE, InboxItem, parse_receipt
 from holdfast.worker import clock
 
 #: Pause between two polls of a waiting consumer.
 POLL_INTERVAL_S = 0.2
+#: The hint for a consumer that has lost a result.
+LOST = "Take it again, unless it was settled: another consumer has it, or it expired."
 
 
 class InboxResult:
@@ -28,6 +31,8 @@ class InboxResult:
         self.batch: int = taken.batch_id
         #: The value that the unit handed over.
         self.value: Any = msgspec.json.decode(taken.data)
+        #: The right to settle this result, as a text: any process may pass it to :meth:`Inbox.accept`.
+        self.receipt: str = taken.receipt
         self._store = store
         self._taken = taken
 
@@ -84,6 +89,27 @@ class Inbox:
             if taken or left <= 0:
                 return [InboxResult(store, each) for each in taken]
             never_set.wait(min(left, POLL_INTERVAL_S))
+
+    def accept(self, receipt: str) -> None:
+        """Accept a result that this or another process has taken: its unit is done.
+
+        Raises:
+            ResultLost: The result was settled, has expired, or was taken again. Or it is in another inbox.
+        """
+        self._settle(receipt, None)
+
+    def refuse(self, receipt: str, error: str) -> None:
+        """Refuse a result that this or another process has taken: its unit has failed.
+
+        Raises:
+            ResultLost: The result was settled, has expired, or was taken again. Or it is in another inbox.
+        """
+        self._settle(receipt, error)
+
+    def _settle(self, receipt: str, error: str | None) -> None:
+        number, token = parse_receipt(receipt)
+        if not self._store().inbox.settle({number: token}, error, inbox=self._name):
+            raise ResultLost(f"the result {receipt} is no longer with this consumer", hint=LOST)
 
     def __len__(self) -> int:
         """The number of results that wait or are with a consumer."""

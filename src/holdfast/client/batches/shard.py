@@ -126,7 +126,6 @@ class _Shard:
             raise LeaseLost.of(opened.lease.job_id, opened.lease.token)
         batch = self._store.batches.leave(opened, aborted_by)
         if batch.state is not BatchState.RUNNING:
-            self._context.counts.batches[batch.state] += 1
             counters = self._store.batches.counters(batch.id)
             self._function.hooks.end(summarise(counters, known_total(batch, counters), batch.aborted_by))
         elif self._context.stopping.is_set():

@@ -11,12 +11,19 @@ from msgspec import Struct, structs
 
 from holdfast.client.schedules.definition import ScheduleOptions, changed_definition, new_definition
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.kind_options import check_payload, plan_parameter
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_timestamp, format_duration
 from holdfast.domain.schedules.decision import SkipReason, backfilled
-from holdfast.domain.schedules.definition import Condition, Definition, Schedule, checked_condition, checked_scopes
+from holdfast.domain.schedules.definition import (
+    Condition,
+    Definition,
+    Schedule,
+    checked_condition,
+    checked_scopes,
+    takes_time,
+)
 from holdfast.domain.schedules.description import next_plans
 from holdfast.domain.schedules.firing_times import MICROSECOND
 from holdfast.domain.schedules.plan import GLOBAL, Origin, Plan
@@ -30,6 +37,10 @@ from holdfast.worker.schedules.scopes import Provider, read_scopes
 
 #: The most plans of one backfill, which is one transaction.
 MAX_BACKFILL = 10_000
+#: The state of plans that were not fired, in a filter of the history.
+SKIPPED = "skipped"
+#: Scopes by the times of plans.
+ScopesByTime = Mapping[datetime, Sequence[str]]
 
 
 class Backfilled(Struct, frozen=True):
@@ -129,8 +140,8 @@ class Schedules:
         The time of a trigger is never that of a plan. For the next due plan, its job counts as that of an earlier plan.
         """
         definition = self.get(name).defined
-        chosen = self._scopes(definition, scopes)
         now, rule = self.now(), definition.rule()
+        chosen = self._scopes(definition, scopes, now)
         plans = [Plan(name, now, scope) for scope in chosen]
         while rule.next_after(now - MICROSECOND) == now or self._store().plans.known(plans):
             now += MICROSECOND
@@ -138,7 +149,13 @@ class Schedules:
         return [fired.job_id for fired in self._fire(self._store(), name, definition, plans, Origin.TRIGGER)]
 
     def backfill(
-        self, name: str, first: datetime, last: datetime, *, scopes: Sequence[str] | None = None, dry_run: bool = False
+        self,
+        name: str,
+        first: datetime,
+        last: datetime,
+        *,
+        scopes: Sequence[str] | ScopesByTime | None = None,
+        dry_run: bool = False,
     ) -> Backfilled:
         """Fire the plans of a span of the past, both ends included, that were not fired before.
 
@@ -153,7 +170,9 @@ class Schedules:
         if last > self.now():
             raise InvalidInput("a backfill ends in the past", hint="Plans that are still to come fire by themselves.")
         times = backfilled(definition, first, last, limit=MAX_BACKFILL)
-        plans = [Plan(name, time, scope) for scope in self._scopes(definition, scopes) for time in times]
+        by_time = scopes if isinstance(scopes, Mapping) else self._scopes_by_time(definition, scopes, times)
+        known = dict.fromkeys(scope for time in times for scope in by_time[time])
+        plans = [Plan(name, time, scope) for scope in known for time in times if scope in by_time[time]]
         if len(plans) > MAX_BACKFILL:
             hint = f"At most {MAX_BACKFILL:,} at a time: do it in parts."
             raise InvalidInput(f"a backfill of {len(plans):,} plans", hint=hint)
@@ -162,11 +181,22 @@ class Schedules:
         new = [Plan(each.schedule, each.time, each.scope) for each in fired]
         return Backfilled(name, new, len(plans) - len(new), [] if dry_run else [each.job_id for each in fired])
 
-    def history(self, name: str, *, limit: int = 50) -> list[FiredPlan | SkippedPlans]:
-        """Return the fired and the skipped plans, newest first."""
+    def history(
+        self, name: str, *, limit: int = 50, scope: str | None = None, state: str | None = None
+    ) -> list[FiredPlan | SkippedPlans]:
+        """Return the fired and the skipped plans, newest first: all, or those of a *scope*.
+
+        *state*: only plans whose jobs are in this state, or with ``skipped`` those that were not fired. A filter
+        examines the newest 100,000 plans.
+        """
         self.get(name)
-        plans = self._store().plans
-        history: list[FiredPlan | SkippedPlans] = [*plans.history(name, limit=limit), *plans.skips(name, limit=limit)]
+        if state not in (None, SKIPPED, *State):
+            raise InvalidInput(f"there is no state {state!r}", hint=f"States: {', '.join((*State, SKIPPED))}.")
+        plans, history = self._store().plans, list[FiredPlan | SkippedPlans]()
+        if state != SKIPPED:
+            history += plans.history(name, limit=limit, scope=scope, state=state)
+        if state in (None, SKIPPED):
+            history += plans.skips(name, limit=limit, scope=scope)
         history.sort(key=lambda each: each.time if isinstance(each, FiredPlan) else each.last, reverse=True)
         return history[:limit]
 
@@ -181,7 +211,7 @@ class Schedules:
         if skip is not None:
             return f"it was not fired: {REASONS[skip.reason]}"
         if schedule.defined.provider is None:  # a provider may hang: do not call it for an explanation
-            self._scopes(schedule.defined, [scope])  # refuses a scope that the schedule does not have
+            self._scopes(schedule.defined, [scope], plan.time)  # refuses a scope that the schedule does not have
         return _explain_undecided(schedule, plan, self.now())
 
     def _check(self, definition: Definition) -> None:
@@ -194,16 +224,31 @@ class Schedules:
             check_payload(kind, definition.payload, later=plan)
 
     def scopes(self, name: str, names: Sequence[str] | None = None) -> Sequence[str]:
-        """Return the scopes of a schedule, or those of *names*, if it has them."""
-        return self._scopes(self.get(name).defined, names)
+        """Return the scopes of a schedule for a plan of now, or those of *names*, if it has them."""
+        return self._scopes(self.get(name).defined, names, self.now())
 
-    def _scopes(self, definition: Definition, names: Sequence[str] | None) -> Sequence[str]:
-        """Return the named scopes without duplicates, if the schedule has them; None: all its scopes."""
+    def scopes_by_time(self, name: str, first: datetime, last: datetime, names: Sequence[str] | None) -> ScopesByTime:
+        """Return the same for each plan of a span of the past."""
+        definition = self.get(name).defined
+        times = backfilled(definition, checked_timestamp(first), checked_timestamp(last), limit=MAX_BACKFILL)
+        return self._scopes_by_time(definition, names, times)
+
+    def _scopes_by_time(
+        self, definition: Definition, names: Sequence[str] | None, times: Sequence[datetime]
+    ) -> ScopesByTime:
+        """Call a function that takes the time for each of them, and any other once."""
+        function = None if definition.provider is None else self._providers.get(definition.provider)
+        if function is not None and takes_time(function):
+            return {time: self._scopes(definition, names, time) for time in times}
+        return dict.fromkeys(times, self._scopes(definition, names, self.now()))
+
+    def _scopes(self, definition: Definition, names: Sequence[str] | None, time: datetime) -> Sequence[str]:
+        """Return the named scopes without duplicates, if the schedule has them at a time; None: all its scopes."""
         requested = None if names is None else [checked_name(scope, label="a scope") for scope in dict.fromkeys(names)]
         if definition.provider is None:
             known = list(definition.known_scopes)
         elif definition.provider in self._providers:
-            known, _ = checked_scopes(read_scopes(self._providers[definition.provider]))
+            known, _ = checked_scopes(read_scopes(self._providers[definition.provider], time))
         elif requested is None:
             hint = "Name a scope, or the application that has it: --app MODULE:APP."
             raise InvalidInput(f"its scopes come from {definition.provider!r}, which is not known here", hint=hint)

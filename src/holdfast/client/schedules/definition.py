@@ -22,6 +22,7 @@ from holdfast.domain.schedules.definition import (
     DeclarationResult,
     Definition,
     checked_schedule_name,
+    takes_time,
 )
 from holdfast.domain.schedules.plan import Overlap, Plan
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
@@ -53,7 +54,8 @@ class ScheduleOptions(TypedDict, total=False):
     with ``every``), ``cancel_running`` or ``allow``. With ``queue_all``, at most *max_backlog* plans of a scope wait in
     line (10,000), and further ones are skipped. *delay* lets data settle and *jitter* spreads the jobs; neither
     changes a plan's time. *start*, *end* and *runs* limit the plans. *scopes* is a list, a function that returns one,
-    or the name of such a function: each plan fires once in each scope. *payload* holds the other parameters of the
+    or the name of such a function: each plan fires once in each scope. A function with a parameter gets the time of the
+    plan. *payload* holds the other parameters of the
     handler; *ping* is a URL to call after each success.
     """
 
@@ -71,7 +73,7 @@ class ScheduleOptions(TypedDict, total=False):
     payload: Mapping[str, Any]
     queue: str | None
     priority: int | None
-    scopes: Sequence[str] | str | Callable[[], Any] | None
+    scopes: Sequence[str] | str | Callable[..., Any] | None
     ping: str | None
 
 
@@ -138,7 +140,7 @@ def _number(option: str) -> Callable[[int], int]:
     return convert
 
 
-def _scopes(value: Sequence[str] | str | Callable[[], Any] | None) -> tuple[str, ...] | str:
+def _scopes(value: Sequence[str] | str | Callable[..., Any] | None) -> tuple[str, ...] | str:
     if callable(value):
         raise InvalidInput("scopes takes the name of a function here", hint="Declare it with @app.scopes().")
     if value is None or isinstance(value, str):
@@ -224,6 +226,7 @@ class ScheduleRegistry:
         """Register a scope function."""
         if checked_name(name, label="the name") in self.providers:
             raise InvalidKind(f"two functions for scopes are called {name!r}", hint="Give one of them another name.")
+        takes_time(function)  # refuses a function that a planner could not call
         self.providers[name] = function
 
     def declare(self) -> dict[str, DeclarationResult]:

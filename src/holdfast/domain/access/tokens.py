@@ -15,20 +15,43 @@ from datetime import datetime
 from msgspec import Struct
 
 from holdfast.domain.access.roles import Role
+from holdfast.domain.names import checked_name
 from holdfast.errors import InvalidInput, Refused
 
 
 class Credential(Struct, frozen=True):
-    """A token as the store keeps it: its public prefix, and its hash."""
+    """A token as the store keeps it: its public prefix, and its hash. *inbox*: the only one that it may use."""
 
     prefix: str
     name: str
     role: Role
+    inbox: str | None
     hash: str
     actor: str
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
+
+
+#: The scope of a token, as people write it.
+_INBOX_SCOPE = "inbox="
+
+
+def parse_scope(text: str) -> str:
+    """The inbox in a scope such as ``inbox=pages``.
+
+    Raises:
+        InvalidInput: It is not a scope.
+    """
+    name = text.removeprefix(_INBOX_SCOPE)
+    if name == text or not name:
+        raise InvalidInput(f"{text[:40]!r} is not a scope", hint="A token can be limited to an inbox: inbox=NAME.")
+    return checked_name(name, label="the inbox")
+
+
+def format_scope(inbox: str | None) -> str | None:
+    """The scope of a token as text; None if it has no limit."""
+    return None if inbox is None else f"{_INBOX_SCOPE}{inbox}"
 
 
 #: ``hf_`` and the public prefix, then the secret.

@@ -20,6 +20,7 @@ class BatchEventName(StrEnum):
     RESUMED = "resumed"
     RETRIED = "retried"
     SKIPPED = "skipped"
+    EXPIRED = "expired"
     PAUSED = "paused"
     STOPPED = "stopped"
     DONE = "done"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -17,12 +18,14 @@ from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_number, checked_timestamp, parse_duration
 from holdfast.domain.schedules.firing_times import MICROSECOND, Interval, Rule, SharedCalendar
 from holdfast.domain.schedules.plan import GLOBAL, MAX_BACKLOG, Overlap
-from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
+from holdfast.errors import InvalidExpression, InvalidInput, InvalidKind, NeverFires
 
 #: The longest duration that each option accepts.
 LONGEST = {"window": timedelta(days=366), "delay": timedelta(days=31), "jitter": timedelta(days=1)}
 #: The largest backlog that a schedule may have.
 LARGEST_BACKLOG = 1_000_000
+#: Parameters that any call fits.
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class CatchUp(StrEnum):
@@ -191,6 +194,26 @@ def checked_schedule_name(name: str) -> str:
     if not checked_name(name, label="the name").isprintable():
         raise InvalidInput(f"a schedule's name has only visible characters: {name[:100]!r}")
     return name
+
+
+def takes_time(function: Callable[..., Any]) -> bool:
+    """Whether a scope function takes the time of the plan: it has one parameter without a default.
+
+    Raises:
+        InvalidKind: It cannot be called with that time, nor without arguments.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a function of C
+        return False
+    needed = [each for each in parameters if each.default is each.empty and each.kind not in _VARIADIC]
+    if len(needed) > 1 or any(each.kind is each.KEYWORD_ONLY for each in needed):
+        names = ", ".join(each.name for each in needed)
+        raise InvalidKind(
+            f"a function for scopes has no parameter, or one for the time of the plan, not {names}",
+            hint="Bind the others: functools.partial(function, …).",
+        )
+    return bool(needed)
 
 
 def checked_scopes(scopes: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -35,6 +35,11 @@ class Plan(Struct, frozen=True, gc=False):
         return hashlib.sha256(msgspec.json.encode([self.schedule, self.scope, self.time])).hexdigest()[:32]
 
 
+def scope_tag(scope: str) -> str:
+    """Return the tag of the jobs of one scope. Those of schedules without scopes have none."""
+    return f"scope={scope}"
+
+
 def jittered(plan: Plan, jitter: timedelta) -> timedelta:
     """Return the share of *jitter* that delays a plan's job: the same on every replica and at every attempt."""
     return jitter * (int(plan.key[:16], 16) / 2**64)

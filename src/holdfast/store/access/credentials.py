@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from holdfast.domain.access.roles import Role
 from holdfast.domain.access.tokens import Credential, draw_secret, draw_token
 from holdfast.domain.names import checked_actor, checked_name
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import Noun, query
 
 SERVER_SECRET = "form"  # noqa: S105 - the name of a secret
-
-
-class ValidCredential(Struct, frozen=True):
-    """A token that is not revoked."""
-
-    prefix: str
-    name: str
-    role: Role
-    hash: str
 
 
 class Credentials(Noun):
@@ -30,18 +19,21 @@ class Credentials(Noun):
         super().__init__(backend)
         self._server_secret: str | None = None
 
-    def add(self, name: str, role: Role, *, actor: str) -> str:
-        """Create a token and return it; it cannot be read again.
+    def add(self, name: str, role: Role, *, actor: str, inbox: str | None = None) -> str:
+        """Create a token and return it; it cannot be read again. With an *inbox* it may use no other part of the store.
 
         Raises:
             Conflict: A valid token of this name exists.
+            InvalidInput: The token of an inbox is that of an admin.
         """
+        if inbox is not None and role is Role.ADMIN:
+            raise InvalidInput("a token that is limited to an inbox is a viewer or an operator, not an admin")
         checked_name(name, label="the name")
         checked_actor(name)
         drawn = draw_token()
         values = {"prefix": drawn.prefix, "hash": drawn.hash}
         if not self._backend.run(
-            query("insert_credential", name=name, role=role, actor=checked_actor(actor), **values)
+            query("insert_credential", name=name, role=role, inbox=inbox, actor=checked_actor(actor), **values)
         ):
             raise Conflict(f"there is a token {name!r} already", hint="Take another name, or revoke that one first.")
         return drawn.text
@@ -65,9 +57,9 @@ class Credentials(Noun):
         """Record when a token was used, to the minute."""
         self._backend.run(query("touch_credential", prefix=prefix), repeatable=True)
 
-    def find(self, prefix: str) -> ValidCredential | None:
+    def find(self, prefix: str) -> Credential | None:
         """The valid token with this prefix."""
-        rows: list[ValidCredential] = self._fetch("get_valid_credential", ValidCredential, prefix=prefix)
+        rows: list[Credential] = self._fetch("get_valid_credential", Credential, prefix=prefix)
         return rows[0] if rows else None
 
     def exist(self) -> bool:

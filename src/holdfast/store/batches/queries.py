@@ -113,6 +113,13 @@ class LedgerQueries(Noun):
         """The newest 1,000 batches, by state."""
         return dict(self._fetch("count_batches", limit=COUNTED_BATCHES))
 
+    def count_ends(self) -> dict[str, int]:
+        """Ends of batches since the store exists, by the state in which they ended.
+
+        - Each end is counted in the transaction that ends the batch, wherever it ends; a batch may end again.
+        """
+        return dict(self._fetch("count_batch_ends"))
+
     def count_units(self) -> list[UnitTotal]:
         """The counters of the newest 1,000 batches, by function and name: 100 labels of each, and ``other``."""
         return self._fetch("count_units_by_kind", UnitTotal, limit=COUNTED_BATCHES, labels=MAX_LABELS)

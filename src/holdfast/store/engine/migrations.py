@@ -18,7 +18,7 @@ from holdfast.store.engine.backend import SCHEMA_VERSION
 TABLES = (
     *("secret_field", "kind", "queue", "stop_switch", "command_switch", "worker", "job", "live", "finished"),
     *("dependency", "pending_effect", "key", "attempt", "event", "progress", "step"),
-    *("batch", "batch_event", "deleted_batch", "unit", "unit_count", "in_flight", "inbox"),
+    *("batch", "batch_event", "batch_tally", "deleted_batch", "unit", "unit_count", "in_flight", "inbox"),
     *("schedule", "plan", "skipped_plan"),
     *("memory_profile", "autoscaler_decision"),
     *("audit_entry", "credential", "session", "secret", "saved_filter", "idempotency_key", "trace"),

@@ -10,6 +10,7 @@ from msgspec import Struct
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.retention import ZERO, Retention
 from holdfast.errors import PrivilegeMissing
+from holdfast.store.batches.events import fold_tallies
 from holdfast.store.batches.unit_steps import prune_batches, prune_units
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
@@ -74,6 +75,7 @@ RULES = (
     RetentionRule("audit entries", "audit", lambda retention: retention.audit, "prune_audit_entries"),
     RetentionRule("batches", "batch", lambda retention: retention.batches, operation=prune_batches),
     RetentionRule("units", "unit", lambda _: timedelta(microseconds=1), operation=prune_units),
+    RetentionRule("ends of batches", "tally", lambda _: timedelta(microseconds=1), operation=fold_tallies),
     RetentionRule("revoked tokens", "audit", lambda retention: retention.audit, "prune_credentials"),
     RetentionRule("responses", "audit", lambda retention: retention.responses, operation=prune_responses),
     RetentionRule("free pages", "page", lambda _: timedelta(microseconds=1), operation=return_space),

@@ -22,6 +22,8 @@ from holdfast.store.schedules.earlier_plans import OverlapRule
 from holdfast.store.schedules.fired_plans import Advance, AdvanceResult, FiredPlan, PlanToFire
 
 BEFORE_ALL = JobId(0)
+#: Plans that a filter of the history examines.
+WINDOW = 100_000
 
 
 class SkippedPlans(Struct, frozen=True):
@@ -94,13 +96,18 @@ class Plans(Noun):
         rows: list[SkippedPlans] = self._backend.fetch(query("get_skipped_plan", SkippedPlans, **structs.asdict(plan)))
         return rows[0] if rows else None
 
-    def history(self, name: str, *, limit: int = 50) -> list[FiredPlan]:
-        """Return the fired plans, newest first."""
-        return self._backend.fetch(query("list_plans", FiredPlan, schedule=name, limit=limit))
+    def history(
+        self, name: str, *, limit: int = 50, scope: str | None = None, state: str | None = None
+    ) -> list[FiredPlan]:
+        """Return the fired plans, newest first: all, or of the newest 100,000 those of a scope or of a job's state."""
+        window = limit if scope is None and state is None else WINDOW
+        values = {"schedule": name, "limit": limit, "scope": scope, "state": state, "window": window}
+        return self._backend.fetch(query("list_plans", FiredPlan, **values))
 
-    def skips(self, name: str, *, limit: int = 50) -> list[SkippedPlans]:
-        """Return the skipped spans, newest first."""
-        return self._backend.fetch(query("list_skipped_plans", SkippedPlans, schedule=name, limit=limit))
+    def skips(self, name: str, *, limit: int = 50, scope: str | None = None) -> list[SkippedPlans]:
+        """Return the skipped spans, newest first: all, or of the newest 100,000 those that concern a scope."""
+        values = {"schedule": name, "limit": limit, "scope": scope, "window": limit if scope is None else WINDOW}
+        return self._backend.fetch(query("list_skipped_plans", SkippedPlans, **values))
 
 
 def _fire(name: str, fires: Sequence[PlanToFire], origin: Origin, actor: str) -> Operation[list[FiredPlan]]:

@@ -1,7 +1,7 @@
 -- Access: audit log, tokens, sessions, secrets, saved filters and idempotency keys.
 
 -- fragment: credential_columns
-prefix, name, role, hash, actor, created_at, last_used_at, revoked_at
+prefix, name, role, inbox, hash, actor, created_at, last_used_at, revoked_at
 
 -- name: insert_audit_entry
 -- Record an action. db_user has its default: roles may not write it.
@@ -23,8 +23,8 @@ LIMIT :limit::bigint
 
 -- name: insert_credential
 -- Create a token, unless its name or prefix is taken.
-INSERT INTO holdfast.credential (prefix, name, role, hash, actor, created_at)
-VALUES (:prefix, :name, :role, :hash, :actor, (SELECT holdfast.now()))
+INSERT INTO holdfast.credential (prefix, name, role, inbox, hash, actor, created_at)
+VALUES (:prefix, :name, :role, :inbox, :hash, :actor, (SELECT holdfast.now()))
 ON CONFLICT DO NOTHING RETURNING prefix
 
 -- name: list_credentials
@@ -44,7 +44,7 @@ WHERE prefix = :prefix AND (last_used_at IS NULL OR last_used_at < (SELECT holdf
 
 -- name: get_valid_credential
 -- Find a valid token by its public prefix.
-SELECT prefix, name, role, hash FROM holdfast.credential WHERE prefix = :prefix AND revoked_at IS NULL
+SELECT {credential_columns} FROM holdfast.credential WHERE prefix = :prefix AND revoked_at IS NULL
 
 -- name: has_valid_credential
 -- Whether a valid token exists.

@@ -86,6 +86,21 @@ ORDER BY kind, name
 INSERT INTO holdfast.batch_event (batch_id, at, name, actor, run_number, detail)
 VALUES (:batch_id, (SELECT holdfast.now()), :name, :actor, :run_number, :detail::json)
 
+-- name: insert_batch_tally
+-- Count ends of batches by result.
+INSERT INTO holdfast.batch_tally (result, count) VALUES (:result, :count)
+
+-- name: take_batch_tallies
+-- Delete the oldest counts of ends, if there are many, to add them up.
+DELETE FROM holdfast.batch_tally WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.batch_tally ORDER BY id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+AND (SELECT count(*) FROM (SELECT 1 AS one FROM holdfast.batch_tally LIMIT :fewest::bigint) AS known) >= :fewest::bigint
+RETURNING result, count
+
+-- name: count_batch_ends
+-- Count the ends of batches by result, since the store exists.
+SELECT result, sum(count)::bigint AS count FROM holdfast.batch_tally GROUP BY result
+
 -- name: list_batch_events
 -- List the events of a batch, newest first, below an id.
 SELECT id, at, name, actor, run_number, detail::text FROM holdfast.batch_event

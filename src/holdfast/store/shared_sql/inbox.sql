@@ -23,7 +23,7 @@ DELETE FROM holdfast.inbox WHERE id = :id AND token = :token RETURNING id
 
 -- name: list_expired_inbox_results
 -- List results that no consumer accepted in time.
-SELECT id, token, batch_id, key FROM holdfast.inbox
+SELECT id, token, batch_id, key, inbox FROM holdfast.inbox
 WHERE {lock_wait} AND expires_at <= (SELECT holdfast.now()) ORDER BY expires_at LIMIT :limit::bigint
 
 -- name: finish_delivered_unit
@@ -69,4 +69,4 @@ ORDER BY available_at, id LIMIT :limit::bigint
 
 -- name: get_inbox_results
 -- Read results by id.
-SELECT id, token, batch_id, key FROM holdfast.inbox WHERE id = ANY(:ids::bigint[])
+SELECT id, token, batch_id, key, inbox FROM holdfast.inbox WHERE id = ANY(:ids::bigint[])

@@ -1,9 +1,10 @@
 -- Plans: the fired and the skipped times of schedules.
 
--- fragment: plan_rows
+-- fragment: plan_columns
 plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
     coalesce(live.state, finished.state) AS state
-FROM holdfast.plan AS plan
+
+-- fragment: with_jobs
 LEFT JOIN holdfast.live AS live ON live.id = plan.job_id
 LEFT JOIN holdfast.finished AS finished ON finished.id = plan.job_id
 
@@ -57,7 +58,7 @@ UPDATE holdfast.plan AS plan SET queued = false WHERE queued AND job_id = ANY(:i
 
 -- name: get_plan
 -- Read a plan and the state of its job.
-SELECT {plan_rows}
+SELECT {plan_columns} FROM holdfast.plan AS plan {with_jobs}
 WHERE plan.schedule = :schedule AND plan.time = :time AND plan.scope = :scope
 
 -- name: get_skipped_plan
@@ -67,14 +68,23 @@ WHERE schedule = :schedule AND last >= :time AND first <= :time AND scope IN (''
 ORDER BY decided_at DESC LIMIT 1
 
 -- name: list_plans
--- List the plans of a schedule, newest first.
-SELECT {plan_rows}
-WHERE plan.schedule = :schedule ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit::bigint
+-- List the plans of a schedule, newest first: all, or those of a scope or with jobs in a state among the newest :window.
+SELECT {plan_columns} FROM (
+    SELECT * FROM holdfast.plan AS newest
+    WHERE newest.schedule = :schedule ORDER BY newest.time DESC, newest.scope DESC LIMIT :window::bigint) AS plan
+{with_jobs}
+WHERE (:scope::text IS NULL OR plan.scope = :scope::text)
+    AND (:state::text IS NULL OR coalesce(live.state, finished.state) = :state::text)
+ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit::bigint
 
 -- name: list_skipped_plans
--- List the skipped plans of a schedule, newest first.
-SELECT {skipped_plan_columns} FROM holdfast.skipped_plan
-WHERE schedule = :schedule ORDER BY last DESC, first DESC, scope LIMIT :limit::bigint
+-- List the skipped plans of a schedule, newest first: all, or those that concern a scope among the newest :window.
+SELECT {skipped_plan_columns} FROM (
+    SELECT * FROM holdfast.skipped_plan AS newest
+    WHERE newest.schedule = :schedule ORDER BY newest.last DESC, newest.first DESC, newest.scope
+    LIMIT :window::bigint) AS skipped
+WHERE :scope::text IS NULL OR scope = :scope::text OR scope = ''
+ORDER BY last DESC, first DESC, scope LIMIT :limit::bigint
 
 -- name: list_known_plans
 -- List which of these plans are recorded already.

@@ -69,12 +69,14 @@ def list_all_inboxes(request: Request) -> InboxList:
 @get("/inboxes/results")
 def list_inbox_results(request: Request, query: ResultsQuery) -> ResultList:
     """List results in an inbox, without taking them."""
+    request.require_inbox(query.inbox)
     return ResultList(list_results(request.store, query.inbox, limit=query.limit))
 
 
 @post("/inboxes/take")
 def take_results(request: Request, body: TakeBody) -> TakenResults:
     """Take results: exactly one consumer has each of them."""
+    request.require_inbox(body.inbox)
     taken = request.actions.inboxes.take(body.inbox, limit=body.limit, lease=as_duration(body.lease))
     return TakenResults(taken)
 
@@ -85,4 +87,5 @@ def change_results(request: Request, body: ResultActionBody) -> Changed:
     action = find_action(Target.RESULT, body.action)
     request.require(action.role)
     options = options_of(action, body, "action", "receipts", "dry_run")
-    return request.actions.inboxes.perform(action.name, body.receipts, dry_run=body.dry_run, **options)
+    inbox = request.caller.inbox
+    return request.actions.inboxes.perform(action.name, body.receipts, dry_run=body.dry_run, inbox=inbox, **options)

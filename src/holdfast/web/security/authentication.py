@@ -27,6 +27,7 @@ from holdfast.store import Store
 from holdfast.web.options import WebOptions
 from holdfast.web.request import LIVE_HEADER, address_of, path_of
 from holdfast.web.security import csrf
+from holdfast.web.security.authorization import require_scope
 from holdfast.web.security.failed_tries import FailedTries
 from holdfast.web.security.request_slots import MAX_PUBLIC_REQUESTS, MAX_REQUESTS, RequestLimit
 from holdfast.web.security.sessions import LINK_PATH, cookie_name
@@ -51,12 +52,16 @@ STATIC_PATH = "/static/"
 
 
 class Caller(Struct, frozen=True):
-    """The person or program that sends a request. *prefix* is that of its token, *session* the hash of its cookie."""
+    """The person or program that sends a request. *prefix* is that of its token, *session* the hash of its cookie.
+
+    A token may be limited to an *inbox*.
+    """
 
     name: str
     role: Role
     prefix: str | None = None
     session: str = ""
+    inbox: str | None = None
 
 
 class TokenUses:
@@ -113,7 +118,9 @@ class Authenticator:
         if not scheme and not cookie:
             raise Unauthenticated("sign in first", headers=CHALLENGE)
         if scheme:
-            return self.by_token(store(), token.strip())
+            caller = self.by_token(store(), token.strip())
+            require_scope(caller, path_of(connection.scope))
+            return caller
         return self._of_open_page(connection, cookie or "") or self.by_cookie(store(), cookie or "")
 
     def by_token(self, store: Store, token: str) -> Caller:
@@ -123,7 +130,7 @@ class Authenticator:
             if credential is None or not is_secret_of(token, credential.hash):
                 raise Unauthenticated("this token is not valid", headers=CHALLENGE)
         self._uses.note(store, credential.prefix)
-        return Caller(credential.name, credential.role, credential.prefix)
+        return Caller(credential.name, credential.role, credential.prefix, inbox=credential.inbox)
 
     def by_cookie(self, store: Store, cookie: str) -> Caller:
         with self.failed_tries.counted(Unauthenticated):

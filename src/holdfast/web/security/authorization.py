@@ -1,4 +1,4 @@
-"""Authorization: whether the role of a caller is enough. Every page and endpoint that needs a role comes here."""
+"""Authorization: whether the role and the scope of a caller are enough. Every page and endpoint comes here."""
 
 from __future__ import annotations
 
@@ -10,6 +10,26 @@ from holdfast.errors.http import Forbidden
 
 if TYPE_CHECKING:
     from holdfast.web.security.authentication import Caller
+
+#: The only paths that a token limited to an inbox may use. Each of their handlers calls :func:`require_inbox`, or
+#: passes the inbox of the caller on.
+INBOX_PATHS = frozenset(f"/api/v1/inboxes/{name}" for name in ("results", "take", "action"))
+
+
+def require_scope(caller: Caller, path: str) -> None:
+    """Refuse a caller whose token is limited to an inbox, unless *path* is about one."""
+    if caller.inbox is not None and path not in INBOX_PATHS:
+        raise _beyond(caller)
+
+
+def require_inbox(caller: Caller, inbox: str) -> None:
+    """Refuse a caller whose token is limited to another inbox."""
+    if caller.inbox not in (None, inbox):
+        raise _beyond(caller)
+
+
+def _beyond(caller: Caller) -> Forbidden:
+    return Forbidden(f"the token {caller.name} is limited to the inbox {caller.inbox!r}", hint="Use another token.")
 
 
 def require_role(caller: Caller, role: Role, subject: str, *, is_api: bool) -> None:

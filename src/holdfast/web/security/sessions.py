@@ -17,7 +17,8 @@ from holdfast.domain.access.audit import Via
 from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.errors.http import Forbidden, HttpError
 from holdfast.web.errors import error_answer
-from holdfast.web.request import address_of, caller_of, render
+from holdfast.web.request import address_of, caller_of, path_of, render
+from holdfast.web.security.authorization import require_scope
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site
@@ -78,6 +79,7 @@ def _login(site: Site, request: Request, form: dict[str, str]) -> Response:
     target = _local_path(form.get("next", ""))
     try:
         caller = site.authenticator.by_token(site.store, form.get("token", "").strip())
+        require_scope(caller, path_of(request.scope))  # a session has no scope
     except HttpError as error:
         return _refusal(request, "login.html", error, next=target)
     Actions(site.app.store, actor=caller.name, via=Via.WEB).record("sign in", f"token={caller.name}")

@@ -27,6 +27,8 @@ from holdfast.worker.commands.identity import ProcessId
 
 #: Time for the answer of a service manager.
 PROBE_TIMEOUT_S = 10.0
+#: The hint when a service manager does not report whether a service runs.
+UNKNOWN = "Pass --allow-concurrent if you know that the service is stopped."
 
 
 def first_running(probes: Sequence[str], store: Store) -> str | None:
@@ -83,7 +85,7 @@ def _pm2_processes(answer: str) -> list[dict[str, Any]]:
     for start in re.finditer(r"\[(?=\s*[{\]])", answer):
         with suppress(msgspec.MsgspecError):
             return msgspec.json.decode(answer[start.start() :], type=list[dict[str, Any]])
-    raise ConfigurationError("pm2 jlist did not answer with JSON")
+    raise ConfigurationError("pm2 jlist did not answer with JSON", hint=UNKNOWN)
 
 
 def _worker(name: str, store: Store) -> str | None:
@@ -106,9 +108,9 @@ def _output_of(argv: list[str]) -> str:
             [executable, *argv[1:]], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigurationError(f"{argv[0]} does not answer: {error}") from None
+        raise ConfigurationError(f"{argv[0]} does not answer: {error}", hint=UNKNOWN) from None
     if finished.returncode != 0:
-        raise ConfigurationError(f"{argv[0]} failed: {finished.stderr.strip() or finished.returncode}")
+        raise ConfigurationError(f"{argv[0]} failed: {finished.stderr.strip() or finished.returncode}", hint=UNKNOWN)
     return finished.stdout
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from holdfast.domain.jobs.kind_options import PublishedKind, load_options, new_job_of, plan_parameter
 from holdfast.domain.jobs.new_job import Actor, NewJob
 from holdfast.domain.schedules.definition import Definition, load_definition
-from holdfast.domain.schedules.plan import Plan, jittered
+from holdfast.domain.schedules.plan import GLOBAL, Plan, jittered, scope_tag
 from holdfast.store.schedules.fired_plans import PlanToFire
 from holdfast.worker.schedules.ping import ping_request
 
@@ -24,8 +24,8 @@ _SAMPLE = Plan("sample", datetime(2000, 1, 1, tzinfo=UTC))
 class PlanJobs:
     """Builds the jobs of the plans of one definition.
 
-    The options are checked and the payload is encoded once. A plan adds its JSON, its label and its time. *at_once*:
-    ignore delay and jitter.
+    The options are checked and the payload is encoded once. A plan adds its JSON, its label, its time, and the tag of
+    its scope. *at_once*: ignore delay and jitter.
     """
 
     def __init__(
@@ -51,10 +51,11 @@ class PlanJobs:
     def _request(self, plan: Plan) -> NewJob:
         text, model = _encode(plan).decode(), self._build(plan) if self._keyed else self._model
         payload = model.payload if self._parameter is None else f"{self._opening}{text}}}"
+        tags = None if plan.scope == GLOBAL else _encode([scope_tag(plan.scope)]).decode()
         if self._jitter is None:
-            return structs.replace(model, payload=payload, label=plan.schedule, plan=text)
+            return structs.replace(model, payload=payload, label=plan.schedule, tags=tags, plan=text)
         run_at = plan.time + self._definition.delay + jittered(plan, self._jitter)
-        return structs.replace(model, payload=payload, label=plan.schedule, plan=text, run_at=run_at)
+        return structs.replace(model, payload=payload, label=plan.schedule, tags=tags, plan=text, run_at=run_at)
 
     def _build(self, plan: Plan) -> NewJob:
         definition, name = self._definition, self._parameter

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import PublishedKind
-from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
+from holdfast.domain.schedules.decision import MAX_TIMES, ScheduleDecision, Skipped, SkipReason, decide
 from holdfast.domain.schedules.definition import Definition, checked_scopes, load_definition
 from holdfast.domain.schedules.firing_times import MICROSECOND
 from holdfast.domain.schedules.plan import Plan
@@ -163,15 +163,19 @@ class Planner:
     def _decide(self, schedule: DueSchedule, tick: _Tick) -> Advance | None:
         definition = load_definition(schedule.definition)
         rule = definition.rule()
-        decision = decide(definition, rule, schedule.cursor, tick.now, fired=schedule.fired)
-        scopes = self._scopes(definition, schedule, tick) if decision.fire else ()
+        # An answer for one time belongs to the decision for which it was asked: a later one may be about another time.
+        by_time = definition.provider is not None and self._providers.take_time(definition.provider)
+        answer = tick.answers.get(schedule.name) if by_time else None
+        now, most = tick.now if answer is None else answer.decided_at, 1 if by_time else MAX_TIMES
+        decision = decide(definition, rule, schedule.cursor, now, fired=schedule.fired, cap=most)
+        scopes = self._scopes(definition, schedule, decision.fire[0], tick) if decision.fire else ()
         if scopes is None:
             return None
         valid, invalid = (scopes, ()) if definition.provider is None else checked_scopes(scopes)
         # An invalid scope costs a row in the ledger too.
         if len(decision.fire) * (size := len(valid) + len(invalid)) > MAX_PLANS:
             cap = max(1, MAX_PLANS // size)
-            decision = decide(definition, rule, schedule.cursor, tick.now, fired=schedule.fired, cap=cap)
+            decision = decide(definition, rule, schedule.cursor, now, fired=schedule.fired, cap=min(cap, most))
         if decision.fire and definition.kind not in tick.kinds:
             tick.kinds[definition.kind] = self._store.kinds.get(definition.kind)
         plans = [Plan(schedule.name, time, scope) for time in decision.fire for scope in valid]
@@ -187,13 +191,15 @@ class Planner:
             runs=definition.runs,
         )
 
-    def _scopes(self, definition: Definition, schedule: DueSchedule, tick: _Tick) -> Sequence[str] | None:
+    def _scopes(
+        self, definition: Definition, schedule: DueSchedule, time: datetime, tick: _Tick
+    ) -> Sequence[str] | None:
         """Return the scopes of a schedule; None: its provider is called, and has not answered yet."""
         if definition.provider is None:
             return definition.known_scopes
         if schedule.name in tick.answers:
             return tick.answers[schedule.name].answer()
-        self._providers.call(definition.provider, schedule)
+        self._providers.call(definition.provider, schedule, time, now=tick.now)
         return None
 
     def _record_failure(self, schedule: DueSchedule, error: BaseException) -> None:

@@ -8,18 +8,24 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from holdfast.domain.names import class_name
+from holdfast.domain.schedules.definition import takes_time
 from holdfast.errors import HoldfastError, InvalidInput, StoreBusy, StoreUnavailable
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
 
 log = logging.getLogger("holdfast")
 
-#: Returns the scopes of a schedule; it may be a coroutine function.
-Provider = Callable[[], Iterable[str] | Awaitable[Iterable[str]]]
+#: Returns the scopes of a schedule, of any plan or of the plan of a time; it may be a coroutine function.
+Provider = (
+    Callable[[], Iterable[str] | Awaitable[Iterable[str]]]
+    | Callable[[datetime], Iterable[str] | Awaitable[Iterable[str]]]
+)
 
 #: A provider that has not returned after this time counts as failed.
 TIMEOUT_S = 60.0
@@ -74,14 +80,22 @@ class ScopeProviders:
         states = Counter("abandoned" if call.abandoned else "waiting" for call in self._calls.values())
         return {state: states[state] for state in ("waiting", "abandoned")}
 
-    def call(self, provider: str, schedule: DueSchedule) -> bool:
-        """Begin to read the scopes of a schedule. False: there are too many calls, or one for this schedule."""
+    def take_time(self, provider: str) -> bool:
+        """Whether a provider answers for the time of one plan."""
+        return provider in self._functions and takes_time(self._functions[provider])
+
+    def call(self, provider: str, schedule: DueSchedule, time: datetime, *, now: datetime) -> bool:
+        """Begin to read the scopes of a schedule for the plan of a time, by the decision of *now*.
+
+        False: there are too many calls, or one for this schedule.
+        """
         since = clock.now() - NEW_CALL_S
         new = sum(call.begun_at > since and not call.finished.is_set() for call in self._calls.values())
         if (provider, schedule.name) in self._calls or new >= MAX_NEW_CALLS or provider not in self.free:
             return False
+        function = _bound(self._functions[provider], time)
         self._calls[provider, schedule.name] = ProviderCall(
-            schedule, provider, self._functions[provider], self._answered
+            schedule, provider, function, self._answered, decided_at=now
         )
         return True
 
@@ -116,13 +130,28 @@ class ScopeProviders:
         self.on_answer()
 
 
+_Bound = Callable[[], Any]
+
+
+def _bound(function: Provider, time: datetime) -> _Bound:
+    """The call of a provider for the plan of a time."""
+    return partial(function, time) if takes_time(function) else function  # type: ignore[return-value, call-arg]
+
+
 class ProviderCall:
-    """One call of a provider for a schedule, running or finished."""
+    """One call of a provider for a schedule, running or finished. *decided_at*: the store's time of its decision."""
 
     def __init__(
-        self, schedule: DueSchedule, provider: str, function: Provider, on_answer: Callable[[], object]
+        self,
+        schedule: DueSchedule,
+        provider: str,
+        function: _Bound,
+        on_answer: Callable[[], object],
+        *,
+        decided_at: datetime,
     ) -> None:
         self.schedule = schedule
+        self.decided_at = decided_at
         self.provider = provider
         self.begun_at = clock.now()
         self.abandoned = False
@@ -139,7 +168,7 @@ class ProviderCall:
 class _Call:
     """A call of a provider in a thread, which does not keep the process from exiting."""
 
-    def __init__(self, function: Provider, on_answer: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, function: _Bound, on_answer: Callable[[], object] = lambda: None) -> None:
         self.finished = threading.Event()
         self._scopes: list[Any] = []
         self._error: BaseException | None = None
@@ -156,7 +185,7 @@ class _Call:
                 raise self._error
         raise HoldfastError(f"a provider must not raise {class_name(self._error)}") from self._error
 
-    def _run(self, function: Provider) -> None:
+    def _run(self, function: _Bound) -> None:
         try:
             answer = function()
             self._scopes = _scope_list(asyncio.run(_await(answer)) if inspect.isawaitable(answer) else answer)
@@ -184,12 +213,12 @@ def _scope_list(scopes: Any) -> list[Any]:
 _unfinished: list[_Call] = []
 
 
-def read_scopes(function: Provider, *, timeout: float = TIMEOUT_S) -> list[str]:
-    """Call a provider and wait for its scopes."""
+def read_scopes(function: Provider, time: datetime, *, timeout: float = TIMEOUT_S) -> list[str]:
+    """Call a provider for the plan of a time, and wait for its scopes."""
     _unfinished[:] = [call for call in _unfinished if not call.finished.is_set()]
     if len(_unfinished) >= MAX_NEW_CALLS:
         raise HoldfastError(f"{len(_unfinished)} calls of scope functions have not returned")
-    call = _Call(function)
+    call = _Call(_bound(function, time))
     _unfinished.append(call)
     if not call.finished.wait(timeout):
         raise HoldfastError(f"the function for scopes has not answered for {timeout:.0f} s")

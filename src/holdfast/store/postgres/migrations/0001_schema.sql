@@ -1028,6 +1028,14 @@ CREATE TABLE holdfast.batch_event (
 );
 CREATE INDEX batch_event_batch ON holdfast.batch_event (batch_id, id);
 
+-- The ends of batches by result, counted in the transaction that ends each: a row for one end or for many. Only rows are
+-- added, so that no end waits for another one. Maintenance adds them up.
+CREATE TABLE holdfast.batch_tally (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    result text NOT NULL,
+    count bigint NOT NULL
+);
+
 -- Batches that were deleted and whose units, counters or results still have rows: they are deleted in steps.
 CREATE TABLE holdfast.deleted_batch (
     id bigint PRIMARY KEY,
@@ -1193,6 +1201,7 @@ CREATE TABLE holdfast.credential (
     prefix text PRIMARY KEY,
     name text NOT NULL,
     role text NOT NULL CHECK (role IN ('viewer', 'operator', 'admin')),
+    inbox text CHECK (inbox IS NULL OR role <> 'admin'),     -- the one inbox that the token may use; NULL: no limit
     hash text NOT NULL,                        -- SHA-256 of the token, which is 256 random bits
     actor text NOT NULL,
     created_at timestamptz NOT NULL,

@@ -388,6 +388,14 @@ CREATE TABLE holdfast_batch_event (
 ) STRICT;
 CREATE INDEX holdfast_batch_event_batch ON holdfast_batch_event (batch_id, id);
 
+-- The ends of batches by result, counted in the transaction that ends each: a row for one end or for many. Only rows are
+-- added, so that no end waits for another one. Maintenance adds them up.
+CREATE TABLE holdfast_batch_tally (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    result TEXT NOT NULL,
+    count INTEGER NOT NULL
+) STRICT;
+
 -- Batches that were deleted and whose units, counters or results still have rows: they are deleted in steps.
 CREATE TABLE holdfast_deleted_batch (
     id INTEGER PRIMARY KEY,
@@ -551,6 +559,7 @@ CREATE TABLE holdfast_credential (
     prefix TEXT PRIMARY KEY,
     name TEXT NOT NULL,
     role TEXT NOT NULL CHECK (role = 'viewer' OR role = 'operator' OR role = 'admin'),
+    inbox TEXT CHECK (inbox IS NULL OR role <> 'admin'),     -- the one inbox that the token may use; NULL: no limit
     hash TEXT NOT NULL,                        -- SHA-256 of the token, which is 256 random bits
     actor TEXT NOT NULL,
     created_at INTEGER NOT NULL,
