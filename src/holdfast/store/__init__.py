@@ -67,7 +67,9 @@ class LazyAttribute:
     def __get__(self, owner: Any, owner_type: type) -> Any:
         if owner is None:
             return self
-        made = getattr(import_module(self._module), self._class)(self._argument(owner))
+        with forks.first_uses:
+            module = import_module(self._module)
+        made = getattr(module, self._class)(self._argument(owner))
         owner.__dict__[self._name] = made  # takes precedence over this non-data descriptor
         return made
 
@@ -207,7 +209,8 @@ def open_store(
 
 
 def _open_sqlite(url: str, **opening: Any) -> Store:
-    from holdfast.store.sqlite.backend import SqliteBackend
+    with forks.first_uses:
+        from holdfast.store.sqlite.backend import SqliteBackend
 
     options = dict(SqliteUrl.parse(url).options)
     durability = options.pop("durability", "full")
@@ -230,8 +233,9 @@ def _require_folder(folder: Path) -> None:
 
 def _open_postgres(url: str, **opening: Any) -> Store:
     try:
-        from holdfast.store.postgres.backend import DEFAULT_CONNECTIONS, MIN_CONNECTIONS, PostgresBackend
-        from holdfast.store.postgres.connections import is_readable
+        with forks.first_uses:
+            from holdfast.store.postgres.backend import DEFAULT_CONNECTIONS, MIN_CONNECTIONS, PostgresBackend
+            from holdfast.store.postgres.connections import is_readable
     except ImportError as error:
         raise MissingDriver(f"PostgreSQL needs psycopg: {error}") from error
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import StoreUnavailable
-from holdfast.store.sqlite import connections
+from holdfast.store.engine import forks
 from tests.support.forks import Fork
 from tests.support.processes import gone, open_store, wait_until
 
@@ -141,7 +141,7 @@ def test_a_child_that_inherits_a_connection_of_the_program_is_refused_until_it_c
 
 def test_a_fork_does_not_wait_for_a_writer_that_waits_itself(store, path, monkeypatch):
     """K1: after a time limit the child goes on without the store."""
-    monkeypatch.setattr(connections, "FORK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(forks, "FORK_TIMEOUT_S", 0.05)
 
     def refused(_):
         with pytest.raises(StoreUnavailable, match="forked"):

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.store.engine import forks
 from holdfast.store.engine.changes import EVERYTHING, MAX_TEXT_BYTES, Changes, Notification, decode, encode
 from holdfast.store.engine.interrupts import uninterrupted
 
@@ -154,9 +155,10 @@ def log() -> logging.Logger:
 
 
 def _datagram_socket() -> socket.socket:
-    import socket  # it takes milliseconds, and a command that only reads sends nothing
+    with forks.first_uses:
+        import socket  # it takes milliseconds, and a command that only reads sends nothing
 
-    from holdfast.store.engine.sockets import new_socket
+        from holdfast.store.engine.sockets import new_socket
 
     return new_socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
