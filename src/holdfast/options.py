@@ -78,7 +78,13 @@ RUN_OPTIONS = (
     Option(
         "checkpoint", str, None, "Write the ledger after each unit, N units or a time. [50, 1s]", "each|auto|N|TIME"
     ),
-    Option("progress_every", int, None, "Units between lines of progress on stderr, about one line a second at most. [text: 10, else none]", "N"),
+    Option(
+        "progress_every",
+        int,
+        None,
+        "Units between lines of progress on stderr, about one line a second at most. [text: 10, else none]",
+        "N",
+    ),
 )
 OUTPUT = Option("output", str, None, "Format of the output: text, json or ndjson.", "FORMAT")
 ALL = (*SOURCES, *RUN_OPTIONS, OUTPUT)

@@ -207,7 +207,7 @@ def test_children_of_threads_enqueue(real_database):
     try:
         wait_until(lambda: program.poll() is not None, seconds=PATIENCE_S, failure="I18 is broken: a child hangs")
     finally:
-        os.system(f"pkill -KILL -P {program.pid}")  # noqa: S605
+        os.system(f"pkill -KILL -P {program.pid}")
         program.kill()
         program.wait()
         reader.join(PATIENCE_S)
