@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.domain.access.masking import SecretField
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.retention import Retention
 from holdfast.domain.schedules.definition import Definition
 from holdfast.errors import Conflict, NotFound, UnknownKind
-from holdfast.store.fleet.registry import SecretField
 from tests.support.jobs import prune, put
 
 

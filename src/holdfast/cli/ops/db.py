@@ -14,13 +14,12 @@ from holdfast.cli.command import CommandGroup, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import table
 from holdfast.domain.access.audit import Via
-from holdfast.domain.access.masking import mask_store_url
+from holdfast.domain.access.masking import SecretField, mask_store_url
 from holdfast.domain.store_url import sqlite_url
 from holdfast.errors import InvalidInput, NotAStore
 from holdfast.store import open_store
 from holdfast.store.engine.backend import SCHEMA_VERSION
 from holdfast.store.engine.database import Finding, Vacuumed
-from holdfast.store.fleet.registry import SecretField
 
 UNSOUND_EXIT = 1
 

@@ -156,7 +156,7 @@ def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], *
     if target and not _own_kinds(worker):
         module = target.partition(":")[0]
         hint = (
-            f"Import the modules with its jobs where {module} is imported: import shop.tasks. A worker for commands "
+            f"Import the modules with its jobs where {module} is imported: import shop.mails. A worker for commands "
             "has no --app, or --run-commands on; holdfast scheduler only fires schedules."
         )
         raise InvalidInput(f"{target} has no kinds: import the modules that register them", hint=hint)

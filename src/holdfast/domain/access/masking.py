@@ -47,6 +47,13 @@ MAX_SEARCHED_CHARS, MIN_PATTERN_CHARS = 10_000, 6
 _CUT_URL = r"(://[^\s:/@]{1,200}:)(?!\d{1,5}$)[^\s/@]{1,500}$"
 
 
+class SecretField(msgspec.Struct, frozen=True):
+    """A field of the payloads of a kind that views mask."""
+
+    kind: str
+    name: str
+
+
 def is_secret(name: str, declared: Collection[str] = ()) -> bool:
     """Whether a field of this name holds a secret."""
     if name in declared:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.access.masking import SecretField
 from holdfast.domain.fleet.queue import WORKER_LATE_AFTER, WORKER_SILENCE, Queue, checked_limit
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.domain.jobs.kind_options import KindOptions, PublishedKind, load_options
@@ -93,13 +94,6 @@ class Queues(Noun):
     def list(self) -> list[Queue]:
         """All queues that have settings, by name."""
         return self._fetch("list_queues", Queue)
-
-
-class SecretField(Struct, frozen=True):
-    """A field of the payloads of a kind that views mask."""
-
-    kind: str
-    name: str
 
 
 class _Secrets(Struct, frozen=True):
