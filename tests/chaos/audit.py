@@ -83,7 +83,6 @@ def read_facts(database: Database, *, tx_kinds: tuple[str, ...] = (), **seen: An
 
 
 def _moves(database: Database) -> list[Move]:
-    # A transaction may be late with its commit: until then nobody can know of its moves.
     committed = "NULL" if database.name == "sqlite" else "extract(epoch FROM pg_xact_commit_timestamp(xmin))"
     rows = database.execute(f"SELECT {', '.join(_MOVE)}, {committed} FROM chaos_move ORDER BY seq")
     return [

@@ -225,7 +225,7 @@ def keys_are_unique(history: History, facts: Facts) -> Iterator[str]:
         if len(held) > 1:
             yield f"the jobs {sorted(held)} were live under the key {job.key} at once"
     # The store learns of an end later than it happens, if the worker could not write it at once.
-    ended = {move.job: move.committed or move.at for move in facts.moves if move.step is Step.END}
+    ended = {move.job: move.visible_at for move in facts.moves if move.step is Step.END}
     for op in history.asked("enqueue"):
         if op.phase is Phase.OK and not op.facts["created"]:
             yield from _was_there(op, facts, ended)

@@ -34,6 +34,11 @@ class Move:
     #: When others could see it; None where the store does not tell.
     committed: float | None = None
 
+    @property
+    def visible_at(self) -> float:
+        """A transaction may be late with its commit: until then nobody can know of its moves."""
+        return self.at if self.committed is None else self.committed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

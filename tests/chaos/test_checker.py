@@ -389,6 +389,8 @@ def test_i17_a_lower_priority_that_was_preferred(ops, recorder):
     assert broken(ops, Facts(jobs=jobs, moves=moves)) == {"I17"}
     early = dataclasses.replace(moves[2], at=1.5)
     assert broken(ops, Facts(jobs=jobs, moves=[*moves[:2], early, *moves[3:]])) == set()
+    late = dataclasses.replace(moves[1], committed=10.9)
+    assert broken(ops, Facts(jobs=jobs, moves=[moves[0], late, *moves[2:]])) == set()
     recorder.tell("locked", Phase.INVOKE, 99, jobs=[2])
     ops[-1] = dataclasses.replace(ops[-1], wall=10.0)
     recorder.tell("locked", Phase.OK, 99)

@@ -37,7 +37,7 @@ class _Waiting:
 
     def apply(self, move: Move) -> None:
         if move.state == "ready" and move.step is not Step.END:
-            self.since.setdefault(move.job, move.at)
+            self.since.setdefault(move.job, move.visible_at)
             self.priority[move.job] = move.priority
         else:
             self.since.pop(move.job, None)
