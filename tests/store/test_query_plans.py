@@ -184,6 +184,7 @@ OPERATIONS = {
     "claim refused": claim_refused,
     "give back": lambda store, layout: store.leases.release(leases(layout)),
     "take over": lambda store, layout: store.leases.take_over(limit=100),
+    "delete orphans": lambda store, layout: store.leases.delete_orphans(),
     "forsake": lambda store, layout: store.leases.release_unknown(
         WorkerId("w-0"), queues=["default"], known=[lease.job_id for lease in leases(layout)]
     ),
@@ -351,7 +352,7 @@ SMALL = {
     "list_paused_queues",
     *("set_stop_switch", "clear_stop_switch", "read_stop_switch", "limit_lock_waits", "lock_stop_switch"),
     *("publish_kind", "get_kind", "get_fresh_kind", "list_kinds", "list_kind_options", "prune_kinds"),
-    *("list_masked_kinds", "list_secret_fields", "delete_secret_field"),
+    *("list_masked_kinds", "list_secret_fields", "delete_secret_field", "find_live_orphans", "delete_orphans"),
     *("get_memory_profiles", "lock_memory_profiles", "save_memory_profiles"),
     *("insert_decisions", "list_decisions", "prune_memory_profiles", "prune_decisions", "prune_workers"),
     *("prune_credentials", "read_free_pages", "return_free_pages"),

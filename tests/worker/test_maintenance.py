@@ -47,6 +47,18 @@ def make_due(database, *ids):
     database.execute("UPDATE holdfast.live SET due_at = holdfast.now() WHERE id = ANY(%s)", (list(ids),))
 
 
+def test_rows_without_a_job_are_deleted_with_a_warning(store, database, tmp_path, caplog):
+    """W3: they hold up their queue for some seconds, whatever their number and priority."""
+    first = [put(store, priority=9) for _ in range(30)]
+    job = put(store)
+    database.execute(f"DELETE FROM holdfast.job WHERE id <= {first[-1]}")
+    maintenance = maintenance_of(store, tmp_path)
+    maintenance.tick()
+    maintenance.tick()
+    assert take_one(store).job_id == job
+    assert [len(record.args) for record in caplog.records if "had no job" in record.message] == [2, 2]
+
+
 def test_a_locked_due_job_is_not_tried_all_the_time(postgres_database, user, tmp_path):
     """K20: it hides neither the jobs that are due now, nor the one that is due next."""
     store = postgres_database.open()

@@ -17,6 +17,7 @@ from holdfast.admin.doctor import checks
 from holdfast.admin.views.overview import change_counters
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.health_check import HealthCheck
+from holdfast.errors import StoreUnavailable
 from holdfast.settings import log_folder
 from holdfast.store import open_store
 from holdfast.web import health, metrics
@@ -69,11 +70,16 @@ class Site:
     @property
     def store(self) -> Store:
         """The store for reads, with a short timeout. It is opened on first use."""
-        with self._lock:
+        # Another request opens it: while the database does not answer, they fail together, not one after the other.
+        if not self._lock.acquire(timeout=max(1.0, self.options.patience.total_seconds())):
+            raise StoreUnavailable("the database does not answer")
+        try:
             if self._read_store is None:
                 assert self.app.store  # opening it publishes the kinds
                 self._read_store = open_store(self.app.url, create=False, patience=self.options.patience)
             return self._read_store
+        finally:
+            self._lock.release()
 
     def read_changes(self) -> Struct:
         """Counters that differ after a change; also a test whether the store answers."""

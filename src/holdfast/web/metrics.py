@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
@@ -13,7 +12,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from holdfast.admin.views.batch_metrics import batch_metrics
-from holdfast.worker.metrics import TOKEN
 from holdfast.worker.store_metrics import StoreMetrics
 
 if TYPE_CHECKING:
@@ -32,15 +30,9 @@ def routes(site: Site) -> list[BaseRoute]:
     limiter = CapacityLimiter(MAX_SCRAPES)
 
     async def metrics(request: Request) -> Response:
-        if not _has_metrics_token(site, request):
+        if not site.authenticator.has_metrics_token(request):
             await run_in_threadpool(site.authenticator.identify, request, lambda: site.store)
         text = await to_thread.run_sync(generate_latest, registry, limiter=limiter)
         return Response(text, media_type=METRICS_TYPE)
 
     return [Route("/metrics", metrics)]
-
-
-def _has_metrics_token(site: Site, request: Request) -> bool:
-    """Whether the request has the metrics token, which workers accept too. No store is read for it."""
-    expected = os.environ.get(TOKEN)
-    return bool(expected) and site.authenticator.check_metrics_token(str(expected), request)

@@ -35,7 +35,7 @@ TAKE_OVER_INTERVAL_S = 5.0
 FULL_SEARCH_PAUSE_S = 600.0
 #: A search for leases that have expired since the last search looks back this much further.
 SEARCH_MARGIN_S = 10.0
-OFFER_INTERVAL_S = 10.0
+OFFER_INTERVAL_S = ORPHANS_INTERVAL_S = 10.0
 EFFECTS_INTERVAL_S = 1.0
 DEPENDENCIES_INTERVAL_S = BATCHES_INTERVAL_S = 30.0
 INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
@@ -92,6 +92,7 @@ class Maintenance:
             self._promotion,
             self._take_over,
             MaintenanceStep("complete effects", self._complete_effects, EFFECTS_INTERVAL_S),
+            MaintenanceStep("delete rows without a job", self._delete_orphans, ORPHANS_INTERVAL_S),
             MaintenanceStep("offer refused jobs", self._offer_refused, OFFER_INTERVAL_S),
             MaintenanceStep("check dependencies", self._check_dependencies, DEPENDENCIES_INTERVAL_S),
             MaintenanceStep("revive batches", self._revive_batches, BATCHES_INTERVAL_S),
@@ -175,6 +176,13 @@ class Maintenance:
     def _holders_could_renew(self) -> bool:
         """Whether no other program has kept a SQLite file locked lately: its live workers come first after that."""
         return self._store.backend.since_lock_wait() >= 2 * self._heartbeat
+
+    def _delete_orphans(self) -> tuple[int, bool]:
+        orphans = self._store.leases.delete_orphans()
+        if orphans:
+            ids = ", ".join(str(each.id) for each in orphans[:20])
+            log.warning("%d rows of the table live had no job, and were deleted: %s", len(orphans), ids)
+        return len(orphans), bool(orphans)
 
     def _offer_refused(self) -> tuple[int, bool]:
         count = self._store.leases.offer_refused(limit=500)

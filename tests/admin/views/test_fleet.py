@@ -7,12 +7,15 @@ from datetime import timedelta
 import pytest
 
 from holdfast.admin.actions.actions import Actions
+from holdfast.admin.views import fleet
 from holdfast.admin.views.fleet import Liveness, queue_view, queue_views, worker_views
 from holdfast.admin.views.overview import overview
 from holdfast.domain.access.audit import Via
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import WorkerId
-from holdfast.domain.jobs.verdict import Failed
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
+from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import NotFound
 from tests.support.jobs import prune, put, take_one
 
@@ -33,6 +36,26 @@ def test_queues_whose_jobs_are_not_ready_are_shown(store):
     assert set(views) == {"default", "held", "running", "scheduled", "waiting"}
     for name in ("running", "scheduled", "waiting", "held"):
         assert (getattr(views[name], name), views[name].jobs, queue_view(store, name).name) == (1, 1, name)
+
+
+def test_what_lies_before_the_newest_finished_jobs_is_unknown_and_not_zero(store, clock, monkeypatch):
+    """W1: of a busy store 2,000 jobs are counted. The other queues are listed all the same."""
+    handler = Kind("old", lambda: None, KindOptions(queue="a"))
+    store.kinds.publish([handler.published()])
+    for queue, kind, minutes in (("a", "old", 10), ("b", "mail", 1), ("b", "mail", 0)):
+        for _ in range(2):
+            put(store, kind, queue=queue)
+            store.leases.settle(take_one(store, kinds=(kind,), queues=(queue,)), Done())
+        clock.advance(minutes=minutes)
+    whole = {view.name: view for view in queue_views(store)}
+    assert (sum(whole["a"].done), whole["a"].dead_lately, whole["a"].counted_newest) == (2, 0, None)
+    monkeypatch.setattr(fleet, "RECENT_CAP", 4)
+    cut = {view.name: view for view in queue_views(store, tallies=store.dashboard.tallies(most=4))}
+    assert {"a", "b"} <= set(cut)
+    assert (cut["a"].done_per_minute, cut["a"].done) == (None, [*[None] * 58, 0, 0])
+    assert (cut["b"].done_per_minute, cut["b"].done) == (2.0, [*[None] * 58, 2, 2])
+    assert {view.counted_newest for view in cut.values()} == {4}
+    assert {view.dead_lately for view in cut.values()} == {0}, "all dead jobs of the hour were counted"
 
 
 def test_the_queue_of_a_run_is_shown_until_it_has_finished(store):

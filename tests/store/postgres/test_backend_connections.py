@@ -18,6 +18,7 @@ from holdfast.store.postgres.backend import MIN_CONNECTIONS, RESERVED
 from tests.support.backends import open_database
 from tests.support.jobs import take_one
 from tests.support.processes import wait_until
+from tests.support.proxy import Proxy
 
 
 @pytest.fixture
@@ -152,6 +153,30 @@ def test_an_exception_of_a_signal_handler_ends_the_call(database):
         signal.signal(signal.SIGALRM, before)
     assert store.jobs.enqueue(key).created
     assert database.execute("SELECT count(*) FROM holdfast.job") == [(1,)]
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_read_with_a_limit_ends_with_all_its_tries(database, connected):
+    """W8: a page waited for 18 s and more while packets were lost. Without a limit, a call takes 35 s."""
+    assert database.open().kinds.names() == []
+    proxy = Proxy(database.url)
+    store = open_store(proxy.uri, patience=timedelta(seconds=2))
+    ended = threading.Event()
+    try:
+        if connected:
+            store.kinds.names()
+        proxy.black_hole()
+
+        def read():
+            with pytest.raises(StoreUnavailable):
+                store.kinds.names()
+            ended.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        assert ended.wait(25)
+    finally:
+        proxy.close()
+        store.close()
 
 
 def test_a_transaction_that_the_server_ended_runs_again(database):

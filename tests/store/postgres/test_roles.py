@@ -420,6 +420,21 @@ def test_a_producer_unmasks_nothing_and_breaks_no_enqueue(database, login):
     assert database.open().views.declared_secrets()["mail"] == ("card", "iban"), "E10 is broken: a field is shown"
 
 
+@pytest.mark.parametrize("state", ["ready", "scheduled", "held", "waiting"])
+def test_a_producer_inserts_no_row_without_its_job(database, login, state):
+    """W3: such rows kept a queue from starting anything. A job and its row may come in one statement."""
+    store = login("producer")
+    job, live = "(id, kind, payload, actor, created_at, on_lost)", "(id, state, queue, kind, priority, due_at)"
+    insert = f"INSERT INTO holdfast.live {live} SELECT %s, '{state}', 'default', %s, 2147483647, now()"
+    request = f"INSERT INTO holdfast.job {job} VALUES (77, 'mail', '{{}}', 'x', now(), 'retry') RETURNING id"
+    with psycopg.connect(store.backend.url, autocommit=True) as connection:
+        with pytest.raises(errors.InsufficientPrivilege, match="has no request"):
+            connection.execute(insert.encode(), (88, "mail"))
+        with pytest.raises(errors.InsufficientPrivilege, match="has no request"):
+            connection.execute(f"WITH request AS ({request}) {insert}".encode(), (77, "other"))
+        connection.execute(f"WITH request AS ({request}) {insert}".encode(), (77, "mail"))
+
+
 def test_a_worker_replaces_a_kind_that_a_producer_published_first(database, login):
     """W2: whatever version the producer gave it. Until then the fields that it declares are masked."""
     login("producer").kinds.publish([published("new", secrets=("card",), version=2**31 - 1)])

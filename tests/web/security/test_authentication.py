@@ -133,6 +133,16 @@ def test_two_headers_of_a_proxy_are_refused(make_site, tokens):
         assert "more than once" in answer.text
 
 
+def test_a_header_of_a_proxy_holds_one_name(make_site, tokens):
+    """W15: Envoy and others join two headers by a comma. A token does not help such a request."""
+    client = Client(make_site(**PROXY, proxy_role="admin"), client=("10.1.2.3", 50000))
+    token = ("authorization", f"Bearer {tokens[Role.ADMIN]}")
+    for name in ("root,ada", "root, ada", ",ada", "ada,"):
+        answer = client.get("/api/v1/me", headers=[("x-user", name), token])
+        assert answer.status_code == 401, "E6 is broken: a client may name itself beside its proxy"
+        assert "more than one name" in answer.text
+
+
 @pytest.mark.parametrize(
     ("default", "groups", "role"),
     [

@@ -134,6 +134,9 @@ def check_fleet(store: Store) -> Iterator[HealthCheck]:
     fix = "Start a worker of the version that enqueued them. See holdfast ls --state held, then holdfast why JOB."
     yield from (warn("other code", each.text, fix) for each in view.attention if each.category == "unreadable")
     yield from schedules(store, alive, stopped=view.stopped is not None)
+    if orphans := store.database.live_orphans():
+        text = f"rows of the table live have no job: {', '.join(map(str, orphans))}"
+        yield fail("jobs", text, "Workers delete those that take a place in a queue. See also holdfast db check.")
     fix = "See holdfast errors, then holdfast retry or rm."
     yield from (warn("dead jobs", each.text, fix) for each in view.attention if each.category == "dead")
 

@@ -13,6 +13,7 @@ from holdfast.admin.views.payload_secrets import declared_secrets, schema_of
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.fleet.autoscaler import AutoscalerStatus, BlockedJob, RecordedDecision, load_autoscaler_status
 from holdfast.domain.fleet.queue import (
+    ALL_QUEUES,
     DEFAULT_QUEUE,
     LOST_WORKERS_KEPT,
     PRIVATE_PREFIX,
@@ -51,7 +52,8 @@ class QueueView(Struct, frozen=True, kw_only=True):
     """A queue: its settings, its jobs by state, its age and its speed. *expired* running jobs have lost their holder.
 
     *autoscaler* is the range of commands on each host, *hosts* the state there. *done* and *dead* are by slot of time,
-    the newest last.
+    the newest last. Of a busy store only the newest finished jobs are counted: *counted_newest* of each state. Times
+    before those are unknown, and null; *done_per_minute* and *dead_lately* are then lower bounds, or null.
     """
 
     name: str
@@ -69,10 +71,11 @@ class QueueView(Struct, frozen=True, kw_only=True):
     note: str | None
     autoscaler: str | None
     hosts: list[LaneView]
-    done_per_minute: float
-    dead_lately: int
-    done: list[int]
-    dead: list[int]
+    done_per_minute: float | None
+    dead_lately: int | None
+    done: list[int | None]
+    dead: list[int | None]
+    counted_newest: int | None = None
     kinds: list[str]
 
     @property
@@ -163,11 +166,17 @@ def waiting_lanes(store: Store, *, cap: int = COUNT_CAP, lanes: list[LaneCount] 
 
 
 def queue_views(
-    store: Store, *, cap: int = COUNT_CAP, lanes: list[LaneCount] | None = None, tallies: list[Tally] | None = None
+    store: Store,
+    *,
+    cap: int = COUNT_CAP,
+    lanes: list[LaneCount] | None = None,
+    tallies: list[Tally] | None = None,
+    workers: list[WorkerView] | None = None,
 ) -> list[QueueView]:
     """The queues that have settings or jobs, those that had jobs within the span, and the default queue.
 
-    The queue of a ``holdfast run`` is listed until its job has finished. *lanes* and *tallies* are read unless given.
+    The queue of a ``holdfast run`` is listed until its job has finished. *lanes*, *tallies* and *workers* are read
+    unless given. If only the newest finished jobs are counted, the queues of kinds and workers stand for the others.
     """
     rows = store.dashboard.queues(cap=cap)
     lanes = store.dashboard.lanes(cap=cap) if lanes is None else lanes
@@ -176,15 +185,20 @@ def queue_views(
     finished = [tally for tally in tallies if tally.slot >= 0]
     recent = {tally.queue for tally in finished if not tally.queue.startswith(PRIVATE_PREFIX)}
     names = {*known, *(lane.queue for lane in lanes), *recent, DEFAULT_QUEUE}
+    counted = _counted_slots(finished)
+    if counted:
+        served = {name for worker in worker_views(store) if workers is None for name in worker.queues}
+        served |= {name for worker in workers or () for name in worker.queues}
+        served |= store.views.kind_queues()
+        names |= {name for name in served if name != ALL_QUEUES and not name.startswith(PRIVATE_PREFIX)}
     hosts = lane_views(store) if any(row.bounds for row in rows) else {}
-    minutes = _covered_s(finished) / 60
     return [
         _queue_view(
             known.get(name) or QueueRow(name),
             [lane for lane in lanes if lane.queue == name],
             [tally for tally in finished if tally.queue == name],
             hosts.get(name, []),
-            minutes=minutes,
+            counted=counted,
             cap=cap,
         )
         for name in sorted(names)
@@ -205,7 +219,7 @@ def queue_view(store: Store, name: str) -> QueueView:
         nearest = nearest_name(name, sorted(known))
         hint = "holdfast queue ls lists them." if nearest is None else f"Did you mean {nearest!r}?"
         raise NotFound(f"there is no queue {name[:100]!r}", hint=hint)
-    return _queue_view(QueueRow(name), [], [], [], minutes=1, cap=TERMINAL_CAP)
+    return _queue_view(QueueRow(name), [], [], [], counted={}, cap=TERMINAL_CAP)
 
 
 def named_queues(store: Store) -> set[str]:
@@ -214,20 +228,30 @@ def named_queues(store: Store) -> set[str]:
     return served | {load_options(kind.options).queue for kind in store.kinds.all()}
 
 
-def _covered_s(finished: list[Tally]) -> float:
-    """The seconds that the tallies cover: less than the span if they stopped at their limit."""
-    done = [tally for tally in finished if tally.state is State.DONE]
-    if sum(tally.count for tally in done) < RECENT_CAP:
-        return SPAN.total_seconds()
-    return (1 + max(tally.slot for tally in done)) * SLOT.total_seconds()
+def _counted_slots(finished: list[Tally]) -> dict[State, int]:
+    """The number of slots that the tallies cover, for states whose tallies stopped at their limit."""
+    counted = {}
+    for state in (State.DONE, State.DEAD):
+        tallies = [tally for tally in finished if tally.state is state]
+        if sum(tally.count for tally in tallies) >= RECENT_CAP:
+            counted[state] = 1 + max(tally.slot for tally in tallies)
+    return counted
 
 
 def _queue_view(
-    row: QueueRow, lanes: list[LaneCount], finished: list[Tally], hosts: list[LaneView], *, minutes: float, cap: int
+    row: QueueRow,
+    lanes: list[LaneCount],
+    finished: list[Tally],
+    hosts: list[LaneView],
+    *,
+    counted: dict[State, int],
+    cap: int,
 ) -> QueueView:
     ready = sum(lane.ready for lane in lanes)
-    done = _series(tally for tally in finished if tally.state is State.DONE)
-    dead = _series(tally for tally in finished if tally.state is State.DEAD)
+    done = _series((tally for tally in finished if tally.state is State.DONE), counted.get(State.DONE))
+    dead = _series((tally for tally in finished if tally.state is State.DEAD), counted.get(State.DEAD))
+    minutes = SLOT.total_seconds() / 60 * sum(1 for each in done if each is not None)
+    done_sum, dead_sum = _known_sum(done), _known_sum(dead)
     fields = {name: value for name, value in structs.asdict(row).items() if name in QueueView.__struct_fields__}
     return QueueView(
         **{**fields, "note": _masked(row.note)},
@@ -236,21 +260,29 @@ def _queue_view(
         oldest_s=max((lane.waited.total_seconds() for lane in lanes), default=None),
         autoscaler=None if row.bounds is None else str(row.bounds),
         hosts=hosts,
-        done_per_minute=sum(done) / minutes,
-        dead_lately=sum(dead),
+        done_per_minute=None if done_sum is None else done_sum / minutes,
+        dead_lately=dead_sum,
         done=done,
         dead=dead,
+        counted_newest=RECENT_CAP if counted else None,
         kinds=sorted({lane.kind for lane in lanes}),
     )
 
 
-def _series(tallies: Iterable[Tally]) -> list[int]:
-    """Counts by slot of time, newest last."""
-    slots = [0] * int(SPAN / SLOT)
+def _series(tallies: Iterable[Tally], counted: int | None) -> list[int | None]:
+    """Counts by slot of time, newest last; None for slots beyond those that were *counted*."""
+    size = int(SPAN / SLOT)
+    slots = [0] * (size if counted is None else min(size, counted))
     for tally in tallies:
         if tally.slot < len(slots):
             slots[-1 - tally.slot] += tally.count
-    return slots
+    return [*[None] * (size - len(slots)), *slots]
+
+
+def _known_sum(slots: list[int | None]) -> int | None:
+    """The sum of the slots; None if it is 0 and not all of them are known."""
+    total = sum(each or 0 for each in slots)
+    return None if not total and None in slots else total
 
 
 def lane_views(store: Store) -> dict[str, list[LaneView]]:

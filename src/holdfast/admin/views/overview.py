@@ -106,7 +106,8 @@ def overview(store: Store, *, cap: int = COUNT_CAP, running: int = MAX_RUNNING) 
     """
     tallies, trouble = store.dashboard.tallies(cap=cap, span=SPAN, slot=SLOT), store.dashboard.trouble()
     lanes, workers, stopped = store.dashboard.lanes(cap=cap), worker_views(store), stop_view(store)
-    queues, counts = queue_views(store, cap=cap, lanes=lanes, tallies=tallies), counts_of(tallies, cap=cap)
+    queues = queue_views(store, cap=cap, lanes=lanes, tallies=tallies, workers=workers)
+    counts = counts_of(tallies, cap=cap)
     jobs = job_page(store, Selector(states=(State.RUNNING,)), limit=running).jobs if running else []
     attention = [
         *_stop_attention(stopped),

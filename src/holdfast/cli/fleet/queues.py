@@ -49,9 +49,12 @@ QUEUES: Table[QueueView] = Table(
         Column("STATE", lambda view: "paused" if view.paused else "open"),
         Column("OLDEST", _oldest, lambda view: view.oldest_s, wide=True),
         Column(
-            "DONE PER MINUTE", lambda view: f"{view.done_per_minute:.3g}", lambda view: view.done_per_minute, wide=True
+            "DONE PER MINUTE",
+            lambda view: "?" if view.done_per_minute is None else f"{view.done_per_minute:.3g}",
+            lambda view: view.done_per_minute,
+            wide=True,
         ),
-        Column("DEAD LATELY", lambda view: view.dead_lately, wide=True),
+        Column("DEAD LATELY", lambda view: "?" if view.dead_lately is None else view.dead_lately, wide=True),
         Column("KINDS", lambda view: ",".join(view.kinds), wide=True),
         Column("NOTE", lambda view: view.note),
     )

@@ -29,6 +29,8 @@ MAX_MESSAGE = 1000
 MAX_CHECKPOINT = 64 * 1024
 #: How often one settlement is tried while another transaction has locked its job; each try waits 0.2 s.
 LOCK_TRIES = 10
+#: Lanes in which rows without a job are searched for.
+MAX_ORPHAN_LANES = 1000
 #: Every lease has expired within this time.
 MAX_WINDOW = timedelta(days=36525)
 
@@ -39,6 +41,14 @@ class Renewal(Struct, frozen=True):
     job_id: JobId
     renewed: bool
     requested: ControlRequest | None
+
+
+class Orphan(Struct, frozen=True):
+    """A live row without a job that was deleted."""
+
+    id: JobId
+    queue: str
+    kind: str
 
 
 class StartedCommand(Struct, frozen=True):
@@ -183,6 +193,18 @@ class Leases(Claims):
             return (yield from settlement.take_over(limit, self._chance, where))
 
         return self._wake(_unless_locked(lambda where: self._backend.write(take_over, where), ("without_units",)))
+
+    def delete_orphans(self, *, limit: int = 20) -> list[Orphan]:
+        """Delete live rows that have no job, where they take the place of one; returns them.
+
+        - Of the ready ones, those among the first *limit* of each lane; of the expired leases, the first *limit*.
+        - A job whose transaction has not committed has no row yet, so that none is taken for an orphan.
+        """
+        ids = [row[0] for row in self._fetch("list_orphans", lanes=MAX_ORPHAN_LANES, limit=limit)]
+        if not ids:
+            return []
+        orphans: list[Orphan] = self._backend.run(query("delete_orphans", Orphan, ids=ids))
+        return self._wake(orphans)
 
     def current_tokens(self, worker: WorkerId, job_ids: Sequence[JobId]) -> dict[JobId, Token]:
         """The tokens of those jobs that *worker* runs, read without waiting for any writer."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct, structs
 
+from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
 from holdfast.domain.jobs.selector import Count, Glob, Selector
 from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
@@ -43,9 +44,10 @@ class JobPage(Struct, frozen=True):
     next: JobId | None
 
 
-class _Timeout(Struct, frozen=True):
-    """The option of a kind that lists of jobs need: the rest would be loaded for nothing."""
+class _Options(Struct, frozen=True):
+    """The options of a kind that lists need: the rest would be loaded for nothing."""
 
+    queue: str = DEFAULT_QUEUE
     timeout_seconds: float | None = None
 
 
@@ -55,32 +57,37 @@ class JobQueries(Noun):
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._secrets: dict[str, tuple[str, ...]] = {}
-        self._timeouts: dict[str, float | None] = {}
+        self._options: dict[str, _Options] = {}
         self._kinds_read_at = float("-inf")
 
     def declared_secrets(self) -> dict[str, tuple[str, ...]]:
         """The payload fields of each kind that any code has ever declared as secret, read again after 10 s."""
         if time.monotonic() - self._kinds_read_at > SECRETS_CACHE_S:
             secrets: dict[str, tuple[str, ...]] = {}
-            timeouts: dict[str, float | None] = {}
+            options_of: dict[str, _Options] = {}
             for name, options, secret in self._fetch("list_masked_kinds"):
                 if secret is not None:
                     secrets[name] = (*secrets.get(name, ()), secret)
                 else:
-                    timeouts[name] = msgspec.json.decode(options, type=_Timeout).timeout_seconds
-            self._secrets, self._timeouts = secrets, timeouts
+                    options_of[name] = msgspec.json.decode(options, type=_Options)
+            self._secrets, self._options = secrets, options_of
             self._kinds_read_at = time.monotonic()
         return self._secrets
 
     def kind_names(self) -> list[str]:
         """The names of published kinds, as :meth:`declared_secrets` has read them."""
         self.declared_secrets()
-        return sorted(self._timeouts)
+        return sorted(self._options)
+
+    def kind_queues(self) -> set[str]:
+        """The queues in which jobs of published kinds wait, as :meth:`declared_secrets` has read them."""
+        self.declared_secrets()
+        return {options.queue for options in self._options.values()}
 
     def kind_timeout(self, kind: str) -> float | None:
         """The longest run of a kind, in seconds, as :meth:`declared_secrets` has read it."""
         self.declared_secrets()
-        return self._timeouts.get(kind)
+        return None if (options := self._options.get(kind)) is None else options.timeout_seconds
 
     @read
     def get(self, job_id: JobId) -> Operation[Job]:

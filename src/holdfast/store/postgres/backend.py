@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 #: Waits before work is sent again. After the last one the caller gets the error.
 RETRY_DELAYS_S = (0.05, 0.2, 0.8, 2.0)
+#: The shares of a limit: of all tries until the call is aborted, which takes up to 0.5 s, and of one statement.
+CALL_SHARE, STATEMENT_SHARE = 0.9, 0.8
 #: The connections of a process: those of the pool, two that only heartbeat and settler use, one that listens, and one
 #: for work that cannot wait for the pool.
 DEFAULT_CONNECTIONS, MIN_CONNECTIONS, RESERVED, OTHERS = 12, 6, 2, 2
@@ -88,11 +90,13 @@ class PostgresBackend(ForkSafe):
     ) -> None:
         self.url = url
         self._prepared = prepare
-        self._patience = patience or Timeouts.statement
+        #: The limit of a read with all its tries, and of one statement: the server cancels a slow one first.
+        self._limit = Timeouts.call if patience is None else patience * CALL_SHARE
+        self._patience = Timeouts.statement if patience is None else patience * STATEMENT_SHARE
         self.statements = Statements(schema)
         self._channel = self.statements.in_schema(CHANNEL)
         self._size = connections
-        self._pool_options = {**connect_options(url), "prepare_threshold": 2 if prepare else None}
+        self._pool_options = {**connect_options(url, limit=patience), "prepare_threshold": 2 if prepare else None}
         self._hosts = Hosts(url)
         self._make_connections()
         survive_forks(self)
@@ -130,7 +134,7 @@ class PostgresBackend(ForkSafe):
                 return self.statements.run(connection, statement)
             return self._transaction(connection, single(statement), self._begin(timeout or self._patience))
 
-        limit = timeout or Timeouts.call
+        limit = min(timeout, self._limit) if timeout else self._limit
         return self._retry(once, limit, again=is_temporary if repeatable else is_conflict)
 
     def fetch(self, statement: Query) -> list[Any]:
@@ -142,9 +146,9 @@ class PostgresBackend(ForkSafe):
             return self._transaction(connection, operation(*args, **kwargs), self._begin(self._patience))
 
         with suppress(IdsTaken):
-            return self._retry(once)
+            return self._retry(once, Timeouts.call)
         self.discard_ids()  # an operation that draws its ids itself draws free ones now
-        return self._retry(once)
+        return self._retry(once, Timeouts.call)
 
     @uninterrupted
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -152,7 +156,7 @@ class PostgresBackend(ForkSafe):
             start = begin(self._patience, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return self._transaction(connection, operation(*args, **kwargs), start, writes=False)
 
-        return self._retry(once)
+        return self._retry(once, self._limit)
 
     @uninterrupted
     def draw_ids(self, count: int) -> Sequence[JobId] | None:
@@ -275,26 +279,30 @@ class PostgresBackend(ForkSafe):
         finally:
             self._spare.release()
 
-    def _once(self, work: Work[T], limit: timedelta = Timeouts.call) -> T:
+    def _once(self, work: Work[T], limit: timedelta) -> T:
         with translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
             return work(connection)
 
-    def _retry(self, work: Work[T], limit: timedelta = Timeouts.call, *, again: IsHarmless = is_temporary) -> T:
-        """Send *work* again after errors after which a second run is harmless, until *limit*."""
-        began = time.monotonic()
+    def _retry(self, work: Work[T], limit: timedelta, *, again: IsHarmless = is_temporary) -> T:
+        """Send *work* again after errors after which a second run is harmless, until *limit*.
+
+        With a limit of its own, no try begins that ends too late if it takes as long as the last one.
+        """
+        until = time.monotonic() + limit.total_seconds()
         for wait in RETRY_DELAYS_S:
-            left = limit.total_seconds() - (time.monotonic() - began)
+            tried_at = time.monotonic()
             try:
-                with self._pool.connection(limit=left) as connection:
+                with self._pool.connection(limit=until - tried_at) as connection:
                     return work(connection)
             except psycopg.Error as error:
-                left = limit.total_seconds() - (time.monotonic() - began)
-                if not again(error) or left < wait:
+                now = time.monotonic()
+                took = now - tried_at if limit < Timeouts.call else 0.0
+                if not again(error) or until - now < wait + took:
                     raise translate(error) from error
             if self._closed.wait(wait):
                 break
             deliver()
-        return self._once(work, limit)
+        return self._once(work, max(limit / 10, timedelta(seconds=until - time.monotonic())))
 
     def _transaction(self, connection: Connection, operation: Operation[T], begin: str, *, writes: bool = True) -> T:
         connection.execute(begin.encode())

@@ -64,6 +64,10 @@ _TEMPORARY = (*_CONFLICTS, *_TIMED_OUT, errors.ReadOnlySqlTransaction)
 _JOB_IDS = ("job_pkey", "live_pkey")
 
 
+#: For calls with a limit of their own; libpq takes no less.
+SHORT_CONNECT = timedelta(seconds=2)
+
+
 class FormerPrimaryError(psycopg.OperationalError):
     """Only a server is reachable that was the primary before a failover which this process has seen."""
 
@@ -119,10 +123,10 @@ def _cut_inherited() -> None:
 os.register_at_fork(after_in_child=_cut_inherited)
 
 
-def connect_options(url: str) -> dict[str, Any]:
-    """Client-side limits against dead peers; options in the URL take precedence."""
+def connect_options(url: str, *, limit: timedelta | None = None) -> dict[str, Any]:
+    """Client-side limits against dead peers; options in the URL take precedence. *limit* is that of a whole call."""
     options: dict[str, Any] = {
-        "connect_timeout": int(Timeouts.connect.total_seconds()),
+        "connect_timeout": int((Timeouts.connect if limit is None else SHORT_CONNECT).total_seconds()),
         "tcp_user_timeout": int(Timeouts.statement.total_seconds() * 1000),
         "keepalives_idle": 10,
         "keepalives_interval": 5,

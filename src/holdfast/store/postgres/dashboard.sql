@@ -8,9 +8,9 @@ floor(extract(epoch FROM ((SELECT holdfast.now()) - finished_at))
 run.started_at + make_interval(secs => nullif(coalesce((SELECT timeout FROM holdfast.job AS job WHERE job.id = run.id),
         (SELECT (options->>'timeout_seconds')::double precision FROM holdfast.kind AS kind WHERE name = run.kind)), 0))
 
--- name: list_ready_lanes
--- Count ready jobs per lane: one index step per lane and per priority. Names that share a hash are among its first jobs.
-WITH RECURSIVE head (queue, kind, step) AS (
+-- fragment: lanes_with_jobs
+-- The first :lanes lanes that have ready jobs: one index step per lane. Names that share a hash are among its first jobs.
+head (queue, kind, step) AS (
     (SELECT queue, kind, 1 FROM holdfast.live WHERE state = 'ready'
         ORDER BY hashtextextended(queue, 0), hashtextextended(kind, 0) LIMIT 1)
     UNION ALL
@@ -25,6 +25,10 @@ WITH RECURSIVE head (queue, kind, step) AS (
         SELECT queue, kind FROM holdfast.live
         WHERE state = 'ready' AND hashtextextended(queue, 0) = hashtextextended(head.queue, 0)
             AND hashtextextended(kind, 0) = hashtextextended(head.kind, 0) LIMIT 20) AS first_job
+
+-- name: list_ready_lanes
+-- Count ready jobs per lane: one index step per lane and per priority.
+WITH RECURSIVE {lanes_with_jobs}
 ), level (queue, kind, priority, step) AS (
     SELECT queue, kind, (
         SELECT max(priority) FROM holdfast.live

@@ -489,3 +489,20 @@ RETURNING id
 -- Read the time until the next scheduled job is due. It is negative when one is overdue.
 SELECT due_at - (SELECT holdfast.now()) AS wait FROM holdfast.live WHERE state = 'scheduled' AND {where}
 ORDER BY due_at, id LIMIT 1
+
+-- name: list_orphans
+-- List live rows without a request where they take a place: among the first ready jobs of each lane, and the expired
+-- leases. No claim and no take-over returns them.
+WITH RECURSIVE {lanes_with_jobs}
+), occupied (id) AS (
+    -- planner: LATERAL with LIMIT reads the first entries of each lane in live_ready; a join reads all ready jobs.
+    SELECT first.id FROM lane CROSS JOIN LATERAL (
+        SELECT id FROM holdfast.live
+        WHERE state = 'ready' AND holdfast.same(live.queue, lane.queue) AND holdfast.same(live.kind, lane.kind)
+            AND holdfast.same(live.reader, '')
+        ORDER BY priority DESC, due_at, id LIMIT :limit::bigint) AS first
+    UNION ALL
+    SELECT id FROM (SELECT id FROM holdfast.live WHERE lease_expires_at < (SELECT holdfast.now())
+        ORDER BY queue, lease_expires_at LIMIT :limit::bigint) AS expired
+)
+SELECT id FROM occupied WHERE NOT EXISTS (SELECT FROM holdfast.job WHERE job.id = occupied.id)

@@ -40,6 +40,15 @@ SELECT id FROM holdfast.finished AS finished WHERE NOT EXISTS (SELECT FROM holdf
     WHERE job.id = finished.id)
 LIMIT :limit::bigint
 
+-- name: find_live_orphans
+-- Find rows without a request among the newest and the oldest live ones: the doctor looks at no more of them.
+SELECT id FROM (
+    SELECT * FROM (SELECT id FROM holdfast.live ORDER BY id DESC LIMIT :examined::bigint) AS newest
+    UNION
+    SELECT * FROM (SELECT id FROM holdfast.live ORDER BY id LIMIT :examined::bigint) AS oldest) AS listed
+WHERE NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = listed.id)
+ORDER BY id LIMIT :limit::bigint
+
 -- name: find_tags_without_job
 -- Check: jobs that are in the index of tags only.
 SELECT job_id FROM holdfast.job_tag AS tagged

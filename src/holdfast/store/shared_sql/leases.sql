@@ -122,3 +122,10 @@ WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.live WHERE state = 'scheduled' AND due_at <= (SELECT holdfast.now())
     ORDER BY due_at, id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
 RETURNING id, queue, kind, priority, due_at
+
+-- name: delete_orphans
+-- Delete live rows that still have no request.
+DELETE FROM holdfast.live AS live
+WHERE {brief_lock_wait} AND id = ANY(:ids::bigint[])
+    AND NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = live.id)
+RETURNING id, queue, kind

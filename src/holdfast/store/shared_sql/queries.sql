@@ -1,10 +1,12 @@
 -- Queries: lists of jobs, their history, and the conditions of selectors.
 
 -- fragment: newest_jobs
-SELECT * FROM (SELECT listed.* FROM holdfast.live_view AS listed WHERE {where}
+-- A row without its request is no job: on_lost is that of the request, and never empty. Counts do not read requests.
+-- planner: coalesce keeps the outer join; an inner one may begin with all requests.
+SELECT * FROM (SELECT listed.* FROM holdfast.live_view AS listed WHERE {where} AND coalesce(listed.on_lost, '') <> ''
         ORDER BY listed.id DESC LIMIT :limit::bigint) AS live_page
     UNION ALL
-    SELECT * FROM (SELECT listed.* FROM holdfast.finished_view AS listed WHERE {where}
+    SELECT * FROM (SELECT listed.* FROM holdfast.finished_view AS listed WHERE {where} AND coalesce(listed.on_lost, '') <> ''
         ORDER BY listed.id DESC LIMIT :limit::bigint) AS finished_page
     ORDER BY id DESC LIMIT :limit::bigint
 

@@ -7,9 +7,9 @@
 run.started_at + CAST(1000000 * nullif(coalesce((SELECT timeout FROM holdfast_job AS job WHERE job.id = run.id),
         (SELECT options ->> 'timeout_seconds' FROM holdfast_kind AS kind WHERE name = run.kind)), 0) AS INTEGER)
 
--- name: list_ready_lanes
--- Count ready jobs per lane: one index step per lane and per priority.
-WITH RECURSIVE lane (queue, kind, step) AS (
+-- fragment: lanes_with_jobs
+-- The first :lanes lanes that have ready jobs: one index step per lane.
+lane (queue, kind, step) AS (
     SELECT queue, kind, 1 FROM holdfast_live WHERE id = (
         SELECT id FROM holdfast_live WHERE state = 'ready' AND queue >= ''
         ORDER BY queue, kind, reader, priority DESC, due_at, id LIMIT 1)
@@ -21,6 +21,10 @@ WITH RECURSIVE lane (queue, kind, step) AS (
         SELECT id FROM holdfast_live WHERE state = 'ready' AND queue > lane.queue
         ORDER BY queue, kind, reader, priority DESC, due_at, id LIMIT 1))
     WHERE lane.step < :lanes
+
+-- name: list_ready_lanes
+-- Count ready jobs per lane: one index step per lane and per priority.
+WITH RECURSIVE {lanes_with_jobs}
 ), level (queue, kind, priority, step) AS (
     SELECT queue, kind, (
         SELECT max(priority) FROM holdfast_live AS live

@@ -292,3 +292,19 @@ RETURNING holdfast_live.id
 -- planner: due_at > 0 makes SQLite read live_due in order; without it, it sorts all scheduled jobs.
 SELECT due_at - :now AS wait FROM holdfast_live WHERE state = 'scheduled' AND due_at > 0 AND {where}
 ORDER BY due_at, id LIMIT 1
+
+-- name: list_orphans
+-- List live rows without a request where they take a place: among the first ready jobs of each lane, and the expired
+-- leases. No claim and no take-over returns them.
+WITH RECURSIVE {lanes_with_jobs}
+), occupied (id) AS (
+    SELECT first.id FROM lane CROSS JOIN holdfast_live AS first
+    WHERE first.id IN (
+        SELECT id FROM holdfast_live AS live
+        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.reader = ''
+        ORDER BY priority DESC, due_at, id LIMIT :limit)
+    UNION ALL
+    SELECT id FROM (SELECT id FROM holdfast_live WHERE lease_expires_at < :now
+        ORDER BY queue, lease_expires_at LIMIT :limit)
+)
+SELECT id FROM occupied WHERE NOT EXISTS (SELECT 1 FROM holdfast_job AS job WHERE job.id = occupied.id)

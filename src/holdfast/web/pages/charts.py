@@ -215,9 +215,9 @@ def strip(marks: Sequence[PlanMark]) -> Markup:
     return Markup(head).format(wide * 9) + Markup("").join(drawn) + Markup("</svg>")  # noqa: S704
 
 
-def spark(done: Sequence[int], dead: Sequence[int]) -> Markup:
-    """Finished jobs by slot of time: done upwards, dead downwards."""
-    most = max(*done, *dead, 1)
+def spark(done: Sequence[int | None], dead: Sequence[int | None]) -> Markup:
+    """Finished jobs by slot of time: done upwards, dead downwards. The ground lies under the slots that are known."""
+    most = max(*(each or 0 for each in (*done, *dead)), 1)
     drawn = []
     for place, (good, bad) in enumerate(zip(done, dead, strict=True)):
         if good:
@@ -227,7 +227,8 @@ def spark(done: Sequence[int], dead: Sequence[int]) -> Markup:
             drawn.append(
                 f'<rect class="bad" x="{place * 2}" y="16" width="1.6" height="{max(1.5, 6 * bad / most):.1f}"/>'
             )
-    ground = f'<rect class="faint" x="0" y="15" width="{len(done) * 2}" height="1"/>'
+    unknown = sum(1 for each in done if each is None)
+    ground = f'<rect class="faint" x="{unknown * 2}" y="15" width="{(len(done) - unknown) * 2}" height="1"/>'
     head = f'<svg class="spark" viewBox="0 0 {max(1, len(done)) * 2} 22" preserveAspectRatio="none" aria-hidden="true">'
     return Markup(head + ground + "".join(drawn) + "</svg>")  # noqa: S704 - only numbers
 

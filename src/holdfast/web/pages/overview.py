@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 
@@ -63,7 +64,8 @@ def show_overview(request: Request) -> Response:
         slots=_slots(view),
         cli="holdfast top",
         states=[State.RUNNING, State.READY, State.SCHEDULED, State.WAITING, State.HELD, State.DEAD],
-        per_minute=sum(queue.done_per_minute for queue in view.queues),
+        per_minute=sum(queue.done_per_minute or 0 for queue in view.queues),
+        newest=next((queue.counted_newest for queue in view.queues if queue.counted_newest), None),
         expired=sum(queue.expired for queue in view.queues),
     )
 
@@ -101,14 +103,19 @@ def _link(request: Request, category: str, name: str | None = None) -> str:
             return request.url("workers" if category.endswith("_worker") else "queues")
 
 
-def _slots(view: Overview) -> list[tuple[int, int, int]]:
-    """Finished jobs of all queues by slot of time, oldest first: minutes before now, done, dead."""
+def _slots(view: Overview) -> list[tuple[int, int | None, int | None]]:
+    """Finished jobs of all queues by slot of time, oldest first: minutes before now, done, dead; None: not counted."""
     length = timedelta(seconds=view.slot_s)
     count = int(view.span_s / view.slot_s)
     minutes = [-(place * length // timedelta(minutes=1)) for place in range(count - 1, -1, -1)]
-    done = [sum(queue.done[place] for queue in view.queues) for place in range(count)]
-    dead = [sum(queue.dead[place] for queue in view.queues) for place in range(count)]
+    done = [_total([queue.done[place] for queue in view.queues]) for place in range(count)]
+    dead = [_total([queue.dead[place] for queue in view.queues]) for place in range(count)]
     return list(zip(minutes, done, dead, strict=True))
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    """The sum over all queues. What is unknown of one is unknown of all: only the newest jobs were counted."""
+    return None if None in counts else sum(each or 0 for each in counts)
 
 
 def show_doctor(request: Request) -> Response:

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import ipaddress
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -29,7 +30,14 @@ from holdfast.web.request import LIVE_HEADER, address_of, path_of
 from holdfast.web.security import csrf
 from holdfast.web.security.authorization import require_scope
 from holdfast.web.security.failed_tries import FailedTries
-from holdfast.web.security.request_slots import MAX_PUBLIC_REQUESTS, MAX_REQUESTS, RequestLimit
+from holdfast.web.security.request_slots import (
+    MAX_ADDRESS_REQUESTS,
+    MAX_CALLER_REQUESTS,
+    MAX_PUBLIC_REQUESTS,
+    MAX_REQUESTS,
+    ArrivingBodies,
+    RequestLimit,
+)
 from holdfast.web.security.sessions import LINK_PATH, cookie_name
 
 log = logging.getLogger("holdfast.web")
@@ -45,7 +53,10 @@ CHALLENGE = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
 #: Paths that answer every caller, under every host name and without limits, so that a probe is always correct.
 HEALTH_PATHS = ("/healthz", "/readyz")
 #: Paths without authentication, and the folder of files that are the same for all callers.
-PUBLIC_PATHS = (*HEALTH_PATHS, "/login", LINK_PATH, "/metrics")
+METRICS_PATH = "/metrics"
+PUBLIC_PATHS = (*HEALTH_PATHS, "/login", LINK_PATH, METRICS_PATH)
+#: The variable with the token for metrics, and the length from which on no one can guess it.
+METRICS_TOKEN, MIN_METRICS_TOKEN_CHARS = "HOLDFAST_METRICS_TOKEN", 16
 #: Time for a request to one of them, its body and its answer included.
 PUBLIC_TIMEOUT_S = 30.0
 STATIC_PATH = "/static/"
@@ -141,9 +152,16 @@ class Authenticator:
             self._uses.note(store, session.prefix)
         return Caller(session.name, session.role, session.prefix, session.hash)
 
-    def check_metrics_token(self, expected: str, connection: HTTPConnection) -> bool:
-        """Whether the request carries the metrics token. It may be short, so that guesses are limited."""
-        self.failed_tries.check()
+    def has_metrics_token(self, connection: HTTPConnection) -> bool:
+        """Whether the request carries HOLDFAST_METRICS_TOKEN, which workers accept too. No store is read for it.
+
+        Strangers with wrong tokens delay no scrape. A short token can be guessed: it is refused while they try.
+        """
+        expected = os.environ.get(METRICS_TOKEN)
+        if not expected:
+            return False
+        if len(expected) < MIN_METRICS_TOKEN_CHARS:
+            self.failed_tries.check()
         token = connection.headers.get("authorization", "").removeprefix("Bearer ")
         return hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode())
 
@@ -181,6 +199,9 @@ class Authenticator:
         name = _single_header(headers, options.proxy_header)
         if not name:
             return None
+        if "," in name:  # a proxy, or the client, has joined two headers
+            hint = "Let the proxy replace the header, not add to it."
+            raise Unauthenticated(f"the header {options.proxy_header} holds more than one name", hint=hint)
         groups = _single_header(headers, options.proxy_groups_header) if options.proxy_groups_header else ""
         known = (options.proxy_roles.get(group.strip()) for group in groups.split(","))
         roles = [role for role in (options.proxy_role, *known) if role is not None]
@@ -226,31 +247,48 @@ class AuthenticationMiddleware:
         self._authenticator = authenticator
         self._store = store
         self._requests = RequestLimit(MAX_REQUESTS, "requests")
+        self._caller_requests = RequestLimit(MAX_CALLER_REQUESTS, "requests of one caller")
         self._public = RequestLimit(MAX_PUBLIC_REQUESTS, "requests of strangers")
+        self._address_requests = RequestLimit(MAX_ADDRESS_REQUESTS, "requests from one address")
+        self._bodies = ArrivingBodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = path_of(scope)
-        if path in HEALTH_PATHS:
+        if path in HEALTH_PATHS or path.startswith(STATIC_PATH) or self._is_scrape(scope, path):
             await self._inner(scope, receive, send)
-        elif path in PUBLIC_PATHS or path.startswith(STATIC_PATH):
+        elif path in PUBLIC_PATHS:
             # Strangers have slots of their own, and leave them soon: they cannot keep out those who are signed in.
-            with self._public.slot(), _for_strangers():
+            address = address_of(HTTPConnection(scope))
+            body = await self._body(scope, receive, address)
+            with self._public.slot(), self._address_requests.slot(address), _for_strangers():
                 async with asyncio.timeout(PUBLIC_TIMEOUT_S):
-                    await self._inner(scope, receive, send)
+                    await self._inner(scope, receive if body is None else csrf.replay_body(body), send)
         else:
             with _for_strangers():
                 caller = await run_in_threadpool(self._authenticator.identify, HTTPConnection(scope), self._store)
-            with self._requests.slot():
+            body = await self._body(scope, receive, caller)
+            with self._caller_requests.slot(caller), self._requests.slot():
                 scope["state"] = {**scope.get("state", {}), "caller": caller}
-                await self._inner(scope, await self._checked(scope, receive, caller), send)
+                await self._inner(scope, await self._checked(scope, receive, caller, body), send)
 
-    async def _checked(self, scope: Scope, receive: Receive, caller: Caller) -> Receive:
+    def _is_scrape(self, scope: Scope, path: str) -> bool:
+        """Whether this is a scrape with the metrics token, which takes no slot: strangers cannot blind monitoring."""
+        return path == METRICS_PATH and self._authenticator.has_metrics_token(HTTPConnection(scope))
+
+    async def _body(self, scope: Scope, receive: Receive, sender: object) -> bytes | None:
+        """The body of a change, which arrives before the request takes a slot."""
+        if scope["method"] != "POST":
+            return None
+        async with self._bodies.arrival(sender):
+            return await csrf.read_body(receive)
+
+    async def _checked(self, scope: Scope, receive: Receive, caller: Caller, body: bytes | None) -> Receive:
         """The body of a request, after the CSRF check of a form."""
-        if scope["method"] != "POST" or path_of(scope).startswith("/api/"):
+        if body is None:
             return receive
-        body = await csrf.read_body(receive)
-        expected = await run_in_threadpool(self._form_token, caller)
-        csrf.check_form_token(expected, Headers(scope=scope).get("content-type", ""), body)
+        if not path_of(scope).startswith("/api/"):
+            expected = await run_in_threadpool(self._form_token, caller)
+            csrf.check_form_token(expected, Headers(scope=scope).get("content-type", ""), body)
         return csrf.replay_body(body)
 
     def _form_token(self, caller: Caller) -> str:

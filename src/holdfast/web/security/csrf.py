@@ -7,6 +7,7 @@ import hmac
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from holdfast.errors.http import Forbidden
@@ -53,11 +54,14 @@ def check_form_token(expected: str, content_type: str, body: bytes) -> None:
 
 
 async def read_body(receive: Receive) -> bytes:
+    """The whole body. ClientDisconnect if the client left before its end."""
     chunks = []
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
         chunks.append(message.get("body", b""))
-        if message["type"] == "http.disconnect" or not message.get("more_body"):
+        if not message.get("more_body"):
             return b"".join(chunks)
 
 

@@ -9,6 +9,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors.http import NoSuchPage, TooLarge, TooSlow, WrongHost, WrongMethod
@@ -57,6 +58,8 @@ class RequestChecks:
         try:
             self._check(scope)
             await self._inner(scope, self._limit_body(receive), answer)
+        except ClientDisconnect:
+            return  # it left before its request was complete: no one reads an answer, and nothing is wrong here
         except Exception as error:
             if error_answer(error)[0] == 500:
                 log.exception("a request failed")

@@ -214,6 +214,12 @@ function resolved(name) {
   return value || colour(name);
 }
 
+/** The number in a cell; null, which draws nothing, if it is not known. */
+function value(cell) {
+  const number = Number(cell.dataset.value ?? cell.textContent);
+  return Number.isNaN(number) ? null : number;
+}
+
 function drawCharts(within = document) {
   if (!window.uPlot) return;
   for (const figure of $$("[data-chart]", within)) {
@@ -223,7 +229,7 @@ function drawCharts(within = document) {
     charts.get(place)?.destroy();
     place.replaceChildren();
     const heads = $$("thead th", table);
-    const rows = $$("tbody tr", table).map((row) => [...row.cells].map((cell) => Number(cell.dataset.value ?? cell.textContent)));
+    const rows = $$("tbody tr", table).map((row) => [...row.cells].map((cell) => value(cell)));
     const data = heads.map((_, column) => rows.map((row) => row[column]));
     const axis = { stroke: resolved("quiet"), grid: { stroke: resolved("line"), width: 1 }, ticks: { show: false } };
     const series = heads.map((head, column) =>

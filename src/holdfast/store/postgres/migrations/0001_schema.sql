@@ -383,8 +383,6 @@ CREATE TRIGGER job_inserted_command AFTER INSERT ON holdfast.job FOR EACH ROW
     WHEN (NEW.kind = ANY ('{command,holdfast\.ping}')) EXECUTE FUNCTION holdfast.check_command_right();
 CREATE TRIGGER job_changed_command BEFORE UPDATE OF kind ON holdfast.job FOR EACH ROW
     WHEN (NEW.kind = ANY ('{command,holdfast\.ping}')) EXECUTE FUNCTION holdfast.check_command_right();
-CREATE TRIGGER live_inserted_command AFTER INSERT ON holdfast.live FOR EACH ROW
-    WHEN (NEW.kind = ANY ('{command,holdfast\.ping}')) EXECUTE FUNCTION holdfast.check_command_right();
 -- A retry turns a finished job into a live one of the same kind.
 CREATE TRIGGER finished_inserted_command AFTER INSERT ON holdfast.finished FOR EACH ROW
     WHEN (NEW.kind = ANY ('{command,holdfast\.ping}')) EXECUTE FUNCTION holdfast.check_command_right();
@@ -456,6 +454,23 @@ END $$;
 CREATE TRIGGER live_deleted AFTER DELETE ON holdfast.live FOR EACH ROW
     WHEN (OLD.state <> 'waiting' AND NOT has_table_privilege('holdfast.attempt'::regclass, 'DELETE'))
     EXECUTE FUNCTION holdfast.refuse_delete();
+
+-- Rows of live that a producer inserts have their job: a row without one would take a place in its queue for nothing. The
+-- job comes first, or in the same statement. One trigger for this rule and the right to commands: each costs every enqueue.
+CREATE FUNCTION holdfast.check_new_live() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.kind IN ('command', 'holdfast' || '.ping')
+        AND NOT has_function_privilege('holdfast.may_run_commands()', 'EXECUTE') THEN
+        PERFORM holdfast.refuse(format('enqueue or change jobs of kind "%s"', NEW.kind));
+    ELSIF NOT has_table_privilege('holdfast.attempt', 'DELETE')
+        AND NOT EXISTS (SELECT FROM holdfast.job WHERE job.id = NEW.id AND job.kind = NEW.kind) THEN
+        PERFORM holdfast.refuse(format('insert job %s, which has no request', NEW.id));
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER live_inserted AFTER INSERT ON holdfast.live FOR EACH ROW
+    WHEN (NOT has_function_privilege('holdfast.may_run_commands()'::regprocedure, 'EXECUTE'))
+    EXECUTE FUNCTION holdfast.check_new_live();
 
 -- The rules for changes of live jobs: the right to commands, that of producers, and the transitions between states, which
 -- are those of domain/jobs/job.py. (Finishing and retrying change the table.) One trigger with a short condition, which
