@@ -134,6 +134,9 @@ def test_a_service_manager_that_does_not_answer_is_exit_4(command, tmp_path):
     path = f"{tmp_path}:{os.environ['PATH']}"
     code, out, _ = command("--range", "1-2", "--conflicts", "pm2:mail", "-o", "json", PATH=path)
     assert (code, json.loads(out)["error"]["code"]) == (4, "E_CONFIG")
+    assert "--allow-concurrent" in json.loads(out)["error"]["hint"]
+    line = ("--range", "1-2", "--conflicts", "pm2:mail", "--allow-concurrent", "-o", "json")
+    assert command(*line, PATH=path)[0] == 0, "OPS 0.20: the hint helps"
 
 
 @pytest.mark.one_backend

@@ -35,6 +35,7 @@ ASKED = {
     "dependencies": Rows(job_id=[1], dependency_id=[2]),
     "skip": Rows(schedule=["s1"], last=[START], first=[START], scope=[""], reason=["late"], count=[1]),
     "limit": 10,
+    "window": 100_000,
     "kind": "mail7",
     "definition": DEFINITION,
     "declared": None,

@@ -1,12 +1,12 @@
 -- Plans: the fired and the skipped times of schedules.
 
 -- fragment: plan_columns
-plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
+fired.schedule, fired.time, fired.scope, fired.origin, fired.job_id, fired.actor, fired.decided_at,
     coalesce(live.state, finished.state) AS state
 
 -- fragment: with_jobs
-LEFT JOIN holdfast.live AS live ON live.id = plan.job_id
-LEFT JOIN holdfast.finished AS finished ON finished.id = plan.job_id
+LEFT JOIN holdfast.live AS live ON live.id = fired.job_id
+LEFT JOIN holdfast.finished AS finished ON finished.id = fired.job_id
 
 -- fragment: skipped_plan_columns
 schedule, first, last, scope, reason, count, decided_at
@@ -58,8 +58,8 @@ UPDATE holdfast.plan AS plan SET queued = false WHERE queued AND job_id = ANY(:i
 
 -- name: get_plan
 -- Read a plan and the state of its job.
-SELECT {plan_columns} FROM holdfast.plan AS plan {with_jobs}
-WHERE plan.schedule = :schedule AND plan.time = :time AND plan.scope = :scope
+SELECT {plan_columns} FROM holdfast.plan AS fired {with_jobs}
+WHERE fired.schedule = :schedule AND fired.time = :time AND fired.scope = :scope
 
 -- name: get_skipped_plan
 -- Read the newest decision to skip a time of a schedule.
@@ -71,11 +71,11 @@ ORDER BY decided_at DESC LIMIT 1
 -- List the plans of a schedule, newest first: all, or those of a scope or with jobs in a state among the newest :window.
 SELECT {plan_columns} FROM (
     SELECT * FROM holdfast.plan AS newest
-    WHERE newest.schedule = :schedule ORDER BY newest.time DESC, newest.scope DESC LIMIT :window::bigint) AS plan
+    WHERE newest.schedule = :schedule ORDER BY newest.time DESC, newest.scope DESC LIMIT :window::bigint) AS fired
 {with_jobs}
-WHERE (:scope::text IS NULL OR plan.scope = :scope::text)
+WHERE (:scope::text IS NULL OR fired.scope = :scope::text)
     AND (:state::text IS NULL OR coalesce(live.state, finished.state) = :state::text)
-ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit::bigint
+ORDER BY fired.time DESC, fired.scope DESC LIMIT :limit::bigint
 
 -- name: list_skipped_plans
 -- List the skipped plans of a schedule, newest first: all, or those that concern a scope among the newest :window.
