@@ -53,7 +53,7 @@ HARMLESS = {
     "holdfast_key": {"kind", "scope"},
     "holdfast_attempt": {"worker", "reason"},
     "holdfast_event": {"name", "actor"},
-    "holdfast_batch": {"identity", "kind", "state", "requested", "aborted_by", "version", "inputs", "code", "options", "actor"},
+    "holdfast_batch": {"identity", "kind", "state", "requested", "aborted_by", "version", "inputs", "code", "origin", "options", "actor"},
     "holdfast_batch_event": {"name", "actor"},
     "holdfast_unit": {"state", "worker"},
     "holdfast_inbox": {"inbox"},

@@ -1004,6 +1004,7 @@ CREATE TABLE holdfast.batch (
     version text,
     inputs json,
     code text,
+    origin text,                               -- where the function of its last run lives
     options json NOT NULL,
     actor text NOT NULL,
     created_at timestamptz NOT NULL,

@@ -363,6 +363,7 @@ CREATE TABLE holdfast_batch (
     version TEXT,
     inputs TEXT,
     code TEXT,
+    origin TEXT,                               -- where the function of its last run lives
     options TEXT NOT NULL,
     actor TEXT NOT NULL,
     created_at INTEGER NOT NULL,
