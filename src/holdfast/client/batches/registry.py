@@ -71,7 +71,9 @@ class BatchRegistry:
         checked = unit_options(**options)
 
         def register(function: Callable[P, R]) -> UnitFunction[P, R]:
-            named = structs.replace(checked, name=checked_name(name or function.__name__, label="the name"))
+            named = structs.replace(
+                checked, name=self._registry.prefixed(checked_name(name or function.__name__, label="the name"))
+            )
             origin = origin_of(function)
             origin = origin if name is None else origin.partition(":")[0]
             unit = UnitFunction(function, named, store=self._registry.store, origin=origin)
@@ -174,8 +176,9 @@ class BatchRegistry:
         from holdfast.client.batches.run import check_key, exit_on_error
         from holdfast.client.batches.session import BatchSession
 
-        function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, label="the name")))  # noqa: ARG005
+        checked = self._registry.prefixed(checked_name(name, label="the name"))
+        function = UnitFunction(lambda key: None, UnitOptions(name=checked))  # noqa: ARG005
         bound = BoundFunction(function, dict(arguments or {}))
-        with exit_on_error(run_options(**options)) as checked:
+        with exit_on_error(run_options(**options)) as run:
             check_key()
-            return BatchSession(self._registry.store(), bound, checked)
+            return BatchSession(self._registry.store(), bound, run)
