@@ -51,6 +51,7 @@ def application(real_database):
 def test_two_applications_share_a_store(application):
     """D2: each runs its own jobs, units and plans, although all names are the same."""
     shop, crm = application("shop"), application("crm")
+    assert set(shop.kinds) == {"shop.cleanup", "shop.mail"}, "I23 is broken"
     for app in (shop, crm):
         app.handlers[0].enqueue(to="first")
         app.enqueue("mail", {"to": f"own of {app.name}"})

@@ -96,6 +96,26 @@ def test_a_batch_on_the_workers_is_drift_before_it_is_held(unit, real_database):
     assert unit("invoices")(range(3)).exit_code == 14
 
 
+def test_workers_continue_a_batch_while_its_module_moves(real_database):
+    """A rolling move of a module is a deploy: newer workers run the units that older code has submitted."""
+    ran = []
+
+    def app_of(module):
+        def sync(key: int) -> None:
+            ran.append((module, key))
+
+        sync.__module__, sync.__qualname__ = module, "sync"
+        app = holdfast.Holdfast(real_database.url)
+        return app, app.unit()(sync)
+
+    before, work = app_of("mails")
+    after, _ = app_of("shop.mails")
+    batch = before.submit(work, range(3))
+    after.worker(drain=True).run()
+    assert before.store.batches.get(batch.id).state == "done"
+    assert sorted(ran) == [("shop.mails", key) for key in range(3)]
+
+
 def test_a_batch_that_starts_by_name_has_the_origin_of_the_published_function(unit, real_database):
     """HTTP: the workers' function is known by what they published."""
     app = holdfast.Holdfast(real_database.url)
