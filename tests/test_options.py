@@ -298,3 +298,19 @@ def test_lines_come_from_stdin(monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "stdin", lines)
         assert list(options.BatchArguments({"from": "-"}).keys(function)) == ["a", "b"]
     assert options.BatchArguments({"from": str(tmp_path / "keys"), "only": "b"}).run["only"] == ["b"]
+
+
+def test_a_file_is_absolute_in_the_identity_and_a_stream_needs_a_name(monkeypatch, tmp_path):
+    """D3: the text of an option is not the identity of a list."""
+    (tmp_path / "keys").write_text("a\n")
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(tmp_path)
+    for file in ("keys", "./keys", "nothing"):
+        assert options.BatchArguments({"from": file}).source == f"from {tmp_path.resolve() / file}"
+    for stream in ("-", "pipe", "/dev/null"):
+        with pytest.raises(InvalidInput, match=f"--from {stream} needs --name"):
+            _ = options.BatchArguments({"from": stream}, exits=False).run
+        with pytest.raises(SystemExit) as finished:
+            _ = options.BatchArguments({"from": stream}).run
+        assert finished.value.code == 2
+        assert options.BatchArguments({"from": stream, "name": "monday"}).run["name"] == "monday"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
@@ -9,6 +10,7 @@ from holdfast.client.batches.registry import BatchRegistry
 from holdfast.client.jobs.handler import Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.jobs.kind_registry import JobArguments, KindRegistry, handler_options
+from holdfast.client.origin import application_of, origin_of
 from holdfast.client.schedules.definition import ScheduleOptions, ScheduleRegistry
 from holdfast.domain.batches.batch import is_shard
 from holdfast.domain.commands.command import COMMAND
@@ -16,7 +18,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import APPLICATIONS, Kind
 from holdfast.domain.jobs.new_job import EnqueueOutcome, NewJob
-from holdfast.domain.names import refuse_unknown_options
+from holdfast.domain.names import checked_name, refuse_unknown_options
 from holdfast.domain.quantities import Duration
 from holdfast.errors import InvalidKind
 from holdfast.store import Store
@@ -48,14 +50,33 @@ class Holdfast:
     *url* is ``sqlite:///path.db`` or ``postgresql://user@host/database``. The default is ``HOLDFAST_URL``, then the
     configuration file, then a SQLite file of the user. The store opens on first use. *version* names the code;
     attempts record the version that ran them. Payloads are limited to *max_payload* bytes.
+
+    Names of kinds and schedules are global on a store. *namespace* is a prefix for those of this application
+    (``shop`` makes ``shop.mail`` of ``mail``), so that several applications can share a store. *name* says which
+    processes are one application; it defaults to the namespace, then to the top-level package of the calling module.
     """
 
-    def __init__(self, url: str | None = None, *, max_payload: int = MAX_PAYLOAD, version: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        max_payload: int = MAX_PAYLOAD,
+        version: str | None = None,
+        name: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
         self._version = version
-        self._registry = KindRegistry(url, max_payload=max_payload, application=self)
+        known = namespace if name is None else checked_name(name, label="the name of the application")
+        known = known or application_of(_caller(self))
+        self._registry = KindRegistry(url, max_payload=max_payload, application=self, name=known, namespace=namespace)
         self.batches = BatchRegistry(self._registry)
-        self._schedules = ScheduleRegistry(self._registry.store)
+        self._schedules = ScheduleRegistry(self._registry)
         APPLICATIONS.add(self)
+
+    @property
+    def name(self) -> str | None:
+        """The name of the application; None for code without a module, such as a notebook."""
+        return self._registry.name
 
     @property
     def configured_url(self) -> str | None:
@@ -132,7 +153,8 @@ class Holdfast:
         checked = handler_options(**options)
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
-            kind = Kind(name or function.__name__, function, checked, upgrades)
+            kind = Kind(self._registry.prefixed(name or function.__name__), function, checked, upgrades)
+            kind.origin = origin_of(function)
             return Handler(function, Enqueuer(self._registry, self._registry.add(kind)))
 
         return register
@@ -194,7 +216,7 @@ class Holdfast:
         """Register a function that returns the scopes of schedules, under *name* or its own name."""
 
         def register(function: Provider) -> Provider:
-            self._schedules.add_provider(name or function.__name__, function)
+            self._schedules.add_provider(self._registry.prefixed(name or function.__name__), function)
             return function
 
         return register
@@ -242,6 +264,8 @@ class Holdfast:
             **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)},
         }
         names = options.get("kinds") or ()
+        if not isinstance(names, str):
+            names = options["kinds"] = [self._own_name(name, kinds) for name in names]
         built_in = built_in_kinds(commands=COMMAND in names if commands is None else commands)
         chosen = chosen_kinds({**kinds, **built_in}, names)
         own = {name: kind for name, kind in chosen.items() if name not in built_in}
@@ -257,6 +281,11 @@ class Holdfast:
             self._registry.followers.add(worker)
         return worker
 
+    def _own_name(self, name: str, kinds: Mapping[str, Kind]) -> str:
+        """The name of a kind with the namespace of this application, if it has such a kind."""
+        prefixed = self._registry.prefixed(name)
+        return prefixed if prefixed in kinds else name
+
     def scheduler(
         self, *, heartbeat: Duration = 10, retention: Mapping[str, Duration] | None = None, version: str | None = None
     ) -> Worker:
@@ -267,11 +296,19 @@ class Holdfast:
         return self._worker(self._registry.migrated_store(), {}, options)
 
     def _worker(self, store: Store, kinds: Mapping[str, Kind], options: WorkerOptions) -> Worker:
+        from holdfast.worker.name_check import ApplicationCode
         from holdfast.worker.worker import Worker
 
         self.declare_schedules()
-        worker = Worker(store, kinds, options=options, request=self.request, providers=self.providers)
-        self._schedules.planners.add(worker)
+        declared = self._schedules
+        code = ApplicationCode(
+            name=self.name,
+            schedules=declared.origins,
+            scopes=declared.scope_origins,
+            declare_refused=declared.declare_refused,
+        )
+        worker = Worker(store, kinds, options=options, request=self.request, providers=self.providers, code=code)
+        declared.planners.add(worker)
         return worker
 
     def find_kind(self, name: str) -> Kind | None:
@@ -304,3 +341,11 @@ class Holdfast:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _caller(app: Holdfast) -> Mapping[str, Any]:
+    """The global variables of the code that creates *app*, not those of subclasses."""
+    frame = sys._getframe(2)  # noqa: SLF001 - the only way to learn who calls
+    while type(app) is not Holdfast and frame.f_code.co_name == "__init__" and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_globals

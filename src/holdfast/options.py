@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,7 +50,7 @@ SOURCES = (
     Option("range", str, None, "Whole numbers as FROM-TO, or days as FROM..TO; both ends included.", "LO-HI"),
     Option("ids", str, None, "Keys, separated by commas.", "A,B,…"),
     Option("all", bool, False, "All keys that keys= of the function lists."),
-    Option("from", str, None, "File with one key per line; - is stdin.", "FILE"),
+    Option("from", str, None, "File with one key per line; - is stdin, and needs --name.", "FILE"),
 )
 #: The options of the run itself.
 RUN_OPTIONS = (
@@ -70,7 +71,12 @@ RUN_OPTIONS = (
     Option("dry_run", bool, False, "Show what would run, and run nothing."),
     Option("name", str, None, "Name of the batch. [derived from its keys]", "NAME"),
     Option("inputs", str, None, "Input files. If one changes between runs, the batch refuses to continue.", "A,B,…"),
-    Option("accept_drift", bool, False, "Continue although the version or the inputs have changed."),
+    Option(
+        "accept_drift",
+        bool,
+        False,
+        "Continue although the version, an input or the module changed, or failed keys are gone.",
+    ),
     Option("where", str, "here", "Run it here or on the workers. [here]", "here|workers"),
     Option("shards", int, DEFAULT_SHARDS, f"On workers: units at the same time. [{DEFAULT_SHARDS}]", "N"),
     Option("rate", float, None, "Maximum number of units that start in a second.", "N"),
@@ -105,8 +111,18 @@ class BatchArguments:
     def source(self) -> str:
         """The name of the keys in the identity of the batch."""
         name, value = self._named_source()
+        value = self._file_name(value) if name == "from" else value
         cut = "" if self._values["epochs"] is None else f" by {self._values['epochs']}"
         return "all" if name == "all" else f"{name} {value}{cut}"
+
+    def _file_name(self, file: str) -> str:
+        """The file as part of the identity: absolute. A stream could be any list, so the batch needs a name."""
+        if file != "-" and (Path(file).is_file() or not Path(file).exists()):
+            return str(Path(file).resolve())
+        if self._values["name"] is None:
+            text = "--from - needs --name" if file == "-" else f"--from {file} needs --name: it is not a regular file"
+            raise InvalidInput(text, hint="Name this list of keys: the same name continues its batch.")
+        return file
 
     def keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
         """The keys, converted for *function*. The command line must name exactly one source, which can be read."""

@@ -38,6 +38,7 @@ FULL = {
     "forks": 1_000,
     "saturation": 300,
     "outages": 100,
+    "strangers": 200,
     "deploys": 300,
     "providers": 300,
     "scattered": 300,

@@ -362,6 +362,17 @@ def contexts_are_apart(history: History, facts: Facts) -> Iterator[str]:
             yield f"the run of job {op.facts['job']} began in the context of job {op.facts['seen']}"
 
 
+def names_belong_to_their_code(history: History, facts: Facts) -> Iterator[str]:
+    """I23: no ledger counts the units of another function, and no live application loses its schedule to another one."""
+    del facts
+    for op in history.told("declared"):
+        if op.facts["result"] != "refused":
+            yield f"the schedule {op.facts['schedule']} was {op.facts['result']} by another application"
+    for op in history.told("foreign run"):
+        if op.facts["exit"] != 14 or op.facts["ran"]:
+            yield f"a function of another module ran {op.facts['ran']} of a foreign ledger, exit {op.facts['exit']}"
+
+
 INVARIANTS: dict[str, Callable[[History, Facts], Iterator[str]]] = {
     "I1": nothing_is_lost,
     "I2": nothing_appears,
@@ -383,4 +394,5 @@ INVARIANTS: dict[str, Callable[[History, Facts], Iterator[str]]] = {
     "I18": free_slots_are_used,
     "I20": ready_is_honest,
     "I22": contexts_are_apart,
+    "I23": names_belong_to_their_code,
 }

@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
+import holdfast
 from holdfast.errors import HoldfastError, NoSuchSchedule
 from tests.chaos import kinds
 from tests.chaos.nemeses import NEMESES as KILLERS
@@ -263,6 +264,51 @@ class Deploys(Nemesis):
             worker.signal(signal.SIGTERM)
 
 
+class Strangers(Nemesis):
+    """Another application and another module use the names of this one on its store.
+
+    The schedule stays as this application declares it, and no unit counts for a function that did not do it.
+    """
+
+    unit = "strangers"
+    every = 0.7
+    shape = MappingProxyType({"workers": 3, "slots": 4, "heavy": False})
+
+    def __init__(self) -> None:
+        self._batches = 0
+
+    def strike(self, world: World) -> int:
+        self._batches += 1
+        with suppress(HoldfastError), holdfast.Holdfast(world.site.url, name="stranger") as stranger:
+
+            @stranger.schedule("every 7s", name=kinds.SCHEDULE, version=1000 + self._batches)
+            @stranger.job()
+            def theirs(plan: holdfast.Plan) -> None: ...
+
+            if any(kinds.SCHEDULE in names.schedules for names in stranger.store.workers.names()):
+                for name, result in stranger.declare_schedules().items():
+                    kinds.recorder().tell("declared", schedule=name, result=str(result))
+            self._run(world, "ours", fails=True)
+            self._run(world, "theirs", fails=False)
+        return 1
+
+    def _run(self, world: World, module: str, *, fails: bool) -> None:
+        """Run the batch of this strike with a function of a module; another module's function left it open."""
+        ran: list[int] = []
+
+        def touch(key: int) -> None:
+            ran.append(key)
+            if fails:
+                raise ValueError(key)
+
+        touch.__module__ = f"strangers.{module}"
+        with holdfast.Holdfast(world.site.url) as app:
+            work = app.unit(name=f"touch {self._batches}")(touch)
+            result = app.run(work, range(3), output="none")
+        if not fails:
+            kinds.recorder().tell("foreign run", exit=result.exit_code, ran=ran)
+
+
 class HungProviders(Nemesis):
     """Schedules whose scope functions hang, raise or are slow, beside plain ones; planners are killed.
 
@@ -350,6 +396,7 @@ NEMESES: dict[str, Callable[[], Nemesis]] = {
     "saturation": Saturation,
     "outages": Outages,
     "deploys": Deploys,
+    "strangers": Strangers,
     "scattered": Scattered,
     "interrupts": Interrupts,
 }

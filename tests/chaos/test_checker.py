@@ -453,8 +453,8 @@ def test_i20_a_worker_that_is_ready_without_a_store(ops, recorder):
 
 
 def test_every_invariant_has_its_own_test():
-    """I1 to I18, I20 and I22, each shown broken here."""
-    assert list(INVARIANTS) == [f"I{n}" for n in (*range(1, 19), 20, 22)]
+    """I1 to I18, I20, I22 and I23, each shown broken here."""
+    assert list(INVARIANTS) == [f"I{n}" for n in (*range(1, 19), 20, 22, 23)]
     assert {name.split("_")[1].upper() for name in globals() if name.startswith("test_i")} == set(INVARIANTS)
 
 
@@ -494,3 +494,18 @@ def test_i22_a_run_in_the_context_of_another(ops, recorder):
     enqueued(recorder, 1)
     run(recorder, 1)
     assert "I22" not in broken(ops, facts)
+
+
+@pytest.mark.parametrize(
+    ("told", "is_broken"),
+    [
+        (("declared", {"schedule": "s", "result": "refused"}), False),
+        (("declared", {"schedule": "s", "result": "changed"}), True),
+        (("foreign run", {"exit": 14, "ran": []}), False),
+        (("foreign run", {"exit": 0, "ran": [1, 2]}), True),
+    ],
+)
+def test_i23_a_name_with_the_code_of_others(ops, recorder, told, is_broken):
+    operation, facts = told
+    recorder.tell(operation, **facts)
+    assert broken(ops, Facts()) == ({"I23"} if is_broken else set())

@@ -39,7 +39,7 @@ EXIT_CODES = {
         (11, "paused", "It is paused."),
         (12, "cancelled", "It was cancelled."),
         (13, "nothing_to_do", "Nothing to do (with options that report this, such as --once)."),
-        (14, "drift", "The code or the input of an unfinished run has changed."),
+        (14, "drift", "The version, the place or the input of an unfinished run has changed."),
         (15, "lease_lost", "The lease was lost to another holder."),
         (130, "interrupted", "A second interrupt stopped it at once."),
     )

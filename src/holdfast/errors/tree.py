@@ -228,7 +228,7 @@ class StoreStopped(HoldfastError):
 
 
 class Drift(HoldfastError):
-    """The version or an input of the function has changed since the batch started."""
+    """The version, an input or the place of the function has changed since the batch started."""
 
     code, exit_code, http_status = "E_DRIFT", 14, 409
     hint = "Accept the change with --accept-drift, or start over with --fresh."

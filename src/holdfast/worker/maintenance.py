@@ -39,6 +39,7 @@ OFFER_INTERVAL_S = ORPHANS_INTERVAL_S = 10.0
 EFFECTS_INTERVAL_S = 1.0
 DEPENDENCIES_INTERVAL_S = BATCHES_INTERVAL_S = 30.0
 INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
+NAMES_INTERVAL_S = 15.0
 #: Finished jobs whose effects on others one step completes.
 EFFECTS_LIMIT = 500
 #: Jobs that one step promotes, and rows that it prunes.
@@ -69,7 +70,14 @@ class Maintenance:
     wakes_on = Change.DELAYED
 
     def __init__(
-        self, store: Store, *, heartbeat: float, retention: Retention, logs: Path, maintained: Counter[str]
+        self,
+        store: Store,
+        *,
+        heartbeat: float,
+        retention: Retention,
+        logs: Path,
+        maintained: Counter[str],
+        check_names: Callable[[], None] = lambda: None,
     ) -> None:
         self.wake = threading.Event()
         self._store = store
@@ -77,6 +85,7 @@ class Maintenance:
         self._heartbeat = heartbeat
         self._retention = retention
         self._maintained = maintained
+        self._check_names = check_names
         self._cursor: JobId | None = None
         self._next_batch: BatchId | None = None
         #: Results that the present sweep has expired, by inbox.
@@ -88,7 +97,11 @@ class Maintenance:
         self._promotion = MaintenanceStep("promote", self._promote, PROMOTE_INTERVAL_S)
         interval = min(TAKE_OVER_INTERVAL_S, 2 * heartbeat)
         self._take_over = MaintenanceStep("take over", self._take_over_expired, interval, now + heartbeat)
-        self._steps = [
+        self._log_files = LogFiles(store, logs, max_age=retention.logs)
+        self._steps = self._all_steps(now)
+
+    def _all_steps(self, now: float) -> list[MaintenanceStep]:
+        steps = [
             self._promotion,
             self._take_over,
             MaintenanceStep("complete effects", self._complete_effects, EFFECTS_INTERVAL_S),
@@ -98,12 +111,13 @@ class Maintenance:
             MaintenanceStep("revive batches", self._revive_batches, BATCHES_INTERVAL_S),
             MaintenanceStep("continue cancels", self._continue_cancel, BATCHES_INTERVAL_S),
             MaintenanceStep("expire results", self._expire_inbox, INBOX_INTERVAL_S),
+            MaintenanceStep("compare names", self._compare_names, NAMES_INTERVAL_S),
         ]
         for rule in RULES:
             run = partial(self._prune, rule)
-            self._steps.append(MaintenanceStep(f"prune {rule.name}", run, PRUNE_INTERVAL_S, now + PRUNE_INTERVAL_S))
-        self._log_files = LogFiles(store, logs, max_age=retention.logs)
-        self._steps.append(MaintenanceStep("prune logs", self._prune_logs, PRUNE_INTERVAL_S, now + PRUNE_INTERVAL_S))
+            steps.append(MaintenanceStep(f"prune {rule.name}", run, PRUNE_INTERVAL_S, now + PRUNE_INTERVAL_S))
+        steps.append(MaintenanceStep("prune logs", self._prune_logs, PRUNE_INTERVAL_S, now + PRUNE_INTERVAL_S))
+        return steps
 
     def tick(self) -> TickResult:
         """Run the steps that are due. The first error is raised after the last step."""
@@ -215,6 +229,10 @@ class Maintenance:
             _log_expired(self._expired)
             self._expired.clear()
         return count, count == 100
+
+    def _compare_names(self) -> tuple[int, bool]:
+        self._check_names()
+        return 0, False
 
     def _prune(self, rule: RetentionRule) -> tuple[int, bool]:
         count = self._store.pruner.apply(rule, self._retention, limit=PRUNE_LIMIT)

@@ -27,6 +27,7 @@ from holdfast.worker.executors.processes import module_of
 from holdfast.worker.health import WorkerHealth
 from holdfast.worker.heartbeat import Heartbeat, RemoteControl
 from holdfast.worker.maintenance import Maintenance
+from holdfast.worker.name_check import ApplicationCode, NameCheck
 from holdfast.worker.options import WorkerOptions, WorkerSetup
 from holdfast.worker.run_lifecycle import RunLifecycle, try_write
 from holdfast.worker.schedules.planner import Planner
@@ -39,6 +40,8 @@ from holdfast.worker.watchdog import Watchdog
 from holdfast.worker.worker_services import Services
 
 log = logging.getLogger("holdfast")
+
+NO_CODE = ApplicationCode()
 
 #: A worker that drains polls whether all jobs have finished, also those of other workers: no event reports it. The
 #: interval doubles up to the second value.
@@ -56,6 +59,7 @@ class Worker:
         options: WorkerOptions,
         request: MakeRequest,
         providers: Mapping[str, Provider] | None = None,
+        code: ApplicationCode = NO_CODE,
     ) -> None:
         self.id = WorkerId(f"{socket.gethostname()[:40]}-{secrets.token_hex(8)}")
         self.queues = list(options.queues)
@@ -64,6 +68,7 @@ class Worker:
                 module_of(kind)  # raises if no child could import it
         self.served = ServedLanes(kinds, options.queues, version=options.version)
         setup = WorkerSetup(store, self.id, self.served, options)
+        self._name_check = NameCheck(store, self.id, self.served, code)
         self._store, self._options = store, options
         self._stopping, self._started = threading.Event(), threading.Lock()
         self._remote_control = RemoteControl(self.stop)
@@ -97,7 +102,12 @@ class Worker:
 
         claimer = Claimer(setup, self._pool, poll_interval=self._poll_interval, paused=paused)
         maintenance = Maintenance(
-            store, heartbeat=interval, retention=options.retention, logs=options.logs, maintained=counts.maintained
+            store,
+            heartbeat=interval,
+            retention=options.retention,
+            logs=options.logs,
+            maintained=counts.maintained,
+            check_names=self._name_check.check,
         )
         lifecycle.slot_freed, lifecycle.settled = claimer.slot_freed, claimer.settled
         planner = Planner(store, providers, counts=counts) if options.plans else None
@@ -167,6 +177,7 @@ class Worker:
         """Make the worker known, before its first claim."""
         slots = self._options.slots if self.kinds else None
         lanes: dict[str, Any] = {"queues": self.queues, "kinds": self.kinds, "build": self.served.build}
+        lanes["names"] = self._name_check.names
         host, version = socket.gethostname(), self._options.version
         self._store.workers.announce(self.id, host=host, pid=os.getpid(), version=version, slots=slots, **lanes)
         if self._autoscaler is not None:

@@ -119,6 +119,7 @@ def test_one_that_starts_later_is_in_order(store, clock):
     garbage = {
         "definition": '{"kind": 1}',
         "declared": None,
+        "application": None,
         "version": 0,
         "provider": None,
         "actor": "ada",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.admin.doctor import checks as doctor
 from holdfast.admin.views.overview import overview
+from holdfast.domain.fleet.served_names import ServedNames
 from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
@@ -45,6 +46,24 @@ def test_jobs_that_wait_for_other_code(store):
     assert [(each.category, each.text) for each in overview(store).attention] == [("unreadable", text)]
     (check,) = [check for check in doctor.check_store(store) if check.level is Level.WARN]
     assert (check.name, check.message) == ("other code", text)
+
+
+def test_names_of_two_applications(store):
+    """D2: doctor and overview name what belongs to two applications, and what a deploy is moving."""
+    shop = ServedNames(application="shop", kinds={"mail": "shop.jobs:mail", "old": "shop.jobs:old"})
+    for name, names in {
+        "w1": shop,
+        "w2": ServedNames(application="crm", kinds={"mail": "crm:mail"}),
+        "w3": ServedNames(application="shop", kinds={"old": "shop.old:old"}),
+    }.items():
+        store.workers.announce(WorkerId(name), host="h", pid=1, queues=["default"], kinds=["mail", "old"], names=names)
+    across = "the kind 'mail' belongs to several applications: crm of crm and shop.jobs of shop"
+    within = "the kind 'old' lives in several modules: shop.jobs of shop and shop.old of shop"
+    found = [(each.category, each.name, each.text) for each in overview(store).attention]
+    assert found == [("shared_name", "mail", across), ("moved_name", "old", within)], "I23 is broken"
+    checks = [check for check in doctor.check_store(store) if check.name == "names"]
+    assert [(check.level, check.message) for check in checks] == [(Level.FAIL, across), (Level.WARN, within)]
+    assert all(check.fix for check in checks)
 
 
 def test_a_run_that_cannot_be_stopped(store, clock):

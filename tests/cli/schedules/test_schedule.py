@@ -267,6 +267,7 @@ def test_one_that_cannot_be_read_hides_no_other(schedule, run, app, nightly, def
     garbage = {
         "definition": definition,
         "declared": None,
+        "application": None,
         "version": 0,
         "provider": None,
         "actor": "ada",

@@ -709,8 +709,8 @@ def test_one_that_joins_says_that_others_work_on_the_rest(app, capsys):
 
 
 @pytest.mark.parametrize("make", [lambda *keys: list(keys), lambda *keys: iter(keys), lambda *keys: range(len(keys))])
-def test_a_failed_key_that_is_gone_is_skipped(app, make):
-    """U9: it does not keep exit 6 for ever; a failed key that is still there does."""
+def test_a_failed_key_that_is_gone_is_given_up_with_consent_only(app, make, capsys):
+    """U9: it keeps exit 6 until a person accepts it; a failed key that is still there always does."""
 
     @app.unit(max_failures=0)
     def work(key: int) -> None:
@@ -718,10 +718,14 @@ def test_a_failed_key_that_is_gone_is_skipped(app, make):
             raise ValueError(key)
 
     assert run(app, work, make(0, 1, 2, 3), name="some").exit_code == 6
-    result = run(app, work, make(0, 1, 2), name="some")
+    result = app.run(work, make(0, 1, 2), name="some", output="json")
+    assert (result.exit_code, result.summary.failed, result.summary.skipped) == (6, 2, 0), "U9 is broken"
+    note = json.loads(capsys.readouterr().out)["data"]["note"]
+    assert note == "1 failed unit is not in this input; to give up what is not there, add --accept-drift"
+    result = run(app, work, make(0, 1, 2), name="some", accept_drift=True)
     assert (result.exit_code, result.summary.failed, result.summary.skipped) == (6, 1, 1), "U9 is broken"
     assert app.store.batches.recount(result.batch.id) == {"done": 2, "failed": 1, "skipped": 1}
-    assert run(app, work, [1, 2], name="some").exit_code == 0
+    assert run(app, work, [1, 2], name="some", accept_drift=True).exit_code == 0
 
 
 def test_units_that_ran_again_are_not_returned_any_more(app):

@@ -304,7 +304,7 @@ GONE = '{"cron":"*/5 * * * *","kind":"mail","tz":"Europe/Atlantis"}'
 def redefine(store, definition):
     """A schedule with a definition that this code cannot plan any more."""
     make(store)
-    values = {"name": "five", "declared": "{}", "version": 0, "provider": None}
+    values = {"name": "five", "declared": "{}", "application": None, "version": 0, "provider": None}
     store.backend.run(query("define_schedule", definition=definition, **values))
 
 

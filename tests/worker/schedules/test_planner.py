@@ -534,7 +534,7 @@ def _garbage_schedule(app):
     """A schedule whose definition cannot be decoded."""
     from holdfast.store.engine.operation import query
 
-    values = {"declared": None, "version": 0, "provider": None, "actor": "ada", "token": 0}
+    values = {"declared": None, "application": None, "version": 0, "provider": None, "actor": "ada", "token": 0}
     values |= dict.fromkeys(("at", "cursor", "next_at"), START)
     return query("create_schedule", name="garbage", definition='{"kind": 1}', **values)
 

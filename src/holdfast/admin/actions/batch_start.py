@@ -41,6 +41,7 @@ class BatchRequest(Struct, frozen=True, kw_only=True):
     """A batch to start: a function that a worker has registered, and its keys.
 
     *keys* are a list, or a *range* such as ``1-1000`` with both ends. The same request again resumes the batch.
+    *accept_drift*: continue although the function has moved or its version has changed.
     """
 
     function: str
@@ -52,6 +53,7 @@ class BatchRequest(Struct, frozen=True, kw_only=True):
     queue: str | None = None
     priority: int = 0
     fresh: bool = False
+    accept_drift: bool = False
 
 
 class BatchStarted(Struct, frozen=True):
@@ -73,6 +75,7 @@ def start_batch(actions: Actions, request: BatchRequest, *, dry_run: bool = Fals
         InvalidPayload: A key or an argument does not fit the function.
         BatchHeld: Another run of the batch is alive.
         BatchPaused: A person has paused the batch.
+        Drift: The function has moved, or its version has changed, under an open batch.
         ServiceRunning: A service that writes the same data is running.
     """
     store = actions.store
@@ -95,7 +98,7 @@ def start_batch(actions: Actions, request: BatchRequest, *, dry_run: bool = Fals
     opened = audited.batches.open(run, worker=worker)
     from holdfast.client.batches.remote import plan_batch  # with everything that runs units
 
-    batch = plan_batch(store, opened, keys, sharding)
+    batch = plan_batch(store, opened, keys, sharding, accept_drift=request.accept_drift)
     return BatchStarted(batch.id, batch.generation, opened.created, batch.state, len(keys))
 
 
@@ -151,6 +154,8 @@ def _run_request(request: BatchRequest, unit: PublishedUnit, keys: Sequence[Any]
         owner=this_process().encode(),
         version=unit.version,
         code=unit.code,
+        origin=unit.origin,
+        accept_drift=request.accept_drift,
         total=len(keys),
         fresh=request.fresh,
         submits=True,

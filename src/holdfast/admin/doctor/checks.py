@@ -19,6 +19,7 @@ from holdfast.admin.doctor.fleet import check_descriptors, check_lanes, check_qu
 from holdfast.admin.views.fleet import TERMINAL_CAP, WorkerView, running_jobs, waiting_lanes
 from holdfast.admin.views.overview import overview
 from holdfast.admin.views.schedules import masked_schedule_text
+from holdfast.domain.fleet.served_names import RESTART, SEPARATE
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.domain.names import quote_argument
 from holdfast.errors import HoldfastError, PrivilegeMissing, StoreMoved
@@ -133,6 +134,8 @@ def check_fleet(store: Store) -> Iterator[HealthCheck]:
     yield from (warn("timeout", each.text, fix) for each in view.attention if each.category == "overdue")
     fix = "Start a worker of the version that enqueued them. See holdfast ls --state held, then holdfast why JOB."
     yield from (warn("other code", each.text, fix) for each in view.attention if each.category == "unreadable")
+    yield from (fail("names", each.text, SEPARATE) for each in view.attention if each.category == "shared_name")
+    yield from (warn("names", each.text, RESTART) for each in view.attention if each.category == "moved_name")
     yield from schedules(store, alive, stopped=view.stopped is not None)
     if orphans := store.database.live_orphans():
         text = f"rows of the table live have no job: {', '.join(map(str, orphans))}"

@@ -59,6 +59,8 @@ class BatchView(Struct, frozen=True):
     actor: str | None = None
     #: The failures for which a breaker stopped the last run, grouped.
     failures: list[FailureGroup] = []
+    #: Where the function of the last run lives: ``module:qualname``.
+    origin: str | None = None
 
     @property
     def shown_state(self) -> str:

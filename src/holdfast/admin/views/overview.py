@@ -24,6 +24,7 @@ from holdfast.admin.views.fleet import (
 from holdfast.admin.views.jobs import job_page
 from holdfast.admin.views.payload_secrets import declared_secrets, definition_secrets, values_of
 from holdfast.domain.access.masking import mask_cut, mask_text
+from holdfast.domain.fleet.served_names import shared_names
 from holdfast.domain.fleet.stop_switch import StopSwitch
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors, cluster_key, common_text
 from holdfast.domain.jobs.job import Job, State
@@ -114,6 +115,7 @@ def overview(store: Store, *, cap: int = COUNT_CAP, running: int = MAX_RUNNING) 
         *_queue_attention(queues),
         *_unserved(waiting_lanes(store, cap=cap, lanes=lanes), [worker for worker in workers if worker.alive]),
         *_lost_workers(workers),
+        *_shared_names(store),
         *_trouble(trouble, store, counts[State.DEAD]),
     ]
     return Overview(
@@ -172,6 +174,12 @@ def _lost_workers(workers: list[WorkerView]) -> Iterator[Attention]:
             last = f"{worker.seen_at:%Y-%m-%d %H:%M:%S} UTC"
             text = f"worker {worker.id} on {worker.host} is {worker.heartbeat}: its last heartbeat was at {last}"
             yield Attention(f"{worker.heartbeat}_worker", worker.id, text, worker.seen_at)
+
+
+def _shared_names(store: Store) -> Iterator[Attention]:
+    """Kinds and schedules behind which live workers have different code."""
+    for each in shared_names(store.workers.names()):
+        yield Attention("shared_name" if each.across else "moved_name", each.name, each.text)
 
 
 def _trouble(rows: list[Trouble], store: Store, dead: Count) -> Iterator[Attention]:

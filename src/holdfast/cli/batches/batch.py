@@ -94,7 +94,7 @@ def _function(target: str) -> UnitFunction[..., Any]:
         raise ConfigurationError(
             f"{target} is not a function", hint="Name a function whose first parameter is the key."
         )
-    return UnitFunction(function, UnitOptions(name=target))
+    return UnitFunction(function, UnitOptions(name=target), origin=target)
 
 
 @command("attach", group=batch, answers=BatchView)

@@ -174,6 +174,8 @@ def units(session: CliSession, *, batch_id: int, state: str | None, table: Table
 def batch_lines(view: BatchView) -> Iterator[str]:
     yield f"batch {view.id}  {view.shown_state}  {view.kind} over {view.name or view.source}"
     yield f"  generation {view.generation}, {view.runs} runs"
+    if view.origin is not None:
+        yield f"  function  {view.origin}"
     if view.arguments:
         yield f"  arguments {msgspec.json.encode(view.arguments).decode()}"
     for name, value in msgspec.to_builtins(view.summary).items():

@@ -80,6 +80,7 @@ def run_request(bound: BoundFunction, keys: Iterable[Any], options: RunOptions) 
         version=function.version,
         inputs=_digests(options.inputs),
         code=bound.function.code,
+        origin=bound.function.origin,
         total=length_of(keys),
         fresh=options.fresh,
         join=options.allow_concurrent,

@@ -88,9 +88,16 @@ class UnitFunction(Generic[P, R]):
     """
 
     def __init__(
-        self, function: Callable[P, R], options: UnitOptions, *, store: Callable[[], Store] | None = None
+        self,
+        function: Callable[P, R],
+        options: UnitOptions,
+        *,
+        store: Callable[[], Store] | None = None,
+        origin: str | None = None,
     ) -> None:
         self.options = options
+        #: Where the function lives; a module alone if its name is the author's choice, and survives renames.
+        self.origin = origin
         self.function = function
         #: Opens the store of its application; None for a function without an application.
         self.store = store
@@ -225,6 +232,7 @@ class UnitFunction(Generic[P, R]):
             defaults=self.defaults,
             **{name: getattr(self.options, name) for name in ("operational", "version", "max_failures", "rate")},
             code=self.code,
+            origin=self.origin,
             in_doubt_if_lost=self.options.on_lost == "hold",
             conflicts=self.options.conflicts,
         )

@@ -15,6 +15,7 @@ from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import Selection, UnitOptions
 from holdfast.client.input_file import InputFile
 from holdfast.domain.batches.unit import UnitKey, is_key_from, unit_key
+from holdfast.domain.quantities import count_of
 from holdfast.errors import HoldfastError, InputFailed, InvalidInput
 from holdfast.errors.frames import short_error, user_place
 from holdfast.store import Store
@@ -124,7 +125,7 @@ def finished_keys(store: Store, opened: BatchRun, keys: Iterable[Any]) -> Bitmap
 
 
 class FailedKeys:
-    """The failed units of earlier runs. Those whose keys the input no longer has are skipped when it was read."""
+    """The failed units of earlier runs, and which of them an input no longer has once it was read."""
 
     def __init__(self, store: Store, opened: BatchRun) -> None:
         self._store = store
@@ -140,9 +141,14 @@ class FailedKeys:
             return keys
         return self._noted(keys) if self._unmet else keys
 
-    def skip_gone(self) -> None:
-        """Skip the units that were not met, after all keys were read."""
-        self._store.batches.skip_gone(self._opened, sorted(self._unmet))
+    def skip_gone(self, *, accepted: bool) -> str | None:
+        """Skip the units that were not met, after all keys were read. Without consent, return a warning instead."""
+        if accepted:
+            self._store.batches.skip_gone(self._opened, sorted(self._unmet))
+        if accepted or not self._unmet:
+            return None
+        many = count_of(len(self._unmet), "failed unit is", "failed units are")
+        return f"{many} not in this input; to give up what is not there, add --accept-drift"
 
     def _noted(self, keys: Iterable[Any]) -> Iterator[Any]:
         for key in keys:

@@ -86,7 +86,7 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     if error is not None:
         aborted_by, cause = AbortedBy.INPUT, error.message
     if source.complete and aborted_by is None:
-        failed.skip_gone()
+        run.report.warn(failed.skip_gone(accepted=options.accept_drift))
     unbegun = chain([writer.unbegun], source.remaining())
     length = length_of(keys)
     result = _finish(store, run.opened, source, aborted_by, options.selection, length=length, unbegun=unbegun)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 from msgspec import structs
 
 from holdfast.client.jobs.kind_registry import KindRegistry
+from holdfast.client.origin import origin_of
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.names import checked_name, refuse_unknown_options
 from holdfast.errors import InvalidKind
@@ -41,7 +42,8 @@ class BatchRegistry:
     ) -> Callable[[Callable[P, R]], UnitFunction[P, R]]:
         """Register a function as the unit of batches; its first parameter is the key of the unit.
 
-        - *name* defaults to the name of the function.
+        - *name* defaults to the name of the function. A *name* keeps the ledgers when the function is renamed. The
+          same name from another module is drift: see :meth:`run`.
         - *retries* is the number of retries within a run (0), with the delays of *retry*.
         - *timeout* limits each attempt; the default is no limit.
         - *executor* is ``thread`` (the default), or ``process`` to run units in child processes. A child is killed when
@@ -69,8 +71,12 @@ class BatchRegistry:
         checked = unit_options(**options)
 
         def register(function: Callable[P, R]) -> UnitFunction[P, R]:
-            named = structs.replace(checked, name=checked_name(name or function.__name__, label="the name"))
-            unit = UnitFunction(function, named, store=self._registry.store)
+            named = structs.replace(
+                checked, name=self._registry.prefixed(checked_name(name or function.__name__, label="the name"))
+            )
+            origin = origin_of(function)
+            origin = origin if name is None else origin.partition(":")[0]
+            unit = UnitFunction(function, named, store=self._registry.store, origin=origin)
             with self._registry.lock:
                 if named.name in self._units:
                     hint = "Give one of the two another name."
@@ -101,7 +107,8 @@ class BatchRegistry:
         - ``retry_failed`` (true), ``fresh`` (begin a new generation), ``once`` (do nothing after a clean run).
         - ``where``: ``"here"``, or ``"workers"`` with ``shards`` units at a time, ``queue`` and ``priority``.
         - ``name`` or ``source``: replaces the source of the keys in the identity.
-        - ``inputs`` (files) and the version: a change under an open batch is refused, unless ``accept_drift``.
+        - ``inputs`` (files), the version and the place of the function (``module:qualname``): a change under an open
+          batch is refused, unless ``accept_drift``. It also gives up failed units that the input no longer has.
         - ``wait`` for another run of this identity, or join it with ``allow_concurrent``.
         - ``conflicts``: services that must not run, besides those of the decorator.
         - ``checkpoint``: write the ledger after ``"each"`` unit, every number of units, or every time such as ``"5s"``.
@@ -169,8 +176,9 @@ class BatchRegistry:
         from holdfast.client.batches.run import check_key, exit_on_error
         from holdfast.client.batches.session import BatchSession
 
-        function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, label="the name")))  # noqa: ARG005
+        checked = self._registry.prefixed(checked_name(name, label="the name"))
+        function = UnitFunction(lambda key: None, UnitOptions(name=checked))  # noqa: ARG005
         bound = BoundFunction(function, dict(arguments or {}))
-        with exit_on_error(run_options(**options)) as checked:
+        with exit_on_error(run_options(**options)) as run:
             check_key()
-            return BatchSession(self._registry.store(), bound, checked)
+            return BatchSession(self._registry.store(), bound, run)

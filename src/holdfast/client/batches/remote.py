@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -54,23 +54,44 @@ def submit_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], option
     """Write all units of a batch to its ledger and hand the batch to the workers; raises like ``open_batch``."""
     sharding = _sharding(bound, options, store.batches.now())
     keys = checked_keys(keys)
-    opened = open_batch(store, bound, keys, options, options.printer(), submits=True)
-    return plan_batch(store, opened, keys, sharding, retry_failed=options.retry_failed)
+    output = options.printer()
+    opened = open_batch(store, bound, keys, options, output, submits=True)
+    return plan_batch(
+        store,
+        opened,
+        keys,
+        sharding,
+        retry_failed=options.retry_failed,
+        accept_drift=options.accept_drift,
+        warn=output.note,
+    )
 
 
 def plan_batch(
-    store: Store, opened: BatchRun, keys: Iterable[Any], sharding: Sharding, *, retry_failed: bool = True
+    store: Store,
+    opened: BatchRun,
+    keys: Iterable[Any],
+    sharding: Sharding,
+    *,
+    retry_failed: bool = True,
+    accept_drift: bool = False,
+    warn: Callable[[str], object] = lambda _: None,
 ) -> Batch:
-    """Write all units of a batch that was opened to its ledger and hand the batch to the workers."""
+    """Write all units of a batch that was opened to its ledger and hand the batch to the workers.
+
+    *warn* is called about failed units that the input no longer has; they are skipped with *accept_drift* only.
+    """
     failed = FailedKeys(store, opened)
     places = numbered(read_input(failed.met_in(keys)))
     try:
         while chunk := list(islice(places, PLAN_CHUNK)):
             store.batches.plan(opened, chunk, retry_failed=retry_failed)
-        failed.skip_gone()
+        warning = failed.skip_gone(accepted=accept_drift)
     except BaseException:
         abandon_batch(store, opened)
         raise
+    if warning is not None:
+        warn(warning)
     batch = store.batches.launch(opened, sharding)
     store.leases.settle(opened.lease, Done())
     return batch

@@ -91,6 +91,9 @@ class RunAnswer(Struct, frozen=True):
     failures: list[FailureGroup] = []
     #: The key of the last unit that this run finished. Absent where other processes run the units side by side.
     last_key: Any | UnsetType = UNSET
+    #: Where the function lives, and whether it was edited since the last run of the batch.
+    origin: str | None = None
+    edited: bool = False
 
 
 class UnitLine(Struct, frozen=True, omit_defaults=True):
@@ -228,6 +231,8 @@ class RunReport:
             note=self._note_of_answer,
             failures=[] if result.batch is None else failure_groups(result.batch),
             last_key=UNSET if self._watches else self._last_key and msgspec.json.decode(self._last_key),
+            origin=batch.origin,
+            edited=self._edited,
         )
         with suppress(PipeClosed):
             if exit_code == 0:

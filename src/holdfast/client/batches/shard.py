@@ -58,6 +58,7 @@ def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
     options = KindOptions(queue=kind.queue, lease=kind.lease, max_attempts=None, max_crashes=None, timeout=None)
     shards = Kind(shard_kind(function.options.name), shard, options)
     shards.unit = published_kind(function)
+    shards.origin = function.origin
     return [shards, unit_kind(function)] if function.options.in_process else [shards]
 
 

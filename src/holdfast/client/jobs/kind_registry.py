@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -27,13 +28,38 @@ class KindFollower(Protocol):
     def serve(self, kind: Kind, /) -> None: ...
 
 
+#: Of kinds that Holdfast makes itself: a namespace of this name would meet them.
+_RESERVED_NAMESPACES = ("holdfast", "shard", "unit")
+
+
+def checked_namespace(name: str) -> str:
+    """Return *name* if it can be a namespace."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,49}", name):
+        hint = "It has up to 50 letters, digits, - and _, and begins with a letter."
+        raise InvalidKind(f"{name!r} cannot be a namespace", hint=hint)
+    if name in _RESERVED_NAMESPACES:
+        raise InvalidKind(f"the namespace {name!r} is reserved", hint="Use the name of the application.")
+    return name
+
+
 class KindRegistry:
     """The kinds of one application and the store that they are published to.
 
     The store opens on first use, and publishes kinds that it does not know yet.
     """
 
-    def __init__(self, url: str | None, *, max_payload: int = MAX_PAYLOAD, application: object = None) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        max_payload: int = MAX_PAYLOAD,
+        application: object = None,
+        name: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        #: The name of the application; None if it has none.
+        self.name = name
+        self._prefix = "" if namespace is None else f"{checked_namespace(namespace)}."
         #: The URL that the application was created with; None until a default is resolved.
         self.configured_url = url
         self.max_payload = max_payload
@@ -144,9 +170,13 @@ class KindRegistry:
             if (other := self.by_any_name.get(name)) is not None:
                 raise InvalidKind(f"{name!r} names two kinds: {other.name!r} and {kind.name!r}", hint=hint)
 
+    def prefixed(self, name: str) -> str:
+        """The name of a kind, a schedule or a unit function on the store: with the namespace of the application."""
+        return f"{self._prefix}{name}"
+
     def kind(self, name: str) -> Kind:
-        """A registered kind by name or alias; if there is none, the hint of the error names the nearest."""
-        known = self.by_any_name.get(name)
+        """A registered kind by name or alias, with or without its namespace; the hint of an error names the nearest."""
+        known = self.by_any_name.get(self.prefixed(name)) or self.by_any_name.get(name)
         if known is None:
             raise UnknownKind(f"this app has no kind {name!r}", hint=suggest_kind(name, list(self.kinds)), kind=name)
         return known

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 from msgspec import structs
 
 from holdfast.client.jobs.handler import Handler
+from holdfast.client.jobs.kind_registry import KindRegistry
+from holdfast.client.origin import origin_of
 from holdfast.domain.commands.command import COMMAND, command_payload
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor
@@ -42,7 +44,12 @@ log = logging.getLogger("holdfast")
 WARNINGS = {
     DeclarationResult.OLDER: "schedule %r is unchanged: newer code declared it",
     DeclarationResult.TAKEN: "schedule %r is unchanged: a person created it; rename one of the two",
+    DeclarationResult.REFUSED: "schedule %r is unchanged: live workers of another application declare it; give one of "
+    "the two a namespace: Holdfast(namespace=…)",
 }
+#: A running application takes over the schedule of another one after this time without its workers: a restart is
+#: shorter.
+QUIET_FOR = timedelta(minutes=10)
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -171,14 +178,21 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 class ScheduleRegistry:
     """The schedules and scope functions that the code of an application declares."""
 
-    def __init__(self, store: Callable[[], Store]) -> None:
-        self._store = store
+    def __init__(self, registry: KindRegistry) -> None:
+        self._registry = registry
+        self._store = registry.store
         self._declarations: dict[str, Declaration] = {}
+        #: The origins of the handlers of declared schedules, by schedule.
+        self.origins: dict[str, str] = {}
+        #: Schedules that another application declares, until its workers are gone.
+        self._refused = set[str]()
         self._is_stored = True
         #: Workers and schedulers of this process: schedules that are declared later are stored at once.
         self.planners: weakref.WeakSet[Worker] = weakref.WeakSet()
         #: The scope functions by name.
         self.providers: dict[str, Provider] = {}
+        #: Where the scope functions live, by name.
+        self.scope_origins: dict[str, str] = {}
 
     @property
     def schedules(self) -> Schedules:
@@ -196,14 +210,16 @@ class ScheduleRegistry:
         def register(handler: Handler[P, R]) -> Handler[P, R]:
             if not isinstance(handler, Handler):
                 raise InvalidKind("a schedule fires a job", hint="Write @app.job() below @app.schedule(…).")
-            schedule = checked_schedule_name(handler.kind.name if name is None else name)
+            schedule = checked_schedule_name(handler.kind.name if name is None else self._registry.prefixed(name))
             if schedule in self._declarations:
                 raise InvalidKind(f"the schedule {schedule!r} is declared already", hint="Give one of the two a name=.")
             named = {**options, **self._named_scopes(schedule, options.get("scopes"))}
             kind = handler.kind
             definition = new_definition(kind.name, expression, named, kind_version=kind.options.version)
             _check_payload(handler.kind, Plan(schedule, datetime.now(UTC)), definition.payload)
-            self._declarations[schedule] = Declaration(schedule, definition, checked_number(version, label="a version"))
+            checked = checked_number(version, label="a version")
+            self._declarations[schedule] = Declaration(schedule, definition, checked, self._registry.name)
+            self.origins[schedule] = kind.origin or ""
             self._is_stored = False
             if self.planners:
                 self.declare()
@@ -218,9 +234,12 @@ class ScheduleRegistry:
         if callable(scopes):
             self.add_provider(schedule, scopes)
             return {"scopes": schedule}
-        if isinstance(scopes, str) and scopes not in self.providers:
-            raise InvalidInput(f"no function for scopes is called {scopes!r}", hint="Declare it with @app.scopes().")
-        return {"scopes": scopes}
+        if not isinstance(scopes, str):
+            return {"scopes": scopes}
+        for name in (self._registry.prefixed(scopes), scopes):
+            if name in self.providers:
+                return {"scopes": name}
+        raise InvalidInput(f"no function for scopes is called {scopes!r}", hint="Declare it with @app.scopes().")
 
     def add_provider(self, name: str, function: Provider) -> None:
         """Register a scope function."""
@@ -228,6 +247,7 @@ class ScheduleRegistry:
             raise InvalidKind(f"two functions for scopes are called {name!r}", hint="Give one of them another name.")
         takes_time(function)  # refuses a function that a planner could not call
         self.providers[name] = function
+        self.scope_origins[name] = origin_of(function)
 
     def declare(self) -> dict[str, DeclarationResult]:
         """Store the declarations, unless this store has them already."""
@@ -235,10 +255,23 @@ class ScheduleRegistry:
             return {}
         results = self._store().schedules.declare(list(self._declarations.values()), actor=Actor.CLIENT)
         self._is_stored = True
+        self._refused = {name for name, result in results.items() if result is DeclarationResult.REFUSED}
         for name, result in results.items():
             if result in WARNINGS:
-                log.warning(WARNINGS[result], name)
+                level = logging.ERROR if result is DeclarationResult.REFUSED else logging.WARNING
+                log.log(level, WARNINGS[result], name)
         return results
+
+    def declare_refused(self, store: Store) -> None:
+        """Store refused declarations once the workers of the other application have been gone for ten minutes."""
+        if not self._refused:
+            return
+        refused = [self._declarations[name] for name in sorted(self._refused)]
+        results = store.schedules.declare(refused, actor=Actor.CLIENT, quiet_for=QUIET_FOR)
+        for name, result in results.items():
+            if result is not DeclarationResult.REFUSED:
+                self._refused.discard(name)
+                log.warning("schedule %r is declared now: the application that had declared it is gone", name)
 
     def reset(self) -> None:
         """Store the declarations again: the application uses another store."""

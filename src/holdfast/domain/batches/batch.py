@@ -17,6 +17,7 @@ from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.retry_curve import Curve
+from holdfast.domain.origin import is_same_place
 from holdfast.errors import InvalidInput
 
 BatchId = NewType("BatchId", int)
@@ -103,6 +104,12 @@ class Batch(Struct, frozen=True):
     started_at: datetime | None
     finished_at: datetime | None
     failures: str | None = None
+    #: Where the function of the last run lives; None if no function has the batch's name.
+    origin: str | None = None
+
+    def is_elsewhere(self, origin: str | None) -> bool:
+        """Whether a function of the same name, but from another place, made the last run."""
+        return self.origin is not None and origin is not None and not is_same_place(self.origin, origin)
 
 
 class LeftBy(StrEnum):

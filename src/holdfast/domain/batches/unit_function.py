@@ -22,6 +22,8 @@ class PublishedUnit(Struct, frozen=True, kw_only=True):
     operational: tuple[str, ...] = ()
     version: str | None = None
     code: str | None = None
+    #: Where the function lives.
+    origin: str | None = None
     max_failures: int = 5
     in_doubt_if_lost: bool = False
     rate: float | None = None

@@ -57,6 +57,8 @@ class Kind:
         unknown = set(options.unique) - set(self.payload_type.__struct_fields__)
         if unknown:
             raise InvalidKind(f"kind {name!r}: unique names {min(unknown)!r}, which is not a parameter of its handler")
+        #: Where its handler lives; None for the kinds of Holdfast itself.
+        self.origin: str | None = None
         #: The function for the units of batches that a kind of shards runs.
         self.unit: PublishedKind | None = None
         self._decoder = msgspec.json.Decoder(self.payload_type)

@@ -263,6 +263,8 @@ class Schedule(Struct, frozen=True):
     actor: str
     created_at: datetime
     changed_at: datetime
+    #: The application that declared it last.
+    application: str | None = None
 
     @property
     def defined(self) -> Definition:
@@ -286,6 +288,7 @@ class DeclarationResult(StrEnum):
     """The effect of a declaration on the store.
 
     OLDER: code of a higher version declared another definition. TAKEN: a person created a schedule with this name.
+    REFUSED: another application declares it, and a worker of that application is alive.
     """
 
     MADE = "made"
@@ -293,22 +296,28 @@ class DeclarationResult(StrEnum):
     CHANGED = "changed"
     OLDER = "older"
     TAKEN = "taken"
+    REFUSED = "refused"
 
 
 class Declaration(Struct, frozen=True):
-    """A schedule as code defines it. The highest version wins."""
+    """A schedule as the code of an application defines it. Of its declarations, the highest version wins."""
 
     name: str
     definition: Definition
     version: int = 1
+    application: str | None = None
 
     def compare(self, known: Schedule | None) -> DeclarationResult:
-        """Return the effect that this declaration has on the schedule of its name."""
+        """Return the effect that this declaration has on the schedule of its name.
+
+        One of another application is refused: it can have an effect once the workers of that application are gone.
+        """
         if known is None:
             return DeclarationResult.MADE
         if known.declared is None:
             return DeclarationResult.TAKEN
-        if self.version < known.version:
-            return DeclarationResult.OLDER
-        same = self.version == known.version and self.definition.dumps() == known.declared
-        return DeclarationResult.SAME if same else DeclarationResult.CHANGED
+        if self.version == known.version and self.definition.dumps() == known.declared:
+            return DeclarationResult.SAME
+        if known.application not in (None, self.application):
+            return DeclarationResult.REFUSED
+        return DeclarationResult.OLDER if self.version < known.version else DeclarationResult.CHANGED

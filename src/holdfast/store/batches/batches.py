@@ -36,6 +36,8 @@ FIRST = BatchId(2**62)
 BEFORE_ALL = BatchId(0)
 #: Keys that one statement reads.
 KEY_PAGE_SIZE = 20_000
+#: Generations of one identity that are read.
+MAX_GENERATIONS = 20
 #: Batches that one filtered page examines.
 WINDOW_SIZE = 5000
 
@@ -61,7 +63,8 @@ class Batches(BatchControl):
             BatchHeld: A live holder works on it, and *join* is false.
             BatchPaused: A person has paused it.
             StoreStopped: The stop switch is set, and the run does not only submit units to the workers.
-            Drift: The version or an input changed since the last run of an open batch.
+            Drift: Since the last run of an open batch the version or an input changed, or a function from another place
+                made that run.
         """
         while True:
             run = self._backend.write(open_batch, request, worker, lease_duration)
@@ -197,11 +200,13 @@ class Batches(BatchControl):
             raise NoSuchBatch(f"there is no batch {batch_id}", batch_id=batch_id)
         return rows[0]
 
-    @read
-    def latest(self, identity: str) -> Operation[Batch | None]:
+    def latest(self, identity: str) -> Batch | None:
         """The last generation of an identity."""
-        rows: list[Batch] = yield query("get_latest_batch", Batch, identity=identity)
-        return rows[0] if rows else None
+        return next(iter(self.generations(identity)), None)
+
+    def generations(self, identity: str) -> list[Batch]:
+        """The generations of an identity, newest first: the last 20."""
+        return self._fetch("list_generations", Batch, identity=identity, limit=MAX_GENERATIONS)
 
     def count_finished(
         self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True, again: bool = False

@@ -35,6 +35,9 @@ from holdfast.store.fleet.stop_switch import refuse_if_stopped
 from holdfast.store.jobs.enqueue import enqueue_operation
 from holdfast.store.jobs.settlement import seize
 
+#: States of a batch that is followed by a new generation.
+FOLLOWED = (BatchState.DONE, BatchState.CANCELLED)
+
 
 class RunRequest(Struct, frozen=True, kw_only=True):
     """The request for a run. *dead* are jobs whose holders are known to be dead, even if their leases are valid."""
@@ -49,6 +52,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     version: str | None = None
     inputs: str | None = None
     code: str | None = None
+    #: Where the function lives.
+    origin: str | None = None
     total: int | None = None
     fresh: bool = False
     join: bool = False
@@ -71,10 +76,12 @@ def open_batch(request: RunRequest, worker: WorkerId, lease_duration: timedelta)
         refuse_if_stopped(switches[0])
     rows: list[Batch] = yield query("lock_latest_batch", Batch, identity=request.identity)
     latest = rows[0] if rows else None
+    if latest is not None:
+        refuse_elsewhere(latest, request.origin, accept_drift=request.accept_drift)
     on_workers = latest is not None and latest.state is BatchState.RUNNING and sharding_of(latest) is not None
     if latest is not None and on_workers and not request.join:
         raise BatchHeld(f"batch {latest.id} is on the workers", batch_id=latest.id, owner={})
-    if latest is None or request.fresh or latest.state in (BatchState.DONE, BatchState.CANCELLED):
+    if latest is None or request.fresh or latest.state in FOLLOWED:
         batch = yield from _new_batch(request, latest)
         if batch is None:
             return None
@@ -85,7 +92,7 @@ def open_batch(request: RunRequest, worker: WorkerId, lease_duration: timedelta)
         _check_drift(request, batch)
     alone = yield from _is_alone(request, batch)
     if alone and not on_workers:
-        values = {name: getattr(request, name) for name in ("total", "version", "inputs", "code")}
+        values = {name: getattr(request, name) for name in ("total", "version", "inputs", "code", "origin")}
         yield query("start_batch_run", id=batch.id, **values)
     begun: list[Batch] = yield query("get_batch", Batch, id=batch.id)
     lease = yield from _lease(request, begun[0], worker, lease_duration)
@@ -104,6 +111,18 @@ def _new_batch(request: RunRequest, latest: Batch | None) -> Operation[Batch | N
         return None
     created: list[Batch] = yield query("lock_batch", Batch, id=rows[0][0])
     return created[0]
+
+
+def refuse_elsewhere(latest: Batch, origin: str | None, *, accept_drift: bool) -> None:
+    """Refuse to continue an open batch, or to replace it, with a function of the same name from another place.
+
+    Raises:
+        Drift: The last run was made by another function, or this one has moved.
+    """
+    if not accept_drift and latest.state not in FOLLOWED and latest.is_elsewhere(origin):
+        hint = "If the function has moved, add --accept-drift. If these are two functions, give one of them a name=."
+        text = f"batch {latest.id} was run by {latest.origin}, and this is {origin}"
+        raise Drift(text, hint=hint, batch_id=latest.id, before=latest.origin, now=origin)
 
 
 def _check_drift(request: RunRequest, batch: Batch) -> None:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.access.masking import SecretField
 from holdfast.domain.fleet.queue import WORKER_LATE_AFTER, WORKER_SILENCE, Queue, checked_limit
+from holdfast.domain.fleet.served_names import ServedNames, load_names
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.domain.jobs.kind_options import KindOptions, PublishedKind, load_options
 from holdfast.domain.names import checked_name, clean_text
@@ -22,6 +23,7 @@ from holdfast.store.engine.operation import Noun, Operation, query, read, transa
 MAX_NOTE_LENGTH = 1000
 #: A kind is published again after this time even if it is unchanged: retention sees that it is in use.
 KIND_REFRESH = timedelta(days=1)
+NO_NAMES = ServedNames()
 
 
 class Depth(Struct, frozen=True):
@@ -235,10 +237,13 @@ class Workers(Noun):
         queues: list[str],
         kinds: list[str],
         build: str = "",
+        names: ServedNames = NO_NAMES,
         version: str | None = None,
         slots: int | None = None,
     ) -> Operation[None]:
         """Register a new worker. *build* names its code: workers of one build read the same payloads.
+
+        *names* says where the code behind its kinds and schedules lives.
 
         Raises:
             Conflict: The id was used before; each start has to draw a new one.
@@ -247,7 +252,7 @@ class Workers(Noun):
         if rows:
             raise Conflict(f"worker id {worker!r} was used before", hint="Draw a new id for each start.")
         values = {"host": host, "pid": pid, "version": version, "slots": slots}
-        yield query("insert_worker", id=worker, queues=queues, kinds=kinds, build=build, **values)
+        yield query("insert_worker", id=worker, queues=queues, kinds=kinds, build=build, names=names.dumps(), **values)
 
     def count_serving(self, queue: str, kind: str) -> int:
         """The number of workers that serve a kind on a queue and are not late. A killed one is live for a minute."""
@@ -257,6 +262,16 @@ class Workers(Noun):
     def update_kinds(self, worker: WorkerId, *, kinds: list[str], build: str) -> None:
         """Change the kinds that a registered worker serves. *build* names its code with them."""
         self._backend.run(query("update_worker_kinds", id=worker, kinds=kinds, build=build), repeatable=True)
+
+    def update_names(self, worker: WorkerId, names: ServedNames) -> None:
+        """Change the names of a registered worker."""
+        self._backend.run(query("update_worker_names", id=worker, names=names.dumps()))
+
+    def names(self, *, apart_from: ServedNames | None = None) -> list[ServedNames]:
+        """The names of workers that are not late, each once, but for those that equal *apart_from*."""
+        known = "" if apart_from is None else apart_from.dumps()
+        rows = self._fetch("list_worker_names", names=known, silence=WORKER_LATE_AFTER, stopped=False)
+        return [load_names(text) for (text,) in rows]
 
     def heartbeat(self, worker: WorkerId) -> WorkerHeartbeat | None:
         """Record that a worker is alive, and return the request to it; None if it is not registered."""

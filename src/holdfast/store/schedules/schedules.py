@@ -11,6 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.domain.fleet.queue import WORKER_LATE_AFTER
+from holdfast.domain.fleet.served_names import load_names
 from holdfast.domain.jobs.request_checks import SYSTEM
 from holdfast.domain.names import checked_actor, clean_text
 from holdfast.domain.schedules.decision import (
@@ -92,18 +94,21 @@ class ScheduleStore(Noun):
             raise DuplicateSchedule(f"there is a schedule {name!r} already", name=name)
         return (yield from locked_schedule(name))
 
-    def declare(self, declarations: Sequence[Declaration], *, actor: str) -> dict[str, DeclarationResult]:
+    def declare(
+        self, declarations: Sequence[Declaration], *, actor: str, quiet_for: timedelta | None = None
+    ) -> dict[str, DeclarationResult]:
         """Store the schedules that code declares. A declaration that is stored already costs no write.
 
         A declaration that differs from the code's last one changes the schedule, unless its version is lower or a
-        person created the schedule.
+        person created the schedule. The schedule of another application is replaced only if no live worker of that
+        application declares it; with *quiet_for*, none must have been alive within this time.
         """
-        changing = (DeclarationResult.MADE, DeclarationResult.CHANGED)
+        changing = (DeclarationResult.MADE, DeclarationResult.CHANGED, DeclarationResult.REFUSED)
         results = {each.name: each.compare(self._find(each.name)) for each in declarations}
         for each in declarations:
             if results[each.name] in changing:
-                results[each.name] = self._backend.write(_declare, each, actor)
-        self._wake(not set(results.values()).isdisjoint(changing), SCHEDULES)
+                results[each.name] = self._backend.write(_declare, each, actor, quiet_for)
+        self._wake(not set(results.values()).isdisjoint(changing[:2]), SCHEDULES)
         return results
 
     @transaction(wakes=SCHEDULES)
@@ -115,7 +120,8 @@ class ScheduleStore(Noun):
         """
         checked_actor(actor, system=SYSTEM)
         schedule = yield from locked_schedule(name)
-        return (yield from _define(schedule, change(schedule.defined), schedule.declared, schedule.version, actor))
+        changed = change(schedule.defined)
+        return (yield from _define(schedule, changed, actor, declared=schedule.declared, **_code_of(schedule)))
 
     @transaction()
     def pause(self, name: str, *, actor: str, note: str | None = None) -> Operation[Schedule]:
@@ -241,6 +247,7 @@ def _create(declaration: Declaration, declared: str | None, actor: str) -> Opera
         name=declaration.name,
         definition=definition.dumps(),
         declared=declared,
+        application=declaration.application,
         version=declaration.version,
         provider=definition.provider,
         cursor=cursor,
@@ -252,7 +259,7 @@ def _create(declaration: Declaration, declared: str | None, actor: str) -> Opera
     return bool(rows)
 
 
-def _declare(declaration: Declaration, actor: str) -> Operation[DeclarationResult]:
+def _declare(declaration: Declaration, actor: str, quiet_for: timedelta | None) -> Operation[DeclarationResult]:
     text = declaration.definition.dumps()
     rows: list[Schedule] = []
     while not rows:  # it may be deleted between the two statements
@@ -260,17 +267,38 @@ def _declare(declaration: Declaration, actor: str) -> Operation[DeclarationResul
             return DeclarationResult.MADE
         rows = yield query("lock_schedule", Schedule, name=declaration.name)
     result = declaration.compare(rows[0])
+    if result is DeclarationResult.REFUSED and not (yield from _is_declared_elsewhere(rows[0], quiet_for)):
+        result = DeclarationResult.CHANGED
     if result is DeclarationResult.CHANGED:
-        yield from _define(rows[0], declaration.definition, text, declaration.version, actor)
+        yield from _define(rows[0], declaration.definition, actor, declared=text, **_code_of(declaration))
     return result
 
 
+def _code_of(declared: Declaration | Schedule) -> dict[str, Any]:
+    """The version and the application of the code that declared a schedule."""
+    return {"version": declared.version, "application": declared.application}
+
+
+def _is_declared_elsewhere(schedule: Schedule, quiet_for: timedelta | None) -> Operation[bool]:
+    """Whether a live worker of the application that declared the schedule does so still."""
+    seen = {"silence": quiet_for or WORKER_LATE_AFTER, "stopped": quiet_for is not None}
+    rows = yield query("list_worker_names", names="", **seen)
+    names = [load_names(text) for (text,) in rows]
+    return any(each.application == schedule.application and schedule.name in each.schedules for each in names)
+
+
 def _define(
-    schedule: Schedule, definition: Definition, declared: str | None, version: int, actor: str
+    schedule: Schedule,
+    definition: Definition,
+    actor: str,
+    *,
+    declared: str | None,
+    version: int,
+    application: str | None,
 ) -> Operation[Schedule]:
     now = yield from read_now()
     values = {"definition": definition.dumps(), "declared": declared, "provider": definition.provider}
-    yield query("define_schedule", name=schedule.name, version=version, **values)
+    yield query("define_schedule", name=schedule.name, version=version, application=application, **values)
     move = move_after_edit(schedule, definition, now)
     return (yield from _move(schedule, move, paused=schedule.paused, note=schedule.note, actor=actor))
 

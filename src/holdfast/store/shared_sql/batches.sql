@@ -2,15 +2,16 @@
 
 -- fragment: batch_columns
 id, identity, generation, kind, arguments::text, source, name, state, requested, aborted_by, total, run_number,
-    version, inputs::text, code, options::text, actor, created_at, started_at, finished_at, failures::text
+    version, inputs::text, code, options::text, actor, created_at, started_at, finished_at, failures::text,
+    origin
 
 -- name: lock_latest_batch
 -- Lock the newest generation of a batch.
 SELECT {batch_columns} FROM holdfast.batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1 FOR UPDATE
 
--- name: get_latest_batch
--- Read the newest generation of a batch.
-SELECT {batch_columns} FROM holdfast.batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1
+-- name: list_generations
+-- List the newest generations of a batch.
+SELECT {batch_columns} FROM holdfast.batch WHERE identity = :identity ORDER BY generation DESC LIMIT :limit::bigint
 
 -- name: lock_batch
 -- Lock a batch. Every holder that takes or returns units has this lock.
@@ -117,7 +118,7 @@ ON CONFLICT (identity, generation) DO NOTHING RETURNING id
 UPDATE holdfast.batch SET state = 'running', run_number = run_number + 1, aborted_by = NULL, failures = NULL,
     finished_at = NULL,
     started_at = coalesce(started_at, (SELECT holdfast.now())), total = coalesce(:total::bigint, total),
-    version = :version, inputs = :inputs::json, code = :code, options = '{}'
+    version = :version, inputs = :inputs::json, code = :code, origin = coalesce(:origin, origin), options = '{}'
 WHERE id = :id RETURNING run_number
 
 -- name: finish_batch

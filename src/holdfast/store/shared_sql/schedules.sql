@@ -2,13 +2,13 @@
 
 -- fragment: schedule_columns
 name, definition::text, declared::text, version, paused, note, cursor, next_at, fired, failures, error, token, actor,
-    created_at, changed_at
+    created_at, changed_at, application
 
 -- name: create_schedule
 -- Create a schedule.
-INSERT INTO holdfast.schedule (name, definition, declared, version, provider, cursor, next_at, check_at, token, actor,
-    created_at, changed_at) VALUES (:name, :definition::json, :declared::json, :version, :provider, :cursor, :next_at,
-    :next_at, :token, :actor, :at, :at)
+INSERT INTO holdfast.schedule (name, definition, declared, application, version, provider, cursor, next_at, check_at,
+    token, actor, created_at, changed_at) VALUES (:name, :definition::json, :declared::json, :application, :version,
+    :provider, :cursor, :next_at, :next_at, :token, :actor, :at, :at)
 ON CONFLICT (name) DO NOTHING RETURNING name
 
 -- name: get_schedule
@@ -50,7 +50,7 @@ strpos(name, :text) > 0
 -- name: define_schedule
 -- Change the definition of a schedule.
 UPDATE holdfast.schedule SET definition = :definition::json, declared = :declared::json, version = :version,
-    provider = :provider
+    application = :application, provider = :provider
 WHERE name = :name
 
 -- name: set_schedule_cursor

@@ -2,13 +2,24 @@
 
 -- name: insert_worker
 -- Register a worker. Its id is never used again.
-INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, build, slots, started_at, seen_at)
-VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], :build, :slots, (SELECT holdfast.now()),
+INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, build, names, slots, started_at, seen_at)
+VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], :build, :names, :slots, (SELECT holdfast.now()),
     (SELECT holdfast.now()))
 
 -- name: update_worker_kinds
 -- Change the kinds that a worker serves, and with them its build.
 UPDATE holdfast.worker SET kinds = :kinds::text[], build = :build WHERE id = :id
+
+-- name: update_worker_names
+-- Change the names of a worker.
+UPDATE holdfast.worker SET names = :names WHERE id = :id AND names <> :names
+
+-- name: list_worker_names
+-- List the names of workers that were seen within :silence, but for those that have just :names. Most workers have the
+-- same code, so that this is nothing. With :stopped, workers that have stopped count too.
+SELECT DISTINCT names FROM holdfast.worker
+WHERE seen_at > (SELECT holdfast.now()) - :silence::interval AND (stopped_at IS NULL OR :stopped) AND names <> :names
+ORDER BY names
 
 -- name: record_heartbeat
 -- Record a heartbeat and return a request of an operator.

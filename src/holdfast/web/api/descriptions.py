@@ -6,6 +6,7 @@ from __future__ import annotations
 FIELDS = {
     "aborted": "Whether the last run of the batch ended early.",
     "aborted_by": "Why the last run ended early; null if it did not.",
+    "accept_drift": "Whether to continue although the function has moved, or has another version.",
     "action": "The name of the action, such as cancel.",
     "actor": "The person or program that did it; names that begin with holdfast: are the system's own.",
     "after_failed": "What happens to this job if a dependency fails: cancel or hold.",
@@ -109,6 +110,7 @@ FIELDS = {
     "kinds": "The kinds that it runs.",
     "label": "A name to find it by.",
     "labels": "Units by label: the 100 labels with the most units.",
+    "origin": "Where the function of the last run lives, as module:qualname.",
     "other_labels": "Number of labels that are not listed.",
     "last": "The latest one.",
     "lease": "How long the results are kept from other consumers, such as 60s.",

@@ -27,7 +27,9 @@ PROBLEMS = {
     "no_worker": ("no worker", "bad"),
     "unreadable": ("other code", "bad"),
     "lost_worker": ("lost", "bad"),
+    "shared_name": ("two applications", "bad"),
     "late_worker": ("late", "warn"),
+    "moved_name": ("two modules", "warn"),
     "breaker": ("breaker", "bad"),
     "missed": ("missed", "warn"),
     "slow_queue": ("slow", "warn"),
@@ -100,7 +102,8 @@ def _link(request: Request, category: str, name: str | None = None) -> str:
         case "paused_batch" | "stopped_batch":
             return request.url(f"batches/{name}" if name else "batches")
         case _:
-            return request.url("workers" if category.endswith("_worker") else "queues")
+            of_workers = category.endswith(("_worker", "_name"))
+            return request.url("workers" if of_workers else "queues")
 
 
 def _slots(view: Overview) -> list[tuple[int, int | None, int | None]]:

@@ -101,6 +101,7 @@ CREATE TABLE holdfast.worker (
     queues text[] NOT NULL,
     kinds text[] NOT NULL,
     build text NOT NULL DEFAULT '',            -- names its code: workers of one build read the same payloads
+    names text NOT NULL DEFAULT '{}',           -- the code behind its kinds and schedules, and its application: JSON
     started_at timestamptz NOT NULL,
     seen_at timestamptz NOT NULL,
     stopped_at timestamptz,
@@ -1019,6 +1020,7 @@ CREATE TABLE holdfast.batch (
     version text,
     inputs json,
     code text,
+    origin text,                               -- where the function of its last run lives
     options json NOT NULL,
     actor text NOT NULL,
     created_at timestamptz NOT NULL,
@@ -1130,6 +1132,7 @@ CREATE TABLE holdfast.schedule (
     name text PRIMARY KEY,
     definition json NOT NULL,                  -- the job to fire, and when
     declared json,                             -- the last definition in code; null: a person created it
+    application text,                          -- that declared it last
     version integer NOT NULL DEFAULT 0,        -- of the definition in code: an older one never replaces a newer
     provider text,                             -- the function that lists the scopes
     paused boolean NOT NULL DEFAULT false,

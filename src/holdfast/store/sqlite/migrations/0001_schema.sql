@@ -78,6 +78,7 @@ CREATE TABLE holdfast_worker (
     queues TEXT NOT NULL,
     kinds TEXT NOT NULL,
     build TEXT NOT NULL DEFAULT '',            -- names its code: workers of one build read the same payloads
+    names TEXT NOT NULL DEFAULT '{}',           -- the code behind its kinds and schedules, and its application: JSON
     started_at INTEGER NOT NULL,
     seen_at INTEGER NOT NULL,
     stopped_at INTEGER,
@@ -363,6 +364,7 @@ CREATE TABLE holdfast_batch (
     version TEXT,
     inputs TEXT,
     code TEXT,
+    origin TEXT,                               -- where the function of its last run lives
     options TEXT NOT NULL,
     actor TEXT NOT NULL,
     created_at INTEGER NOT NULL,
@@ -474,6 +476,7 @@ CREATE TABLE holdfast_schedule (
     name TEXT PRIMARY KEY,
     definition TEXT NOT NULL,                  -- the job to fire, and when
     declared TEXT,                             -- the last definition in code; null: a person created it
+    application TEXT,                          -- that declared it last
     version INTEGER NOT NULL DEFAULT 0,        -- of the definition in code: an older one never replaces a newer
     provider TEXT,                             -- the function that lists the scopes
     paused INTEGER NOT NULL DEFAULT 0,
