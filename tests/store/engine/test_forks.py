@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -72,6 +74,7 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 app.enqueue("mail")
+sys.meta_path.pop(0)
 """
 
 
@@ -201,14 +204,16 @@ def test_a_child_forks_and_opens_in_its_turn():
 
 def test_children_of_threads_enqueue(real_database):
     """Each of them hung for ever: for the lock of a module or of SQLite's memory, which a thread of its parent had."""
-    program = subprocess.Popen([sys.executable, "-c", FORKING, real_database.url], stdout=subprocess.PIPE, text=True)
+    program = subprocess.Popen(
+        [sys.executable, "-c", FORKING, real_database.url], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     read = []
     reader = in_thread(lambda: read.extend(program.stdout))
     try:
         wait_until(lambda: program.poll() is not None, seconds=PATIENCE_S, failure="I18 is broken: a child hangs")
     finally:
-        os.system(f"pkill -KILL -P {program.pid}")
-        program.kill()
+        with suppress(ProcessLookupError):  # it and its children have ended
+            os.killpg(program.pid, signal.SIGKILL)
         program.wait()
         reader.join(PATIENCE_S)
         program.stdout.close()
