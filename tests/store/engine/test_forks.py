@@ -69,7 +69,7 @@ app.job(name="mail")(lambda: None)
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if threading.get_ident() not in forks.first_uses._users:
+        if not forks.first_use._is_owned():
             print(name)
 
 sys.meta_path.insert(0, Finder())
@@ -128,23 +128,24 @@ def test_threads_fork_one_after_the_other(member):
     fork_once()
     second[0].join(PATIENCE_S)
     me, other = threading.get_ident(), second[0].ident
-    assert member.calls == [("before", me), ("after", me), ("before", other), ("after", other)]
+    order = [("before", me), ("after", me), ("before", other), ("after", other)]
+    assert member.calls == order, "I18 is broken: two threads fork at once"
 
 
 def test_a_member_is_added_before_a_fork_or_after_it(member):
     """A fork would not prepare one that is added meanwhile."""
-    late, adding = Member(), []
+    late, adding, is_late = Member(), [], []
 
     def add_late():
         adding.append(in_thread(lambda: forks.survive_forks(late)))
         adding[0].join(MOMENT_S)
-        assert adding[0].is_alive()
+        is_late.append(adding[0].is_alive())
 
     member.before = add_late
     with Fork(lambda wait: wait()) as child:
         adding[0].join(PATIENCE_S)
         assert not adding[0].is_alive()
-        assert late.calls == []
+        assert (is_late, late.calls) == ([True], []), "I18 is broken: a store is opened beside a fork"
         child.go()
         assert child.code() == 0
     member.before = lambda: None
@@ -156,7 +157,7 @@ def test_a_fork_waits_for_first_uses(member):
     entered, leave, left = threading.Event(), threading.Event(), []
 
     def use():
-        with forks.first_uses:
+        with forks.first_use:
             entered.set()
             leave.wait(PATIENCE_S)
             left.append(member.calls.copy())
@@ -168,7 +169,7 @@ def test_a_fork_waits_for_first_uses(member):
     leave.set()
     forking.join(PATIENCE_S)
     user.join(PATIENCE_S)
-    assert (left, len(member.calls)) == ([[]], 2)
+    assert (left, len(member.calls)) == ([[]], 2), "I18 is broken: a fork does not wait for a first use"
 
 
 def test_a_fork_does_not_wait_for_ever(member, monkeypatch):
@@ -176,7 +177,7 @@ def test_a_fork_does_not_wait_for_ever(member, monkeypatch):
     entered, leave = threading.Event(), threading.Event()
 
     def use():
-        with forks.first_uses:
+        with forks.first_use:
             entered.set()
             leave.wait(PATIENCE_S)
 
@@ -189,7 +190,7 @@ def test_a_fork_does_not_wait_for_ever(member, monkeypatch):
 
 
 def test_a_first_use_may_fork(member):
-    with forks.first_uses:
+    with forks.first_use:
         fork_once()
     assert len(member.calls) == 2
 

@@ -1,0 +1,87 @@
+"""Finalizers that call the store: a garbage collection runs them in any thread, in the middle of another call too."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.errors import StoreInUse
+
+JOB = NewJob(kind="mail")
+#: The longest wait of a test for another thread.
+PATIENCE_S = 60.0
+
+
+def run_at_line(number, call, nested):
+    """Run *call*, and *nested* at that of its lines in the store; returns whether it has so many."""
+    seen = 0
+
+    def trace(frame, event, _):
+        nonlocal seen
+        if "/holdfast/store/" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            seen += 1
+            if seen == number:
+                sys.settrace(None)
+                nested()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return seen >= number
+
+
+def test_a_finalizer_at_any_line_of_a_call_may_enqueue(real_database):
+    """It writes, or is refused. On SQLite it waited for ever for the call in which it ran, with the file locked."""
+    store, enqueued, refused, done = real_database.open(), [], [], threading.Event()
+    store.jobs.enqueue(JOB)
+
+    def enqueue():
+        enqueued.append(store.jobs.enqueue(JOB).id)
+
+    def finalize():
+        try:
+            enqueue()
+        except StoreInUse as error:
+            refused.append(error)
+
+    def work():
+        number = 1
+        while run_at_line(number, enqueue, finalize):
+            number += 1
+        done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert done.wait(PATIENCE_S), "I18 is broken: a finalizer waits for the call in which it runs"
+    assert len(set(enqueued)) == len(enqueued) > 50
+    assert bool(refused) == (store.backend.name == "sqlite")
+    enqueue()
+
+
+def test_a_finalizer_may_enqueue_while_its_thread_closes_a_store(real_database):
+    answers, done = [], threading.Event()
+
+    def finalize(store):
+        try:
+            store.jobs.enqueue(JOB)
+        except Exception as error:  # noqa: BLE001 - the store may be closed already
+            answers.append(error)
+
+    def work():
+        number, more = 1, True
+        while more:
+            store = real_database.open()
+            store.jobs.enqueue(JOB)
+            more = run_at_line(number, store.close, lambda store=store: finalize(store))
+            number += 5
+        done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert done.wait(PATIENCE_S), "I18 is broken: a finalizer waits for the call in which it runs"
+    assert answers
