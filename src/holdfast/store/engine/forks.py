@@ -28,9 +28,9 @@ class ForkSafe:
         """Continue in the child."""
 
 
-#: Held from before a fork until after it, and while a thread registers a member or imports modules. Threads fork one after
-#: the other: the end of one fork would let threads continue that another has stopped. A child would wait for ever for the
-#: lock of a module, or of SQLite's memory, that another thread of its parent had.
+#: Held from before a fork until after it, and while a thread registers a member or imports modules. Threads fork one by
+#: one: the end of one fork would let threads continue that another has stopped. A child would wait for ever for a lock
+#: that another thread of its parent had: the lock of a module, or of SQLite's memory.
 first_use = threading.RLock()
 #: The number of forks between this process and the one that imported this module. A thread that finds it changed is in
 #: a fork that its caller has left. Reading it costs less than a call of the system for the process id.
