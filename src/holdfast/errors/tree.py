@@ -194,7 +194,7 @@ class ResultLost(Conflict):
 
 
 class StoreInUse(Conflict):
-    """Other processes use the store, or have used it, and the call could damage their work."""
+    """Others use the store, or have used it, and the call could damage their work."""
 
     code = "E_STORE_IN_USE"
 

@@ -67,7 +67,7 @@ class LazyAttribute:
     def __get__(self, owner: Any, owner_type: type) -> Any:
         if owner is None:
             return self
-        with forks.first_uses:
+        with forks.first_use:
             module = import_module(self._module)
         made = getattr(module, self._class)(self._argument(owner))
         owner.__dict__[self._name] = made  # takes precedence over this non-data descriptor
@@ -209,7 +209,7 @@ def open_store(
 
 
 def _open_sqlite(url: str, **opening: Any) -> Store:
-    with forks.first_uses:
+    with forks.first_use:
         from holdfast.store.sqlite.backend import SqliteBackend
 
     options = dict(SqliteUrl.parse(url).options)
@@ -233,7 +233,7 @@ def _require_folder(folder: Path) -> None:
 
 def _open_postgres(url: str, **opening: Any) -> Store:
     try:
-        with forks.first_uses:
+        with forks.first_use:
             from holdfast.store.postgres.backend import DEFAULT_CONNECTIONS, MIN_CONNECTIONS, PostgresBackend
             from holdfast.store.postgres.connections import is_readable
     except ImportError as error:

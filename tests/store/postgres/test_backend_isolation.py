@@ -16,6 +16,7 @@ from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import StoreBusy, StoreUnavailable
 from holdfast.store import open_store
+from holdfast.store.engine.backend import Timeouts
 from holdfast.store.postgres.connections import SESSION_SETTINGS
 from tests.support.backends import available, open_database
 from tests.support.jobs import claim_jobs, take_one
@@ -155,7 +156,7 @@ def test_the_settings_of_a_session_need_no_startup_options(settings_of_a_dba, po
         wanted = {**SESSION_SETTINGS, "statement_timeout": "5s"}
         text = "SELECT name, current_setting(name, true) FROM unnest(%s::text[]) AS name"
         for backend in (store.backend, store.backend.reserved):
-            settings = dict(backend._once(lambda each: each.execute(text, [list(wanted)]).fetchall()))
+            settings = dict(backend._once(lambda each: each.execute(text, [list(wanted)]).fetchall(), Timeouts.call))
             assert settings == wanted, "D5 is broken"
         store.close()
 

@@ -6,6 +6,7 @@ import gc
 
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
+from holdfast.store.engine.backend import Timeouts
 from tests.support.backends import open_database
 from tests.support.forks import Fork
 
@@ -15,7 +16,7 @@ def test_a_forked_child_shares_neither_sessions_nor_ids(tmp_path):
     with open_database("postgres", tmp_path, real_time=True) as database:
         store = database.open()
         store.jobs.enqueue(NewJob(kind="mail"))
-        session = store.backend._once(lambda connection: connection.info.backend_pid)
+        session = store.backend._once(lambda connection: connection.info.backend_pid, Timeouts.call)
 
         def work(_):
             for _ in range(5):

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from holdfast.errors import HoldfastError
 from holdfast.store import open_store
+from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.operation import Query
 from tests.support.backends import open_database, postgres_url
 from tests.support.direct_calls import CALLS, Call, Job, watched
@@ -131,7 +132,7 @@ def check_health(store) -> None:
     """All connections are returned, and each of them works."""
     for backend in (store.backend, store.backend.reserved):
         wait_until(lambda: backend.pool_stats().connections["in_use"] == 0, seconds=10)  # noqa: B023 - notifications
-        assert backend._once(lambda connection: connection.execute("SELECT 1").fetchone()) == (1,)
+        assert backend._once(lambda connection: connection.execute("SELECT 1").fetchone(), Timeouts.call) == (1,)
     assert put(store, queue="elsewhere") != put(store, queue="elsewhere")
 
 

@@ -42,7 +42,7 @@ class AbandonedConnections:
     def __init__(self, connect: Callable[[], AbstractContextManager[Connection]], closed: threading.Event) -> None:
         self._connect = connect
         self._closed = closed
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer that runs in its block may call the store
         self._entries: list[_Entry] = []
         self._running = False
         self._checks = 0

@@ -61,7 +61,7 @@ class Hosts:
     def __init__(self, url: str) -> None:
         self._url = url
         self._hosts = split_hosts(url)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer that runs in its block may call the store
         self._current: str | None = None
         #: The highest timeline of each system.
         self._newest: dict[int, int] = {}

@@ -15,7 +15,7 @@ class IdSource:
 
     def __init__(self, draw: Callable[[int], Sequence[JobId]]) -> None:
         self._draw = draw
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer that runs in its block may call the store
         self._remaining: Sequence[JobId] = ()
         self._block = 1
         self._discards = 0

@@ -60,7 +60,7 @@ class PostgresNotifier:
         self._pending: set[str] = set()
         self._requested = Flag()
         self._closed = Flag()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer that runs in its block may call the store
         self._thread: threading.Thread | None = None
         #: When a notification was sent last, and from when on a commit may send one again, by the monotonic clock.
         self._sent_at = self._free_at = float("-inf")

@@ -243,7 +243,7 @@ class Calls:
         #: Called when no call is running; each returns the seconds until its next call.
         self.rests: list[Callable[[], float | None]] = []
         self._running: dict[int, Call] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer that runs in its block may call the store
         self._has_calls = Flag()
         self._closed = Flag()
         self._watch: threading.Thread | None = None

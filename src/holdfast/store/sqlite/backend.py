@@ -17,12 +17,12 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
 from holdfast.store.engine.backend import PoolStats, StoreClosed
 from holdfast.store.engine.changes import NO_CHANGES, Changes
-from holdfast.store.engine.forks import ForkGate, ForkSafe, survive_forks
+from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.interrupts import uninterrupted
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
 from holdfast.store.sqlite.caller_connections import autocommits, keep_transaction, lock_for_caller, plain_texts
 from holdfast.store.sqlite.checkpoints import Checkpoints
-from holdfast.store.sqlite.connections import Readers, abandon, refuse_inherited, switch_to_wal
+from holdfast.store.sqlite.connections import ForkGate, Readers, abandon, refuse_inherited, switch_to_wal
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system, size_of, translated
 from holdfast.store.sqlite.notifier import SqliteListener, SqliteNotifier
 from holdfast.store.sqlite.schema import holds_store, migrate, open_schema

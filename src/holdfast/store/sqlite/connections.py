@@ -70,6 +70,60 @@ def _has_locked(file: str) -> bool:
     return not is_open
 
 
+class ForkGate:
+    """Counts the threads that use connections. A fork waits until no other thread does, and keeps new ones out.
+
+    A ``with`` block is a short use of a connection, which a fork waits for.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._users: dict[int, int] = {}
+        self._guests = 0
+        self._shut = False
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        with self._changed:
+            while self._shut and me not in self._users:
+                self._changed.wait()
+            self._users[me] = self._users.get(me, 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        me = threading.get_ident()
+        with self._changed:
+            uses = self._users.pop(me) - 1
+            if uses:
+                self._users[me] = uses
+            elif self._shut:
+                self._changed.notify_all()
+
+    @contextmanager
+    def guest(self) -> Iterator[None]:
+        """A use that may last: no fork waits for it, and its children cannot use the file."""
+        with self:
+            self._guests += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._guests -= 1
+
+    def shut(self) -> bool:
+        """Keep other threads out; false if a connection stays in use."""
+        me = threading.get_ident()
+        with self._changed:
+            self._shut = True
+            if self._guests or self._users.get(me):
+                return False
+            return self._changed.wait_for(lambda: not self._users, forks.FORK_TIMEOUT_S)
+
+    def open(self) -> None:
+        with self._changed:
+            self._shut = False
+            self._changed.notify_all()
+
+
 #: Connections that read at a time, each with two file descriptors, and how long a thread waits for one of them.
 MAX_READERS, MAX_READER_WAIT_S = 6, 1.0
 

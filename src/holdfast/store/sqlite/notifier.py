@@ -33,7 +33,7 @@ class SqliteNotifier:
     def __init__(self, database: Path) -> None:
         self.directory = Path(f"{database}-notify")
         self._sender: socket.socket | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer that runs in its block may call the store
 
     def notification(self, changes: Changes) -> Notification:
         """A commit sends nothing."""
@@ -155,7 +155,7 @@ def log() -> logging.Logger:
 
 
 def _datagram_socket() -> socket.socket:
-    with forks.first_uses:
+    with forks.first_use:
         import socket  # it takes milliseconds, and a command that only reads sends nothing
 
         from holdfast.store.engine.sockets import new_socket

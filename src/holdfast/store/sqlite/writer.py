@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, cast
 
-from holdfast.errors import StoreLocked, StoreUnavailable
+from holdfast.errors import StoreInUse, StoreLocked, StoreUnavailable
 from holdfast.store.engine import interrupts
 from holdfast.store.engine.operation import Operation, Statement, T, run_operation
 from holdfast.store.sqlite.files import is_busy, translated
@@ -54,7 +54,9 @@ class Writer:
         self._committed = committed
         self.queue = queue
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        #: Whether the thread that has the lock writes, or keeps others from writing. A finalizer may run in it then.
+        self._busy = False
         self._waiting: deque[_Request] = deque()
         #: When the last long wait for the lock ended, by the monotonic clock.
         self.waited_at = float("-inf")
@@ -69,6 +71,7 @@ class Writer:
         """Run an operation in a transaction, together with those of other threads.
 
         Raises:
+            StoreInUse: A finalizer calls that runs in the middle of another call of this thread; nothing was written.
             StoreLocked: Another program kept the file locked for *timeout* seconds; nothing was written.
         """
         request = _Request(operation, time.monotonic() + (self._timeout if timeout is None else timeout))
@@ -89,7 +92,8 @@ class Writer:
             interrupts.deliver()
             if self._lock.acquire(blocking=False):
                 try:
-                    self._serve(request)
+                    with self._alone():
+                        self._serve(request)
                 finally:
                     self._lock.release()
                 continue
@@ -120,10 +124,22 @@ class Writer:
     def exclusive(self) -> Iterator[None]:
         """Keep the threads of this process from writing."""
         try:
-            with self._lock:
+            with self._lock, self._alone():
                 yield
         finally:
             self._wake_next()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The work of the thread that has the lock: a call in the middle of it would wait for itself."""
+        if self._busy:
+            text = "this thread is in the middle of another call: a finalizer that runs in it cannot write to the store"
+            raise StoreInUse(text, hint="Let the finalizer hand its work to another thread, such as with a queue.")
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
 
     def close(self) -> None:
         """Close the connection. The caller keeps other threads from writing."""
