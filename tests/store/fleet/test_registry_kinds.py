@@ -134,13 +134,13 @@ def test_a_search_for_retired_kinds_reads_each_table_once(store, database, clock
     if database.name == "sqlite":
         values = {"now": to_micros(clock.now()), "age": to_micros(timedelta(days=90)), "limit": 1000}
         lines = database.execute(f"EXPLAIN QUERY PLAN {sql.statement('sqlite', search.name)}", values)
-        assert not [line for *_, line in lines if "CORRELATED" in line]
+        assert not [line for *_, line in lines if "CORRELATED" in line], "K93 is broken"
     else:
         text = Statements("holdfast").text(search).decode()
         (((plan,),),) = database.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", search.parameters)
         scans = [node for node in _nodes(plan["Plan"]) if node.get("Relation Name") in ("live", "worker", "schedule")]
         assert len(scans) == 3
-        assert [node for node in scans if node["Actual Loops"] > 1] == []
+        assert [node for node in scans if node["Actual Loops"] > 1] == [], "K93 is broken"
 
 
 def _nodes(node):
