@@ -31,8 +31,6 @@ $(READY): requirements/dev.txt pyproject.toml
 run: .venv-run/.ready ## see Holdfast at work on a SQLite file
 	@PYTHONPATH=src .venv-run/bin/python examples/first_steps/demo.py
 
-# The tests start hundreds of programs, each of which would compile what it imports.
-test: export PYTHONDONTWRITEBYTECODE =
 test: $(READY) ## run all tests, with a real PostgreSQL from the development environment
 	$(BIN)/python -m pytest -n 5
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,12 @@ from tests.support.listeners import Listener
 # A shell ignores SIGINT in its background jobs (make test &), and every process started here would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The tests start hundreds of programs, and each test process reads every module: none compiles what another has compiled.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Collecting tests makes much and drops little: a search for garbage among it finds none.
+gc.disable()
 
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("holdfast")
@@ -48,6 +57,13 @@ GROUPS = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slow tests: at the end one of them would run alone."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Search for garbage from here on, and not among the collected tests: several tests ask for a full search."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

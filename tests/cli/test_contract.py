@@ -181,6 +181,7 @@ def test_a_bad_flag_is_one_document_too(run, path):
     assert answer.document["error"]["next"].endswith("--help")
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("path", sorted(set(GOOD) - STORELESS), ids=" ".join)
 def test_a_store_that_does_not_answer_is_exit_5(run, path):
     answer = run(*path, "-o", "json", "--url", "postgresql://nobody@/none?host=/nowhere", *GOOD[path])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import msgspec
 import pytest
 
@@ -54,3 +56,37 @@ def test_a_changed_kind_changes_the_jobs():
     text = definition(x=1).dumps()
     queues = [jobs_of(text, kind(queue=queue)).fires(PLANS)[0].request.queue for queue in ("mail", "other")]
     assert queues == ["mail", "other"]
+
+
+def memory_of(calls):
+    """The memory that *calls* keep, in bytes."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for call in calls:
+            call()
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_long_definitions_are_not_kept():
+    """A schedule that gets another payload each day leaves nothing in a planner."""
+    texts = [definition(x=f"{n}" + "x" * 10_000).dumps() for n in range(200)]
+    published = kind()
+    assert memory_of(lambda text=text: jobs_of(text, published) for text in texts) < 100_000, "K93 is broken"
+
+
+def test_equal_kinds_are_kept_once():
+    """Each tick reads the kind of a schedule anew; its schema may be long."""
+    texts = [definition(equal=n).dumps() for n in range(200)]
+
+    def read():
+        return PublishedKind("rollup", kind().options, '"' + "x" * 10_000 + '"')
+
+    assert memory_of(lambda text=text: jobs_of(text, read()) for text in texts) < 1_000_000, "K93 is broken"
+
+
+def test_short_definitions_are_kept():
+    text, published = definition(kept=1).dumps(), kind()
+    assert jobs_of(text, published) is jobs_of(text, kind())

@@ -173,10 +173,22 @@ class Definition(Timing, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.json.encode(self, order="deterministic").decode()
 
 
-@lru_cache(maxsize=100_000)
+#: Number of definitions that a planner keeps decoded.
+MAX_CACHED = 20_000
+#: The longest JSON of a definition that is kept: a longer one takes memory, and is decoded in 0.1 ms.
+MAX_CACHED_CHARACTERS = 2_000
+
+
 def load_definition(text: str) -> Definition:
-    """Decode :meth:`Definition.dumps`. Cached, because planners read the same definitions repeatedly."""
+    """Decode :meth:`Definition.dumps`. Short ones are cached: planners read the same definitions repeatedly."""
+    return _decoded(text) if len(text) <= MAX_CACHED_CHARACTERS else _decode(text)
+
+
+def _decode(text: str) -> Definition:
     return msgspec.json.decode(text, type=Definition)
+
+
+_decoded = lru_cache(maxsize=MAX_CACHED)(_decode)
 
 
 def _check_url(url: str) -> None:

@@ -92,15 +92,20 @@ SELECT 0 AS pages
 
 -- name: prune_kinds
 -- Delete kinds whose last publication is older than the given age, unless a live job, live worker or schedule has them.
--- planner: OFFSET 0 as in lock_expired_jobs. Live jobs are read only if a kind is old and passes all else.
-DELETE FROM holdfast.kind WHERE name = ANY(ARRAY(
-    SELECT name FROM holdfast.kind AS old
+-- planner: each ARRAY is read once, and not once for each old kind; live jobs only if a kind is old and passes all else.
+WITH old AS MATERIALIZED (
+    SELECT name FROM holdfast.kind
     WHERE published_at < (SELECT holdfast.now()) - :age::interval
-        AND NOT EXISTS (SELECT FROM holdfast.schedule WHERE definition->>'kind' = old.name)
-        AND NOT EXISTS (SELECT FROM holdfast.worker WHERE stopped_at IS NULL
-            AND seen_at > (SELECT holdfast.now()) - :age::interval AND old.name = ANY(kinds))
-        AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.kind = old.name OFFSET 0)
-    ORDER BY published_at LIMIT least(:limit::bigint, 10) FOR UPDATE SKIP LOCKED)) RETURNING name
+        AND name <> ALL(ARRAY(SELECT definition->>'kind' FROM holdfast.schedule))
+        AND name <> ALL(ARRAY(SELECT unnest(kinds) FROM holdfast.worker
+            WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :age::interval))
+), unused AS MATERIALIZED (
+    SELECT name FROM old WHERE name <> ALL(ARRAY(SELECT DISTINCT kind FROM holdfast.live)) LIMIT :limit::bigint
+)
+DELETE FROM holdfast.kind WHERE name = ANY(ARRAY(
+    SELECT name FROM holdfast.kind
+    WHERE name = ANY(ARRAY(SELECT name FROM unused)) AND published_at < (SELECT holdfast.now()) - :age::interval
+    FOR UPDATE SKIP LOCKED)) RETURNING name
 
 -- name: prune_credentials
 -- Delete tokens that were revoked before the given age.

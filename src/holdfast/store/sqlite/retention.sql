@@ -73,15 +73,15 @@ PRAGMA incremental_vacuum(1000)
 
 -- name: prune_kinds
 -- Delete kinds whose last publication is older than the given age, unless a live job, live worker or schedule has them.
+-- planner: each list is made once, and only if a kind is old.
 DELETE FROM holdfast_kind WHERE name IN (
-    SELECT name FROM holdfast_kind AS old
+    SELECT name FROM holdfast_kind
     WHERE published_at < :now - :age
-        AND NOT EXISTS (SELECT 1 FROM holdfast_schedule WHERE definition->>'kind' = old.name)
-        AND NOT EXISTS (SELECT 1 FROM holdfast_worker WHERE stopped_at IS NULL
-            AND seen_at > :now - :age AND old.name IN (SELECT value FROM json_each(kinds)))
-        -- planner: the list of all kinds of live jobs is made once, and only if a kind is old.
-        AND old.name NOT IN (SELECT kind FROM holdfast_live)
-    ORDER BY published_at LIMIT min(:limit, 10)) RETURNING name
+        AND name NOT IN (SELECT definition->>'kind' FROM holdfast_schedule)
+        AND name NOT IN (SELECT value FROM holdfast_worker, json_each(kinds)
+            WHERE stopped_at IS NULL AND seen_at > :now - :age)
+        AND name NOT IN (SELECT kind FROM holdfast_live)
+    ORDER BY published_at LIMIT :limit) RETURNING name
 
 -- name: prune_credentials
 -- Delete tokens that were revoked before the given age.

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from holdfast.domain.jobs.kind_options import PublishedKind, load_options, new_job_of, plan_parameter
 from holdfast.domain.jobs.new_job import Actor, NewJob
-from holdfast.domain.schedules.definition import Definition, load_definition
+from holdfast.domain.schedules.definition import MAX_CACHED, MAX_CACHED_CHARACTERS, Definition, load_definition
 from holdfast.domain.schedules.plan import GLOBAL, Plan, jittered, scope_tag
 from holdfast.store.schedules.fired_plans import PlanToFire
 from holdfast.worker.schedules.ping import ping_request
@@ -69,7 +69,19 @@ class PlanJobs:
         )
 
 
-@lru_cache(maxsize=100_000)
 def jobs_of(definition: str, kind: PublishedKind) -> PlanJobs:
     """Return the jobs of a definition, as JSON. Cached like :func:`load_definition`: few definitions ever change."""
+    if len(definition) > MAX_CACHED_CHARACTERS:
+        return PlanJobs(load_definition(definition), kind)
+    return _cached_jobs(definition, _shared(kind))
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _cached_jobs(definition: str, kind: PublishedKind) -> PlanJobs:
     return PlanJobs(load_definition(definition), kind)
+
+
+@lru_cache(maxsize=1000)
+def _shared(kind: PublishedKind) -> PublishedKind:
+    """Return one copy of equal kinds: each tick reads them anew, and the cached jobs would keep every copy."""
+    return kind
