@@ -17,10 +17,12 @@ import psycopg
 import pytest
 
 import holdfast
+from holdfast.admin.views.jobs import masked_job
 from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.batches.checkpoint import MAX_UNWRITTEN
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
 from tests.chaos.standing import Broken
 from tests.support.backends import open_database
 from tests.support.processes import PATIENCE, Child, gone, open_store, wait_until
@@ -179,3 +181,42 @@ def test_no_program_outlives_a_killed_worker(real_database, tmp_path):
             if not gone(pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+
+# -- code of two publications ------------------------------------------------------------------
+
+#: The secret fields of the releases and applications that publish one kind in turns, and the versions of its payload.
+PUBLICATIONS = ((("card",), 1), ((), 1), (("iban",), 2), ((), 2), (("card", "iban"), 1))
+CARD, IBAN = "4111-1111-1111", "DE02-1203-0000"
+
+
+def publish(url: str, secrets: tuple[str, ...], version: int) -> None:
+    """What a process of one release does: open the store, enqueue, end."""
+    with holdfast.Holdfast(url) as app:
+
+        @app.job(name="pay", secrets=list(secrets), version=version)
+        def pay(card: str, iban: str) -> None: ...
+
+        pay.enqueue(card=CARD, iban=IBAN)
+
+
+def test_no_publication_shows_what_another_one_hides(real_database):
+    """W2: releases that are rolled out and back, and a second application with a kind of the same name."""
+    publish(real_database.url, ("card", "iban"), 1)
+    threads = [
+        threading.Thread(target=publish, args=(real_database.url, *PUBLICATIONS[n % len(PUBLICATIONS)]))
+        for n in range(10)
+    ]
+    for thread in threads:
+        thread.start()
+    while True:
+        running = any(thread.is_alive() for thread in threads)
+        with holdfast.Holdfast(real_database.url) as reader:  # a fresh one: declarations are cached for some seconds
+            shown = [str(masked_job(job, reader.store)) for job in reader.store.views.all(Selector())]
+        if any(CARD in text or IBAN in text for text in shown):
+            raise Broken("E10", "a view shows a field that another publication declares as secret")
+        if not running:
+            break
+    for thread in threads:
+        thread.join()
+    assert len(shown) == 11

@@ -134,7 +134,7 @@ def test_a_secret_in_a_filter_is_masked_in_the_audit_log(actions, store, conditi
     store.leases.settle(take_one(store, kinds=("pay",)), failed)
     actions.jobs.perform("retry", Selector(**conditions))
     assert state(store, job_id) is State.READY
-    assert records(store) == [("retry", shown, 1)]
+    assert records(store) == [("retry", shown, 1)], "I21 is broken: the audit log shows a secret"
 
 
 @pytest.mark.one_backend

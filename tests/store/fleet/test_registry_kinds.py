@@ -78,7 +78,7 @@ def test_a_field_that_was_secret_once_stays_secret(make_store, publications):
     """W2: an older release, a newer one or another application publishes the kind; each process opens the store anew."""
     for options in publications:
         make_store().kinds.publish([published(**options)])
-    assert "n" in make_store().views.declared_secrets()["mail"]
+    assert "n" in make_store().views.declared_secrets().get("mail", ()), "E10 is broken: views show a secret"
 
 
 def test_a_deleted_kind_keeps_its_secrets(make_store, clock):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec import ValidationError
 
 from holdfast.admin.doctor.checks import check_fleet
 from holdfast.admin.views.jobs import job_page
@@ -44,7 +45,10 @@ def orphans(store, database, clock):
 def test_an_orphan_breaks_no_view(store, orphans):
     """W3: one row took every page and `ls` down."""
     real = put(store)
-    listed = states(store)
+    try:
+        listed = states(store)
+    except ValidationError:
+        pytest.fail("I21 is broken: one row without its job breaks every list")
     assert real in listed
     assert not set(orphans.values()) & set(listed)
     page = [job.id for job in job_page(store, Selector()).jobs]

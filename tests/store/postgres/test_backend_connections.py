@@ -173,7 +173,7 @@ def test_a_read_with_a_limit_ends_with_all_its_tries(database, connected):
             ended.set()
 
         threading.Thread(target=read, daemon=True).start()
-        assert ended.wait(25)
+        assert ended.wait(25), "E6 is broken: a page waits for a database that does not answer"
     finally:
         proxy.close()
         store.close()
