@@ -92,8 +92,7 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     result = _finish(store, run.opened, source, aborted_by, options.selection, length=length, unbegun=unbegun)
     result = msgspec.structs.replace(result, error=error)
     hooks.end(result.summary)
-    run.report.finish(result, cause=cause)
-    return result
+    return run.report.finish(result, cause=cause)
 
 
 class LocalRun(NamedTuple):
