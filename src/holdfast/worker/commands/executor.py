@@ -249,11 +249,12 @@ def _refusal(command: Command) -> Failed | None:
 
 def _interpreter_problem(command: Command, number: int | None) -> str | None:
     """Why the system cannot execute a program that is there; None: for another reason."""
-    name, path = command.argv[0], command.env.get("PATH", os.defpath)
-    file = Path(command.cwd, name) if os.sep in name else Path(shutil.which(name, path=path) or name)
+    name = command.argv[0]
+    found = None if os.sep in name else shutil.which(name, path=command.env.get("PATH", os.defpath))
+    file = Path(found or Path(command.cwd, name))
     try:
-        with file.open("rb") as program:
-            first = program.readline(256)
+        with file.open("rb") as content:
+            first = content.readline(256)
     except OSError:
         return None
     if number == errno.ENOEXEC:
