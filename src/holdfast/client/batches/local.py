@@ -65,7 +65,6 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
         resumed=run.opened.batch.run_number > 1,
     )
     hooks = bound.function.hooks
-    length = length_of(keys)
 
     def on_written(outcomes: Sequence[UnitOutcome]) -> None:
         run.report.units(outcomes)
@@ -85,10 +84,10 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     if source.complete and aborted_by is None:
         run.report.warn(failed.skip_gone(accepted=options.accept_drift))
     unbegun = chain([writer.unbegun], source.remaining())
+    length = length_of(keys)
     result = _finish(store, run.opened, source, aborted_by, options.selection, length=length, unbegun=unbegun)
-    result = msgspec.structs.replace(result, error=error)
     hooks.end(result.summary)
-    return run.report.finish(result, cause=cause)
+    return run.report.finish(msgspec.structs.replace(result, error=error), cause=cause)
 
 
 def _check_numbers(options: RunOptions) -> None:
