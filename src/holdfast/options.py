@@ -88,7 +88,7 @@ RUN_OPTIONS = (
         "progress_every",
         int,
         None,
-        "Units between lines of progress on stderr, about one line a second at most. [text: 10, else none]",
+        "Units between lines of progress on stderr. [text: 10, at most one line a second; else none]",
         "N",
     ),
 )
