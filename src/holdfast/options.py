@@ -88,7 +88,7 @@ RUN_OPTIONS = (
         "progress_every",
         int,
         None,
-        "Units between lines of progress on stderr, about one line a second at most. [text: 10, else none]",
+        "Units between lines of progress on stderr. [text: 10, at most one line a second; else none]",
         "N",
     ),
 )
@@ -173,7 +173,10 @@ class BatchArguments:
     def _run(self) -> dict[str, Any]:
         values = {option.name: self._values[option.name] for option in (*RUN_OPTIONS, OUTPUT)}
         del values["epochs"]
-        values["only"] = None if values["only"] is None else _words(values["only"])
+        if values["only"] is not None:
+            values["only"] = _words(values["only"])
+            if not values["only"]:
+                raise InvalidInput("--only names no key", hint="Without --only, all keys run. Was a variable empty?")
         retry = not values.pop("no_retry_failed")
         lists = {name: _words(values[name]) for name in ("conflicts", "inputs")}
         source = self.source if any(self._values[option.name] for option in SOURCES) else None

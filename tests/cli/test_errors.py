@@ -63,9 +63,9 @@ def _files(pid):
     ("line", "code"),
     [
         ("$H ls -o json >&-", 0),
-        ("$H ls >/dev/full", 1),
-        ("$H enqueue mail -p '{\"to\": 1}' -o json >/dev/full", 1),
-        ("$H show 99 -o json >/dev/full", 1),
+        ("$H ls >/dev/full", 4),
+        ("$H enqueue mail -p '{\"to\": 1}' -o json >/dev/full", 4),
+        ("$H show 99 -o json >/dev/full", 4),
         ("$H show 99 2>&-", 3),
         ("$H rm --label x <&-", 3),
         ("$H enqueue mail -p - <&-", 2),

@@ -8,6 +8,8 @@ import pytest
 
 from holdfast.cli.command import Items
 from holdfast.cli.text import Column, Table, age_column, sortable_key
+from holdfast.domain.fleet.stop_switch import StopMode
+from holdfast.domain.jobs.job import WorkerId
 from tests.support.reference import generate
 
 #: Commands that answer with items, and print no table of them.
@@ -96,6 +98,35 @@ def test_rows_are_sorted_within_what_is_shown(run, jobs):
     assert ids("--sort", "age") == [third, second, first]
     assert ids("--sort", "-age") == [first, second, third]
     assert ids("--sort", "id", "-n", "2") == [second, third]
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        (["ls"], "id"),
+        (["ls", "--cwd"], "id"),
+        (["batch", "ls"], "id"),
+        (["batch", "units", "1"], "key"),
+        (["queue", "ls"], "name"),
+        (["schedule", "ls"], "name"),
+        (["workers"], "id"),
+    ],
+    ids=" ".join,
+)
+def test_quiet_lists_print_what_other_commands_take(run, app, jobs, path, key):
+    """D16: one id or name per line, whole; with --columns, the columns."""
+
+    @app.unit()
+    def work(key: int) -> None: ...
+
+    app.run(work, range(3), output="none")
+    app.schedules.create("nightly " + "x" * 90, "mail", "@daily", payload={"to": 1})
+    app.store.workers.announce(WorkerId("w1"), host="h", pid=1, queues=["*"], kinds=["mail"], version=None)
+    app.store.stop_switch.set(StopMode.DRAIN, actor="ada", note=None)
+    (rows,) = [value for value in run(*path, "-o", "json").data.values() if isinstance(value, list)]
+    assert run(*path, "--quiet").out.splitlines() == [str(row[key]) for row in rows]
+    assert rows
+    assert run("cancel", *run("ls", "--quiet").out.split(), "--yes").code == 0
 
 
 @pytest.mark.parametrize("path", [["ls"], ["queue", "ls"], ["schedule", "ls"], ["config", "show"]], ids=" ".join)

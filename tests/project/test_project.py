@@ -161,6 +161,12 @@ def test_every_code_is_in_the_table():
     assert all(row.exit_code is None and 400 <= row.http_status < 600 for row in table.values() if row.http_status)
 
 
+def test_every_code_that_is_printed_is_explained():
+    """holdfast explain knows each code in the source, also those of the command line itself."""
+    written = {code for file in (ROOT / "src").rglob("*.py") for code in re.findall(r'"(E_[A-Z_]+)"', file.read_text())}
+    assert written - set(error_table()) == set()
+
+
 def test_the_drawn_tree_of_errors_is_the_real_one():
     """The docstring shows every error."""
     drawn = set(re.findall(r"[├└]── (\w+)", errors.__doc__))

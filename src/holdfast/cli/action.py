@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -85,14 +85,16 @@ def _describe(action: Action, preview: Changed) -> str:
     return f"{action.label.lower()}{names}{units}"
 
 
-def print_changed(session: CliSession, changed: Changed, *, quiet: str | None = None) -> int:
+def print_changed(
+    session: CliSession, changed: Changed, *, quiet: str | None = None, lines: Sequence[str] | None = None
+) -> int:
     """Print the answer of an action and return the exit code: 9 if nothing could be changed.
 
-    *quiet* is the text with ``--quiet``.
+    *quiet* is the text with ``--quiet``; *lines* replace the one line of the answer.
     """
     if not changed.failed:
         text = changed.text if quiet is None or not session.output.quiet else quiet
-        session.output.value(changed, lambda: [local_times(text)])
+        session.output.value(changed, lambda: [local_times(line) for line in lines or [text]])
         return 0
     from holdfast.output.envelope import failure_of
 

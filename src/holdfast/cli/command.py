@@ -32,7 +32,11 @@ def shared_options() -> list[click.Option]:
             "type": formats,
             "help": "Format of the output: text, JSON, NDJSON, or wide: text with all columns, in lines of any length.",
         },
-        {"param_decls": ["--quiet"], "is_flag": True, "help": "Print only the data, without notes and hints."},
+        {
+            "param_decls": ["--quiet"],
+            "is_flag": True,
+            "help": "Print only data, without notes. Lists print ids or names.",
+        },
         {"param_decls": ["--verbose"], "is_flag": True, "help": "Print details, and tracebacks of errors."},
         {"param_decls": ["--no-color"], "is_flag": True, "help": "Print without colours. NO_COLOR does the same."},
         {"param_decls": ["--url"], "metavar": "URL", "help": "URL of the store: sqlite:///file.db or postgresql://…"},

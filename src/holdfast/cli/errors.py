@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.session import CliSession
-from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors import HoldfastError, InvalidInput, OutputLost
 from holdfast.output.printer import Format, Output, OutputError, PipeClosed
 
 if TYPE_CHECKING:
@@ -103,5 +103,5 @@ def report_unwritable_output(error: OSError) -> int:
     """Report on stderr that the command ran but its output was lost."""
     discard_output()
     with suppress(OSError):
-        sys.stderr.write(f"error: the output cannot be written: {error} [E_OUTPUT]\n")
-    return 1
+        sys.stderr.write(f"error: the output cannot be written: {error} [{OutputLost.code}]\n")
+    return OutputLost.exit_code

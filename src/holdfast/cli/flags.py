@@ -64,8 +64,10 @@ def _flag(field: inspect.Field, letter: str | None) -> Callable[..., Any]:
             choice = click.Choice([str(each) for each in main.cls])
             return click.option(*names, type=choice, default=str(field.default), show_default=True, help=description)
         case inspect.IntType():
-            numbers = click.IntRange(main.ge, None if main.lt is None else main.lt - 1)
-            return click.option(*names, type=numbers, metavar="N", help=description)
+            metavar = _title(field) or "N"
+            range_ = _NumberOrNone if metavar == "N|none" else click.IntRange
+            numbers = range_(main.ge, None if main.lt is None else main.lt - 1)
+            return click.option(*names, type=numbers, metavar=metavar, help=description)
         case inspect.ListType():
             return click.option(*names, multiple=True, metavar="TIME,…" if is_time else "ID,…", help=description)
         case inspect.VarTupleType():  # one value each: --tag a --tag b
@@ -77,6 +79,13 @@ def _flag(field: inspect.Field, letter: str | None) -> Callable[..., Any]:
             metavar = _title(field) or ("TIME" if is_time else "TEXT")
             local = local_day if metavar == "WHEN" else None
             return click.option(*names, metavar=metavar, callback=local, help=description)
+
+
+class _NumberOrNone(click.IntRange):
+    """A limit; ``none`` removes it, as 0 does."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return 0 if value == "none" else super().convert(value, param, ctx)
 
 
 def _read(name: str, main: inspect.Type, value: Any) -> Any:

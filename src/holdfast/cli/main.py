@@ -12,7 +12,7 @@ from holdfast import __version__
 from holdfast.cli.command import CommandGroup
 from holdfast.cli.errors import discard_output, report_safely, report_unwritable_output
 from holdfast.cli.session import CliSession
-from holdfast.output.printer import repair_streams, requested_format
+from holdfast.output.printer import OutputError, PipeClosed, repair_streams, requested_format
 
 #: The commands by the headings of the help: module and function, imported on call, and the line in the help.
 COMMANDS = {
@@ -112,8 +112,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         session.close()
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, PipeClosed):
         code = discard_output()
     except OSError as error:
         code = report_unwritable_output(error)
+    except OutputError as error:
+        code = report_unwritable_output(error.error)
     sys.exit(code)

@@ -90,6 +90,8 @@ class Table(Struct, Generic[T], frozen=True):
     """The columns of a list. The options of :func:`with_table` choose the shown ones, and the order of the rows."""
 
     columns: tuple[Column[T], ...]
+    #: The name of the column that ``--quiet`` shows alone, for other commands to read; empty: it shows all.
+    key: str = ""
     #: The columns to show; None: all that are not wide.
     chosen: tuple[Column[T], ...] | None = None
     #: The column that sorts the rows; None: they stay as they are, and stream.
@@ -164,13 +166,16 @@ def _choose(session: CliSession, table: Table[T], columns: str | None, sort: str
             hint="Add -o text, or choose and sort the fields with jq.",
         )
     chosen = table.columns if session.is_wide else None
+    is_key_only = session.output.quiet and columns is None and chosen is None and bool(table.key)
+    if is_key_only:
+        chosen = (table.column(table.key),)
     return replace(
         table,
         chosen=chosen if columns is None else tuple(map(table.column, columns.split(","))),
         sorted_by=None if sort is None else table.column(sort.removeprefix("-")),
         descending=sort is not None and sort.startswith("-"),
         heading=not session.output.quiet,
-        is_cut=not session.is_wide,
+        is_cut=not session.is_wide and not is_key_only,
     )
 
 

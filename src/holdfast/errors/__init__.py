@@ -54,6 +54,7 @@
     ├── StoreStopped           11   drain or emergency-stop is in force
     ├── Drift                  14   code or input has changed under an open run
     ├── InputFailed             8   the keys of a batch could not be read to their end
+    ├── OutputLost              4   the work is done, its output could not be written
     ├── CommandFailed           1   a command of a unit or of holdfast run
     ├── NotStarted              1   a process ended before it was ready
     ├── JobFailed               1   the job whose result was requested is dead
@@ -76,10 +77,10 @@ from holdfast.errors.store import (
 )  # fmt: skip
 from holdfast.errors.tree import (
     BatchHeld, BatchPaused, CommandFailed, Conflict, DependencyNotFound, Drift, DuplicateJob, DuplicateSchedule,
-    HoldfastError, InputFailed, InvalidExpression, InvalidInput, InvalidKind, InvalidPayload, InvalidText, JobCancelled,
-    JobFailed, JobInUse, JobLocked, JobPruned, LeaseLost, NeverFires, NoSuchBatch, NoSuchJob, NoSuchSchedule,
-    NotFound, NothingChanged, NoTransaction, NotStarted, PayloadTooLarge, ResultDropped, ResultLost, ServiceRunning,
-    StoreBusy, StoreInUse, StoreStopped, UnknownKind, UnknownZone, WaitTimeout,
+    HoldfastError, InputFailed, InvalidExpression, InvalidInput, InvalidKind, InvalidPayload, InvalidText,
+    JobCancelled, JobFailed, JobInUse, JobLocked, JobPruned, LeaseLost, NeverFires, NoSuchBatch, NoSuchJob,
+    NoSuchSchedule, NotFound, NothingChanged, NoTransaction, NotStarted, OutputLost, PayloadTooLarge, ResultDropped,
+    ResultLost, ServiceRunning, StoreBusy, StoreInUse, StoreStopped, UnknownKind, UnknownZone, WaitTimeout,
 )  # fmt: skip
 
 __all__ = [
@@ -88,7 +89,7 @@ __all__ = [
     "InvalidInput", "InvalidKind", "InvalidPayload", "InvalidText", "JobCancelled", "JobFailed", "JobInUse",
     "JobLocked", "JobPruned", "LeaseLost", "MissingDriver", "NetworkFileSystem", "NeverFires", "NoSuchBatch",
     "NoSuchJob", "NoSuchSchedule", "NoTransaction", "NotAStore", "NotFound", "NotStarted", "NothingChanged",
-    "OtherDatabase", "PayloadTooLarge", "PrivilegeMissing", "Refused", "ResultDropped", "ResultLost",
+    "OtherDatabase", "OutputLost", "PayloadTooLarge", "PrivilegeMissing", "Refused", "ResultDropped", "ResultLost",
     "SchemaMismatch", "SchemaMissing", "SchemaOutdated", "SchemaTooNew", "ServerReadOnly", "ServiceRunning",
     "StatementTimeout", "StoreBusy", "StoreFull", "StoreInUse", "StoreLocked", "StoreMoved", "StoreReadOnly",
     "StoreStopped", "StoreUnavailable", "UnknownKind", "UnknownScheme", "UnknownZone", "WaitTimeout",

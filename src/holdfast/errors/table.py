@@ -91,6 +91,16 @@ class ErrorExplanation(Struct, frozen=True):
     http_status: int | None = None
 
 
+#: Errors of the command line itself, which no library raises.
+COMMAND_LINE_ERRORS = (
+    ErrorExplanation("E_USAGE", 2, "The command line is invalid.", "See the help of the command: --help.", False),
+    ErrorExplanation("E_SYSTEM", 4, "The system refused a file, a right or a resource.", "See the message.", False),
+    ErrorExplanation(
+        "E_INTERRUPTED", 130, "A signal ended the command.", "Run it again if you need its answer.", False
+    ),
+)
+
+
 def error_classes() -> list[type[HoldfastError]]:
     """Every exported class of the tree."""
     classes = [value for value in vars(errors).values() if isclass(value)]
@@ -108,6 +118,7 @@ def error_table() -> dict[str, ErrorExplanation]:
         ErrorExplanation(end.code, code, end.meaning, end.hint.format(batch="BATCH", command="COMMAND"), end.resumable)
         for code, end in BATCH_ENDS.items()
     ]
+    rows += COMMAND_LINE_ERRORS
     rows += [
         ErrorExplanation(each.code, each.exit_code, getdoc(each) or "", each.hint, each.retryable)
         for each in error_classes()

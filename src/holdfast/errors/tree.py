@@ -241,6 +241,13 @@ class InputFailed(HoldfastError):
     hint = "Fix the cause, then run the same command again: it continues where it stopped."
 
 
+class OutputLost(HoldfastError):
+    """The work is done, but its output could not be written: the disk may be full."""
+
+    code, exit_code = "E_OUTPUT", 4
+    hint = "Free space, or write elsewhere. A batch keeps its results: holdfast batch show."
+
+
 class CommandFailed(HoldfastError):
     """A command failed, or could not be started."""
 

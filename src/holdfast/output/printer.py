@@ -108,15 +108,13 @@ class Output:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Name errors of the output. After a closed pipe the rest goes to /dev/null, also what is buffered."""
+        """Name errors of the output. After one the rest goes to /dev/null, also what is buffered."""
         try:
             yield
-        except BrokenPipeError:
+        except OSError as error:
             with open(os.devnull, "w") as null:  # noqa: PTH123
                 os.dup2(null.fileno(), self._out.fileno())
-            raise PipeClosed from None
-        except OSError as error:
-            raise OutputError(error) from None
+            raise (PipeClosed if isinstance(error, BrokenPipeError) else OutputError(error)) from None
 
     @property
     def color(self) -> bool:

@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from holdfast.domain.batches.batch import identity
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.store.batches.runs import RunRequest
 from holdfast.worker.batches.conflicts import this_process
+from tests.support.processes import PATIENCE
 from tests.support.programs import batch_units
 
 pytestmark = pytest.mark.usefixtures("own_store")
@@ -134,6 +136,25 @@ def test_a_closed_pipe_is_exit_0():
         writer.stdout.close()
         errors = writer.stderr.read()
     assert (writer.returncode, b"Traceback" in errors) == (0, False), "U9 is broken"
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize("format_", ["ndjson", "json", "text"])
+def test_a_full_disk_under_the_output_does_not_stop_the_run(batch, format_):
+    """D16: the ledger has every unit; exit 4 says that the output was lost, once and without a traceback."""
+    command = [sys.executable, "-m", "holdfast", *PLAIN, "--range", "10-400", "--name", "full", "-o", format_]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr.count("E_OUTPUT"), "Traceback" in done.stderr) == (4, 1, False), done.stderr
+    (listed,) = batch("ls").data["batches"]
+    assert (listed["state"], listed["summary"]["succeeded"]) == ("done", 391)
+
+
+@pytest.mark.parametrize("only", ["", " , "])
+def test_an_empty_only_is_refused(batch, only):
+    """It comes from an empty variable of a script, and nothing would run."""
+    answer = batch("run", PLAIN[2], "--range", "1-5", "--only", only)
+    assert (answer.code, "--only names no key" in answer.document["error"]["message"]) == (2, True)
 
 
 def test_once_is_exit_13_when_there_is_nothing_to_do(batch):

@@ -24,6 +24,9 @@ def test_queues_and_workers(run, app):
     }
     assert {name: listed[name] for name in expected} == expected
     assert run("queue", "set", "default", "--limit", "0", "--dry-run").out == "queue default would be changed\n"
+    assert run("queue", "set", "default", "--worker-limit", "none", "-o", "json").data["changed"] == 1
+    assert run("queue", "show", "default", "-o", "json").data["worker_limit"] is None
+    assert run("queue", "set", "default", "--limit", "nine").code == 2
     assert run("queue", "set", "default", "--limit", "0", "-o", "json").data["changed"] == 1
     for changed in (1, 0):  # it sets something: a repetition is a success
         answer = run("queue", "resume", "default", "-o", "json")

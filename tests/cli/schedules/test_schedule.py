@@ -208,6 +208,23 @@ def test_a_dry_backfill_lists_plans_and_fires_nothing(schedule, nightly):
     assert (before["why"], before["count"]) == ("fired before", 3)
 
 
+def test_a_backfill_lists_one_plan_per_line(run, nightly):
+    """D16: 3,600 of them in one line cannot be read."""
+    words = ["schedule", "backfill", "nightly", "--from", "2021-01-01T00:00:00Z", "--to", "2021-01-03T12:00:00Z"]
+    head, *plans = run(*words, "--dry-run").out.splitlines()
+    assert (head, len(plans)) == ("3 plans would be fired", 3)
+    assert run(*words, "--dry-run", "--quiet").out.splitlines() == plans
+    assert run(*words).out.splitlines() == ["3 plans fired", *plans]
+
+
+def test_a_schedule_that_is_over_says_so(schedule, nightly, run):
+    """D16: also at once, when it is created."""
+    answer = schedule("add", "past", "mail", "@daily", "-p", '{"to": 1}', "--end", "2020-01-01T00:00:00Z")
+    assert any("Its end has passed, at 2020-01-01 00:00:00 UTC" in warning for warning in answer.data["warnings"])
+    assert "Its end has passed" in run("schedule", "show", "past").out
+    assert not any("end has passed" in warning for warning in schedule("show", "nightly").data["warnings"])
+
+
 def test_a_backfill_shows_its_plans_by_the_clock_of_the_user(run, app, nightly, zone):
     """As text; JSON has UTC. So does the note of the audit log."""
     zone("America/Caracas")

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import threading
+import time
 from contextlib import contextmanager
 from datetime import date
 
@@ -572,6 +573,21 @@ def test_a_default_is_the_same_argument(app):
     assert (first.batch.id, again.batch.id) == (1, 1), "U5 is broken"
     assert made == [0, 1, 2]
     assert run(app, work.bind(replace=True), range(3)).batch.id == 2
+
+
+@pytest.mark.one_backend
+def test_quick_units_print_progress_once_a_second(app, capsys):
+    """D16: a log is not filled; an explicit number of units is obeyed."""
+
+    @app.unit()
+    def work(key: int) -> None:
+        pass
+
+    began = time.monotonic()
+    app.run(work, range(5000), output="text")
+    assert capsys.readouterr().err.count(" units, ") <= time.monotonic() - began
+    app.run(work, range(300), output="text", progress_every=50)
+    assert capsys.readouterr().err.count(" units, ") >= 5
 
 
 def test_progress_counts_the_whole_ledger(app, capsys):

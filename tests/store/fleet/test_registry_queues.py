@@ -8,8 +8,11 @@ import pytest
 
 from holdfast.domain.fleet.queue import Queue
 from holdfast.domain.jobs.job import WorkerId
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
+from holdfast.domain.schedules.definition import Definition
 from holdfast.errors import InvalidInput
 from holdfast.store import open_store
 from holdfast.store.fleet.registry import Depth
@@ -176,3 +179,22 @@ def test_a_lost_answer_to_a_deletion_is_still_its_answer(postgres_database, part
         assert proxy.cuts == 1
         assert not store.queues.delete("mails")
         store.close()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store: put(store, queue="*"),
+        lambda store: KindOptions(queue="*"),
+        lambda store: store.queues.pause("*"),
+        lambda store: store.queues.resume("*"),
+        lambda store: store.queues.set_limits("*", limit=1),
+        lambda store: Definition(kind="mail", queue="*", cron="@daily"),
+        lambda store: store.control.move(Selector(ids=(1,)), "*", actor="ada"),
+    ],
+)
+def test_no_queue_has_the_name_of_all_queues(store, use):
+    """D16: a worker with --queue '*' serves all of them, so such a queue could not be served alone."""
+    with pytest.raises(InvalidInput, match="it stands for all queues"):
+        use(store)
+    assert store.dashboard.queues() == []

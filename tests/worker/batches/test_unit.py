@@ -306,6 +306,12 @@ def test_a_pm2_process_is_a_conflict(app, work, manager, name, status, code):
     assert run(app, work, [1], conflicts=["pm2:mail"]).exit_code == code
 
 
+def test_the_status_of_a_pm2_process_without_a_pid_is_told(app, work, manager):
+    manager("pm2", json.dumps([{"name": "mail", "pid": 0, "pm2_env": {"status": "launching"}}]))
+    result = run(app, work, [1], conflicts=["pm2:mail"])
+    assert (result.exit_code, "launching" in str(result.error)) == (9, True)
+
+
 def test_notices_before_the_answer_of_pm2_are_ignored(app, work, manager, monkeypatch, tmp_path):
     """E3: it prints them when it starts its daemon. Where pm2 is missing, it runs nothing."""
     listed = json.dumps([{"name": "mail", "pid": os.getpid(), "pm2_env": {"status": "online"}}])

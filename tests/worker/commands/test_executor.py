@@ -161,6 +161,27 @@ def test_exit_codes_and_reasons_are_recorded(app, run, words, reason, code):
     assert (job.state, attempt.reason, attempt.exit_code) == (State.DEAD, reason, code)
 
 
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        (b"echo hi\n", "the program './program' has no #! line: add one, or run sh ./program"),
+        (b"", "the program './program' has no #! line: add one, or run sh ./program"),
+        (b"\x7fELF of another machine", "the program './program' is for another machine"),
+        (b"#!/no/such/shell -e\necho\n", "the interpreter '/no/such/shell' of './program' is not there"),
+        (
+            b"#!/bin/sh\r\necho\r\n",
+            "the interpreter '/bin/sh\\r' of './program' is not there: its lines end with CR and LF",
+        ),
+    ],
+)
+def test_a_program_that_the_system_cannot_execute(run, tmp_path, program, error):
+    """Its own reason, in place of the words of the system."""
+    (tmp_path / "program").write_bytes(program)
+    (tmp_path / "program").chmod(0o755)
+    job = run("./program", cwd=str(tmp_path))
+    assert (job.reason, job.error) == ("cannot_start", error)
+
+
 def test_a_missing_directory_fails_the_start(run, tmp_path):
     job = run("true", cwd=str(tmp_path / "nowhere"))
     assert (job.reason, job.error) == ("cannot_start", f"there is no directory {tmp_path / 'nowhere'}")

@@ -23,6 +23,7 @@ from holdfast.domain.batches.batch import (
 )
 from holdfast.domain.batches.unit import unit_key
 from holdfast.domain.batches.unit_function import PublishedUnit, function_kind, load_unit
+from holdfast.domain.fleet.queue import checked_queue
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.kind_options import PublishedKind, check_payload, load_options
@@ -133,7 +134,7 @@ def _sharding(request: BatchRequest, kind: PublishedKind, unit: PublishedUnit) -
     return Sharding(
         kind=shard_kind(request.function),
         shards=request.shards,
-        queue=checked_name(request.queue or load_options(kind.options).queue, label="the queue"),
+        queue=checked_queue(request.queue or load_options(kind.options).queue),
         priority=checked_number(request.priority, label="the priority"),
         limits=FailureLimits(in_a_row=unit.max_failures),
         in_doubt_if_lost=unit.in_doubt_if_lost,

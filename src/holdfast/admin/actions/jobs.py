@@ -18,12 +18,11 @@ from holdfast.admin.actions.table import Action, Target
 from holdfast.admin.views.payload_secrets import job_secrets
 from holdfast.domain.access.masking import mask_search
 from holdfast.domain.commands.command import COMMAND, Command, Edit
-from holdfast.domain.fleet.queue import serves_queue
+from holdfast.domain.fleet.queue import checked_queue, serves_queue
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.selector import Selector, format_filter, parse_timestamp
-from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_bytes, checked_number, checked_timestamp
 from holdfast.errors import Conflict, InvalidInput, NoSuchJob, NotFound
 from holdfast.store.jobs.control import ChangedJobs, JobControl
@@ -85,7 +84,7 @@ def _check_change(
     if priority is not None:
         checked_number(priority, label="a priority")
     if to_queue is not None:
-        checked_name(to_queue, label="the queue")
+        checked_queue(to_queue)
     if run_at is not None:
         _parse_run_at(run_at)
     if edit:

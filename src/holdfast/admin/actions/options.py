@@ -40,8 +40,12 @@ class JobActionOptions(NoteOptions, frozen=True, kw_only=True):
 class QueueActionOptions(NoteOptions, frozen=True, kw_only=True):
     """The options of actions on queues."""
 
-    limit: Annotated[Slots | None, Meta(description="Running jobs over all hosts; 0 removes the limit.")] = None
-    worker_limit: Annotated[Slots | None, Meta(description="Running jobs per worker; 0 removes the limit.")] = None
+    limit: Annotated[
+        Slots | None, Meta(title="N|none", description="Running jobs over all hosts; 0 removes the limit.")
+    ] = None
+    worker_limit: Annotated[
+        Slots | None, Meta(title="N|none", description="Running jobs per worker; 0 removes the limit.")
+    ] = None
     create: Annotated[bool, Meta(description="Pause a queue that has no jobs, settings or workers yet.")] = False
     autoscaler: Annotated[
         Name | None,

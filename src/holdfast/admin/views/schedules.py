@@ -170,8 +170,14 @@ def _schedule_view(store: Store, schedule: Schedule, now: datetime, *, plans: in
         next=instants(times, definition.tz),
         error=None if schedule.error is None else mask_text(schedule.error, values),
         definition=_masked_definition(definition, secrets),
-        warnings=[*_late(schedule, now), *lint(definition, now)],
+        warnings=[*_late(schedule, now), *_past_end(definition, now), *lint(definition, now)],
     )
+
+
+def _past_end(definition: Definition, now: datetime) -> list[str]:
+    if definition.end is None or definition.end > now:
+        return []
+    return [f"Its end has passed, at {definition.end.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: it plans no more jobs."]
 
 
 def _view(schedule: Schedule, values: Collection[str], **fields: Any) -> ScheduleView:

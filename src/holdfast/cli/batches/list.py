@@ -45,7 +45,8 @@ BATCHES: Table[BatchView] = Table(
         Column("ABORTED BY", lambda view: view.aborted_by, wide=True),
         Column("REQUEST", lambda view: view.requested, wide=True),
         Column("OWNER", lambda view: view.actor),
-    )
+    ),
+    key="id",
 )
 EVENTS: Table[BatchEventView] = Table(
     (
@@ -66,7 +67,8 @@ UNITS: Table[UnitLine] = Table(
         Column("WORKER", lambda unit: unit.worker),
         Column("LABEL", lambda unit: unit.label),
         Column("NOTE", _unit_note),
-    )
+    ),
+    key="key",
 )
 _STATES = click.Choice([state.value for state in BatchState])
 _FILTER_OPTIONS = (

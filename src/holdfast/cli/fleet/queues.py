@@ -57,7 +57,8 @@ QUEUES: Table[QueueView] = Table(
         Column("DEAD LATELY", lambda view: "?" if view.dead_lately is None else view.dead_lately, wide=True),
         Column("KINDS", lambda view: ",".join(view.kinds), wide=True),
         Column("NOTE", lambda view: view.note),
-    )
+    ),
+    key="queue",
 )
 
 
@@ -79,8 +80,9 @@ def ls(session: CliSession, *, table: Table[QueueView]) -> None:
     Examples:
       holdfast queue ls
     """
-    stopped, listed = stop_view(session.store), queue_views(session.store, cap=TERMINAL_CAP)
-    session.output.items("queues", listed, lambda views: chain(stop_lines(stopped), table.lines(views)))
+    notes = () if session.output.quiet else stop_lines(stop_view(session.store))
+    listed = queue_views(session.store, cap=TERMINAL_CAP)
+    session.output.items("queues", listed, lambda views: chain(notes, table.lines(views)))
 
 
 @command("show", group=queue, answers=QueueDetail)

@@ -33,7 +33,8 @@ WORKERS: Table[WorkerView] = Table(
         Column("REQUEST", lambda view: view.requested),
         Column("QUEUES", lambda view: ",".join(view.queues)),
         Column("KINDS", lambda view: ",".join(view.kinds)),
-    )
+    ),
+    key="worker",
 )
 
 

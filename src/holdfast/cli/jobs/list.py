@@ -74,7 +74,8 @@ JOBS: Table[Job] = Table(
         Column("COMMAND", _of_command(lambda command: shlex.join(command.argv)), wide=True),
         Column("DIRECTORY", _of_command(lambda command: command.cwd), wide=True),
         Column("NOTE", _note),
-    )
+    ),
+    key="id",
 )
 ERROR_GROUPS: Table[ErrorGroup] = Table(
     (

@@ -77,7 +77,8 @@ SCHEDULES: Table[ScheduleView] = Table(
         Column("CHANGED BY", lambda view: view.changed_by, wide=True),
         Column("WHEN", lambda view: view.words, wide=True),
         Column("NOTE", _note),
-    )
+    ),
+    key="name",
 )
 PLANS: Table[PlanView] = Table(
     (
@@ -186,7 +187,10 @@ def backfill(
 ) -> int:
     span = {"first": parse_when(first), "last": None if last == "now" else parse_when(last)}
     schedules = _actions(session, app).schedules
-    return print_changed(session, schedules.perform("backfill", schedule, dry_run=dry_run, **span, **options))
+    done = schedules.perform("backfill", schedule, dry_run=dry_run, **span, **options)
+    plans = [str(plan) for plan in done.ids]
+    head = [] if session.output.quiet else [structs.replace(done, ids=[]).text]
+    return print_changed(session, done, lines=[*head, *plans] if len(plans) > 1 else None)
 
 
 for _command in (trigger, backfill):

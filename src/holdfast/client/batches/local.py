@@ -49,11 +49,7 @@ STOPPING = "stopping: running units may finish; press Ctrl-C again to leave at o
 
 def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
     """Run *bound* over *keys* in this process and write the ledger as it goes; raises like :func:`open_batch`."""
-    limit = options.selection.limit
-    if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
-        raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
-    if limit is not None and limit < 1:
-        raise InvalidInput(f"limit is a number from 1 on, not {limit!r}", hint="To see the plan only, use dry_run.")
+    _check_numbers(options)
     only = selected_keys(bound.function, keys, options.selection)
     first = first_key(bound.function, keys, options.selection)
     plan = run_plan(bound, options)
@@ -90,10 +86,16 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     unbegun = chain([writer.unbegun], source.remaining())
     length = length_of(keys)
     result = _finish(store, run.opened, source, aborted_by, options.selection, length=length, unbegun=unbegun)
-    result = msgspec.structs.replace(result, error=error)
     hooks.end(result.summary)
-    run.report.finish(result, cause=cause)
-    return result
+    return run.report.finish(msgspec.structs.replace(result, error=error), cause=cause)
+
+
+def _check_numbers(options: RunOptions) -> None:
+    limit = options.selection.limit
+    if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
+        raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
+    if limit is not None and limit < 1:
+        raise InvalidInput(f"limit is a number from 1 on, not {limit!r}", hint="To see the plan only, use dry_run.")
 
 
 class LocalRun(NamedTuple):

@@ -31,8 +31,8 @@ from holdfast.domain.batches.batch import (
 )
 from holdfast.domain.batches.checkpoint import checkpoint_interval
 from holdfast.domain.batches.unit import Counters, UnitRow, UnitState
+from holdfast.domain.fleet.queue import checked_queue
 from holdfast.domain.jobs.verdict import Done
-from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import as_duration, checked_number
 from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.output.printer import Format, Output
@@ -151,8 +151,7 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int | None = Non
         for rows in _finished_units(store, batch):
             report.lines(rows)
     result = BatchResult.after(batch, counters, batch.aborted_by)
-    report.finish(result)
-    return result
+    return report.finish(result)
 
 
 def _read(store: Store, batch_id: BatchId) -> tuple[Batch, Counters]:
@@ -187,7 +186,7 @@ def _sharding(bound: BoundFunction, options: RunOptions, now: datetime) -> Shard
     return Sharding(
         kind=shard_kind(function.name),
         shards=placement.shards,
-        queue=checked_name(placement.queue or function.kind.queue, label="the queue"),
+        queue=checked_queue(placement.queue or function.kind.queue),
         priority=checked_number(placement.priority, label="the priority"),
         limits=options.limits.failure_limits(function),
         in_doubt_if_lost=function.on_lost == "hold",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, NoReturn, Self
@@ -27,13 +27,15 @@ from holdfast.domain.batches.breaker import FailureGroup, failure_groups
 from holdfast.domain.batches.done_units import DoneUnits
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.quantities import format_rate, format_short_duration
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, OutputLost
 from holdfast.errors.table import BATCH_ENDS, BatchEnd
 from holdfast.output.envelope import Failure
-from holdfast.output.printer import Format, Output, PipeClosed, Status, json_line
+from holdfast.output.printer import Format, Output, OutputError, PipeClosed, Status, json_line
 from holdfast.output.progress_bar import ProgressCallback, has_bar, progress
 from holdfast.worker.batches.conflicts import command_line
 
+#: Quick units would fill a log with lines of progress.
+PROGRESS_PAUSE_S = 1.0
 #: Groups of failures that a message names.
 MAX_FAILURE_LINES = 3
 _STATE = attrgetter("state")
@@ -45,7 +47,7 @@ class BatchResult(Struct, frozen=True):
     *error* is set when the run did not begin, or broke: another run is alive, a person has paused the batch, a
     conflicting service is running, the version or an input has drifted, an option is invalid, or the store does not
     answer. *batch* and *summary* are None then. They are set when the keys could not be read to their end
-    (:class:`holdfast.errors.InputFailed`): the units before have run.
+    (:class:`holdfast.errors.InputFailed`), and when the output could not be written (``OutputLost``).
     """
 
     batch: Batch | None
@@ -137,6 +139,8 @@ class RunReport:
         #: Unit lines that this report has printed.
         self._printed = 0
         self._last_key: UnitKey | None = None
+        #: Set once some of the output could not be written.
+        self._lost: OutputLost | None = None
         self._note_of_answer: str | None = None
         self._output = output
         self._batch = batch
@@ -145,10 +149,12 @@ class RunReport:
         self._total = total
         #: Units between two lines of progress; 0: no lines.
         self._every = every if every is not None else 10 if output.format is Format.TEXT else 0
+        #: Seconds between two lines of progress; an explicit number of units needs no pause.
+        self._pause_s = PROGRESS_PAUSE_S if every is None else 0.0
         self._finished = before
         self._failed = failed
         self._noted = before
-        self._began = time.monotonic()
+        self._began = self._noted_at = time.monotonic()
         self._stack = ExitStack()
         #: The progress bar of a terminal; elsewhere progress is printed as lines.
         self._bar: ProgressCallback | None = None
@@ -199,7 +205,7 @@ class RunReport:
             lines = (
                 done_lines(outcomes) if isinstance(outcomes, DoneUnits) else map(json_line, map(unit_line, outcomes))
             )
-            with suppress(PipeClosed):
+            with self._printing():
                 self._output.checkpointed_lines("\n".join(lines), len(outcomes), checkpoint=self._printed)
 
     def progress(self, finished: int, failed: int) -> None:
@@ -207,9 +213,17 @@ class RunReport:
         self._finished, self._failed = finished, failed
         if self._bar is not None:
             self._bar(finished, failed)
-        elif self._every and finished - self._noted >= self._every:
+        elif self._every and finished - self._noted >= self._every and self._has_paused():
             self._noted = finished
             self.note(self._progress_line())
+
+    def _has_paused(self) -> bool:
+        """Whether the last line of progress is old enough for another one."""
+        now = time.monotonic()
+        if now - self._noted_at < self._pause_s:
+            return False
+        self._noted_at = now
+        return True
 
     def _progress_line(self) -> str:
         rate = max(1e-6, self._finished - self._before) / max(1e-6, time.monotonic() - self._began)
@@ -220,8 +234,22 @@ class RunReport:
             words.append(f"{format_short_duration((self._total - self._finished) / rate)} left")
         return ", ".join(words)
 
-    def finish(self, result: BatchResult, *, cause: str | None = None) -> None:
-        """Print the result of the run. *cause* says what a fatal error was."""
+    @contextmanager
+    def _printing(self) -> Iterator[None]:
+        """Print. The run goes on without a reader, and without space for its output: the ledger has everything."""
+        try:
+            yield
+        except PipeClosed:
+            pass
+        except OutputError as error:
+            self._lost = OutputLost(f"the output cannot be written: {error}")
+            self._output.note(f"error: {self._lost.message} [{self._lost.code}]")
+
+    def finish(self, result: BatchResult, *, cause: str | None = None) -> BatchResult:
+        """Print the result of the run, and return it: with an error if some of the output was lost.
+
+        *cause* says what a fatal error was.
+        """
         batch, summary, exit_code = self._batch, result.summary, result.exit_code
         assert summary is not None
         answer = RunAnswer(
@@ -234,7 +262,7 @@ class RunReport:
             origin=batch.origin,
             edited=self._edited,
         )
-        with suppress(PipeClosed):
+        with self._printing():
             if exit_code == 0:
                 self._output.value(answer, lambda: [_summary_line(batch, summary)], ndjson_summary=True)
             else:
@@ -246,6 +274,9 @@ class RunReport:
                     failure = structs.replace(failure, **fields, next=failure.next if error.retryable else None)
                 self._output.error(failure, data=answer, status=status)
             self._output.flush()
+        if self._lost is None or result.error is not None:
+            return result
+        return structs.replace(result, error=self._lost, exit_code=exit_code or self._lost.exit_code)
 
 
 def _failure(batch: Batch, answer: RunAnswer, end: BatchEnd, cause: str | None) -> Failure:

@@ -99,8 +99,8 @@ class BatchSession:
             )
             outlast(lambda: self._store.leases.settle(self._opened.lease, Done()))
         result = structs.replace(BatchResult.after(batch, counters, aborted_by), error=own)
+        result = self._run.report.finish(result, cause=_cause_of(error))
         self.summary, self.exit_code = result.summary, result.exit_code
-        self._run.report.finish(result, cause=_cause_of(error))
         if own is not None and not isinstance(self._options.printer(), SilentOutput):
             raise SystemExit(own.exit_code) from own
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.names import checked_name, checked_variable
+from holdfast.domain.fleet.queue import checked_queue
+from holdfast.domain.names import checked_variable
 from holdfast.domain.quantities import as_bytes, as_duration, checked_number
 from holdfast.errors import InvalidInput
 
@@ -58,7 +59,7 @@ class Preset(PresetValues, frozen=True, kw_only=True, omit_defaults=True, forbid
             if time is not None:
                 as_duration(time)
         if self.queue is not None:
-            checked_name(self.queue, label="the queue")
+            checked_queue(self.queue)
         if self.priority is not None:
             checked_number(self.priority, label="a priority")
         if self.retry is not None and not 0 <= self.retry <= 10_000:

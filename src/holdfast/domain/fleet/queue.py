@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_number
 from holdfast.errors import InvalidInput
 
@@ -46,6 +47,14 @@ def parse_bounds(text: str) -> Bounds | None:
 ALL_QUEUES = "*"
 #: Queues with this prefix belong to one process: no other worker serves them.
 PRIVATE_PREFIX = "holdfast."
+
+
+def checked_queue(name: str) -> str:
+    """The name of a queue, if it can be one."""
+    if name == ALL_QUEUES:
+        hint = "Name one queue; workers serve all of them with --queue '*'."
+        raise InvalidInput("a queue cannot have the name '*': it stands for all queues", hint=hint)
+    return checked_name(name, label="the queue")
 
 
 def serves_queue(queues: Collection[str], queue: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from msgspec import Meta, Struct
 
+from holdfast.domain.fleet.queue import checked_queue
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import to_json
@@ -143,7 +144,7 @@ def complete(options: EnqueueOptions, defaults: KindOptions, *, own_key: str | N
     """A new job: what *options* leave open comes from *defaults*, those of the kind. The kind has formed *own_key*."""
     return NewJob(
         kind_version=request.pop("kind_version", None) or defaults.version,
-        queue=defaults.queue if options.queue is None else checked_name(options.queue, label="the queue"),
+        queue=defaults.queue if options.queue is None else checked_queue(options.queue),
         priority=defaults.priority
         if options.priority is None
         else checked_number(options.priority, label="a priority"),

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from holdfast.domain.batches.unit_function import PublishedUnit
-from holdfast.domain.fleet.queue import DEFAULT_QUEUE
+from holdfast.domain.fleet.queue import DEFAULT_QUEUE, checked_queue
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions, complete
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.json_values import payload_json
@@ -62,7 +62,7 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "queue", checked_name(self.queue, label="the queue"))
+        force_setattr(self, "queue", checked_queue(self.queue))
         force_setattr(self, "priority", checked_number(self.priority, label="a priority"))
         if not isinstance(self.version, int) or not 1 <= self.version < 2**31:
             hint = "It is the version of the payload; Holdfast(version=...) names the code."

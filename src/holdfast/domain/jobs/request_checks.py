@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from holdfast.domain.fleet.queue import checked_queue
 from holdfast.domain.jobs.new_job import Actor, KeyScope, NewJob, OnConflict
 from holdfast.domain.names import checked_actor, checked_key, checked_name
 from holdfast.domain.quantities import checked_delay, checked_number, checked_timestamp
@@ -23,7 +24,7 @@ def check_requests(requests: Sequence[NewJob]) -> None:
 @lru_cache(maxsize=1000)  # most requests share their names
 def _check_names(kind: str, queue: str, actor: str) -> None:
     checked_name(kind, label="the kind")
-    checked_name(queue, label="the queue")
+    checked_queue(queue)
     checked_actor(actor, system=SYSTEM)
 
 

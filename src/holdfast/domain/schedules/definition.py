@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.fleet.queue import checked_queue
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import checked_number, checked_timestamp, parse_duration
 from holdfast.domain.schedules.firing_times import MICROSECOND, Interval, Rule, SharedCalendar
@@ -149,7 +150,7 @@ class Definition(Timing, frozen=True, kw_only=True, omit_defaults=True):
         super().__post_init__()
         checked_name(self.kind, label="the kind")
         if self.queue is not None:
-            checked_name(self.queue, label="the queue")
+            checked_queue(self.queue)
         if self.priority is not None:
             checked_number(self.priority, label="a priority")
         for scope in self.scopes:

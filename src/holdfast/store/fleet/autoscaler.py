@@ -9,11 +9,10 @@ from msgspec import Struct
 
 from holdfast.domain.fleet.admission import Profile, add_sample
 from holdfast.domain.fleet.autoscaler import AutoscalerAction, AutoscalerDecision, RecordedDecision
-from holdfast.domain.fleet.queue import Bounds, Usage, free_slots
+from holdfast.domain.fleet.queue import Bounds, Usage, checked_queue, free_slots
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.names import checked_name
 from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.changes import QUEUES
 from holdfast.store.engine.operation import Noun, Operation, Rows, columns_of, query, transaction
@@ -44,7 +43,7 @@ class AutoscalerStore(Noun):
 
     def set_bounds(self, queue: str, bounds: Bounds | None) -> None:
         """Set the least and most commands of a queue per host; None switches the autoscaler off. Workers are woken."""
-        checked_name(queue, label="the queue")
+        checked_queue(queue)
         least, most = (None, None) if bounds is None else (bounds.least, bounds.most)
         self._backend.run(query("set_queue_scale", name=queue, least=least, most=most), repeatable=True)
         self._backend.notify(QUEUES)

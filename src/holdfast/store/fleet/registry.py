@@ -10,11 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.access.masking import SecretField
-from holdfast.domain.fleet.queue import WORKER_LATE_AFTER, WORKER_SILENCE, Queue, checked_limit
+from holdfast.domain.fleet.queue import WORKER_LATE_AFTER, WORKER_SILENCE, Queue, checked_limit, checked_queue
 from holdfast.domain.fleet.served_names import ServedNames, load_names
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.domain.jobs.kind_options import KindOptions, PublishedKind, load_options
-from holdfast.domain.names import checked_name, clean_text
+from holdfast.domain.names import clean_text
 from holdfast.errors import Conflict, NotFound, UnknownKind
 from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.changes import QUEUES, REQUESTS
@@ -50,7 +50,7 @@ class Queues(Noun):
 
         A limit that is set already costs no write; nor does a pause of a paused queue with the same note.
         """
-        checked_name(name, label="the queue")
+        checked_queue(name)
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
         self._backend.run(query("set_queue_limits", name=name, **values), repeatable=True)
         self._backend.notify(QUEUES)
@@ -60,13 +60,13 @@ class Queues(Noun):
 
         Running jobs continue.
         """
-        checked_name(name, label="the queue")
+        checked_queue(name)
         text = None if note is None else clean_text(note, limit=MAX_NOTE_LENGTH)
         self._backend.run(query("pause_queue", name=name, note=text), repeatable=True)
 
     def resume(self, name: str) -> None:
         """Start jobs of the queue again."""
-        checked_name(name, label="the queue")
+        checked_queue(name)
         self._backend.run(query("resume_queue", name=name), repeatable=True)
         self._backend.notify(QUEUES)
 

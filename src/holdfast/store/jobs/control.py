@@ -9,11 +9,11 @@ from itertools import chain
 from msgspec import Struct, structs
 
 from holdfast.domain.commands.command import COMMAND, Edit
-from holdfast.domain.fleet.queue import DEFAULT_QUEUE
+from holdfast.domain.fleet.queue import DEFAULT_QUEUE, checked_queue
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import FINISHED, LIVE, ControlRequest, EndReason, JobId, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.names import checked_actor, checked_name, clean_text
+from holdfast.domain.names import checked_actor, clean_text
 from holdfast.domain.quantities import checked_number, checked_timestamp
 from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store.engine.changes import JOBS, NO_CHANGES, REQUESTS, Changes
@@ -180,7 +180,7 @@ class JobControl(Noun):
 
     def move(self, selector: Selector, queue: str = DEFAULT_QUEUE, *, actor: str) -> list[JobId]:
         """Move jobs to another queue. A running job stays in its queue."""
-        checked_name(queue, label="the queue")
+        checked_queue(queue)
         change = _change("set_queue", EventName.MOVED, {"queue": queue}, actor)
         return self._each(selector, IDLE, change, actor=actor)
 

@@ -74,9 +74,10 @@ def _pm2(name: str, _: Store) -> str | None:
     if shutil.which("pm2") is None:
         return None
     for process in _pm2_processes(_output_of(["pm2", "jlist"])):
-        if process.get("name") == name and process.get("pm2_env", {}).get("status") in ("online", "launching"):
+        status = process.get("pm2_env", {}).get("status")
+        if process.get("name") == name and status in ("online", "launching"):
             pid = process.get("pid")
-            return (_process(pid) if isinstance(pid, int) and pid > 0 else None) or "online"
+            return (_process(pid) if isinstance(pid, int) and pid > 0 else None) or str(status)
     return None
 
 

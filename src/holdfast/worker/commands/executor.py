@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import select
@@ -246,13 +247,35 @@ def _refusal(command: Command) -> Failed | None:
     return None
 
 
+def _interpreter_problem(command: Command, number: int | None) -> str | None:
+    """Why the system cannot execute a program that is there; None: for another reason."""
+    name = command.argv[0]
+    found = None if os.sep in name else shutil.which(name, path=command.env.get("PATH", os.defpath))
+    file = Path(found or Path(command.cwd, name))
+    try:
+        with file.open("rb") as content:
+            first = content.readline(256)
+    except OSError:
+        return None
+    if number == errno.ENOEXEC:
+        is_binary = first.startswith(b"\x7fELF")
+        why = "is for another machine" if is_binary else f"has no #! line: add one, or run sh {name}"
+        return f"the program {name!r} {why}"
+    if number == errno.ENOENT and first.startswith(b"#!"):
+        interpreter = first[2:].removesuffix(b"\n").strip(b" \t").partition(b" ")[0].decode(errors="replace")
+        ends = ": its lines end with CR and LF" if interpreter.endswith("\r") else ""
+        return f"the interpreter {interpreter!r} of {name!r} is not there{ends}"
+    return None
+
+
 def _outcome(run: Run, command: Command, exited: ProcessExited | None, output: AttemptLog) -> Outcome:
     if run.stop_reason is not None:
         return outcome_of(Cancelled(), run.stop_reason)
     if exited is None:
         return Lost(reason=EndReason.CRASHED, begun=True, error="the command was lost with its supervisor")
     if exited.error is not None and exited.status == CANNOT_START:
-        error, permanent = f"the command cannot be started: {exited.error}", exited.error == NOT_ENFORCED
+        permanent = exited.error == NOT_ENFORCED
+        error = _interpreter_problem(command, exited.errno) or f"the command cannot be started: {exited.error}"
         return _refusal(command) or Failed(error=error, reason=EndReason.CANNOT_START, permanent=permanent)
     if exited.oom:
         cap, peak = command.memory or 0, exited.peak or 0
