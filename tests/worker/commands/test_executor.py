@@ -203,6 +203,47 @@ def test_a_worker_that_stops_releases_its_commands(app, add, tmp_path):
     assert (job.state, job.attempts) == (State.READY, 0)
 
 
+SAVES_AT_TERM = (
+    "trap 'touch termed; while [ ! -e save ]; do sleep 0.05; done; touch saved; exit 0' TERM; "
+    "touch begun; while :; do sleep 0.05; done"
+)
+
+
+def test_a_command_has_its_stop_delay_when_its_worker_stops(app, add, tmp_path):
+    """Y6: one second before the end of the grace period it got SIGTERM: nothing that saves for longer could end."""
+    add("sh", "-c", SAVES_AT_TERM, stop_delay=timedelta(seconds=600))
+    with app.worker(poll=0.05, grace=60) as worker:
+        wait_until((tmp_path / "begun").exists)
+        worker.stop()
+        wait_until((tmp_path / "termed").exists, seconds=45, failure="Y6 is broken")  # not one second before the end
+        (tmp_path / "save").touch()
+    assert (tmp_path / "saved").exists(), "Y6 is broken"
+
+
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+def test_a_command_has_its_stop_delay_when_it_is_stopped(app, add, tmp_path, how):
+    """Y6: five seconds after SIGTERM it was killed, whatever it needed."""
+    timeout = timedelta(seconds=0.5) if how == "timeout" else None
+    job_id = add("sh", "-c", SAVES_AT_TERM, stop_delay=timedelta(seconds=120), timeout=timeout)
+    with app.worker(poll=0.05, heartbeat=0.2) as worker:
+        wait_until((tmp_path / "begun").exists)
+        if how == "cancel":
+            app.control.cancel(Selector(ids=(job_id,)), actor="ada")
+        wait_until((tmp_path / "termed").exists)
+        (run,) = worker._active_runs.all()
+        assert run.stop_delay == 120, "Y6 is broken"
+        (tmp_path / "save").touch()
+        wait_until(lambda: app.views.get(job_id).state.finished)
+    assert (tmp_path / "saved").exists()
+
+
+def test_a_command_without_a_stop_delay_has_ten_seconds(app, add, tmp_path):
+    add("sh", "-c", "touch begun; exec sleep 60")
+    with app.worker(poll=0.05, grace=0.2) as worker:
+        wait_until((tmp_path / "begun").exists)
+        assert [run.stop_delay for run in worker._active_runs.all()] == [10]
+
+
 # -- logs --------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from holdfast.admin.views.job_detail import JobDetail, Reasons, job_detail, job_
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import progress_text
-from holdfast.domain.commands.command import COMMAND, Command, load_command
+from holdfast.domain.commands.command import COMMAND, DEFAULT_STOP_DELAY, Command, load_command
 from holdfast.domain.jobs.job import Job, State
 from holdfast.domain.jobs.why import WhyReason
 from holdfast.domain.names import escape_controls
@@ -112,6 +112,7 @@ def _command_fields(job: Job, command: Command) -> Iterator[tuple[str, str]]:
         "priority": str(job.priority),
         "retry": "no limit" if job.max_attempts is None else str(job.max_attempts - 1),
         "timeout": "none" if command.timeout is None else format_duration(command.timeout),
+        "stop_delay": format_duration(DEFAULT_STOP_DELAY if command.stop_delay is None else command.stop_delay),
         "memory": _format_size(command.memory),
         "cpus": "none" if command.cpus is None else f"{command.cpus:g}",
         "log_cap": "32 MB" if command.log_cap is None else _format_size(command.log_cap),

@@ -68,6 +68,7 @@ def _command(
     env: dict[str, str] | None = None,
     parameters: dict[str, str] | None = None,
     timeout: timedelta | None = None,
+    stop_delay: timedelta | None = None,
     memory: int | None = None,
     cpus: float | None = None,
     require_cap: bool = False,
@@ -143,6 +144,7 @@ class CommandExecutor(SlotExecutor):
             command = structs.replace(command, argv=argv)
         if command.timeout is not None:
             run.timeout = command.timeout.total_seconds()
+        run.stop_delay = command.stop_delay_s
         path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
         output = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo)
         try:
