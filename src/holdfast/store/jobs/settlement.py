@@ -213,9 +213,16 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
     return len(rows)
 
 
-def take_over(limit: int, chance: Callable[[], float], where: tuple[str, ...]) -> Operation[list[TakenOver]]:
-    rows: list[JobNumbers] = yield Query("lock_expired_leases", {"limit": limit}, JobNumbers, where)
-    ends = [_End(job, judge(_without_retry(job), Lost(), chance=chance()), None) for job in rows]
+def take_over(
+    limit: int, chance: Callable[[], float], where: tuple[str, ...], *, ended: WorkerId | None = None
+) -> Operation[list[TakenOver]]:
+    """Finish expired leases, or all leases of a worker that has *ended*."""
+    lock, lost = Query("lock_expired_leases", {"limit": limit}, JobNumbers, where), Lost()
+    if ended is not None:
+        lock = Query("lock_leases_of_worker", {"limit": limit, "worker": ended}, JobNumbers, where)
+        lost = Lost(error=f"the process of its worker {ended} has ended")
+    rows: list[JobNumbers] = yield lock
+    ends = [_End(job, judge(_without_retry(job), lost, chance=chance()), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
     return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state, end.job) for end in ends]
 
