@@ -24,7 +24,7 @@ from holdfast.store.jobs.retention import RULES, RetentionRule
 from holdfast.worker import clock
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.commands.log_files import LogFiles
-from holdfast.worker.ended_workers import TAKE_OVER_INTERVAL_S, TAKE_OVER_LIMIT, take_over_from_ended
+from holdfast.worker.dead_workers import TAKE_OVER_INTERVAL_S, TAKE_OVER_LIMIT, take_over_from_dead
 from holdfast.worker.run_log import log_take_over
 from holdfast.worker.service import TickResult
 
@@ -106,7 +106,7 @@ class Maintenance:
         steps = [
             self._promotion,
             self._take_over,
-            MaintenanceStep("take over from ended workers", self._take_over_from_ended, self._take_over.interval),
+            MaintenanceStep("take over from dead workers", self._take_over_from_dead, self._take_over.interval),
             MaintenanceStep("complete effects", self._complete_effects, EFFECTS_INTERVAL_S),
             MaintenanceStep("delete rows without a job", self._delete_orphans, ORPHANS_INTERVAL_S),
             MaintenanceStep("offer refused jobs", self._offer_refused, OFFER_INTERVAL_S),
@@ -180,10 +180,10 @@ class Maintenance:
         self._maintained["lease"] += count
         return count, count == TAKE_OVER_LIMIT
 
-    def _take_over_from_ended(self) -> tuple[int, bool]:
-        """Finish the leases of workers of this host whose processes have ended: they need not expire."""
+    def _take_over_from_dead(self) -> tuple[int, bool]:
+        """Finish the leases of workers of this host whose processes have exited: they need not expire."""
         count = more = 0
-        for taken_over in take_over_from_ended(self._store, self._host):
+        for taken_over in take_over_from_dead(self._store, self._host):
             for each in taken_over:
                 log_take_over(each)
             count += len(taken_over)

@@ -225,7 +225,7 @@ def test_the_leases_of_an_ended_worker_end_at_once(make_store):
             store.leases.settle(stale, Done())
         assert store.views.get(stale.job_id).token == stale.token + 1
     (attempt,) = store.views.attempts(begun)
-    assert (attempt.reason, attempt.error) == ("lease_lost", "the process of its worker ended has ended")
+    assert (attempt.reason, attempt.error) == ("lease_lost", "the process of its worker ended has exited")
     assert EventName.TAKEN_OVER in [event.name for event in store.views.events(begun)]
     assert store.views.get(unbegun).attempts == 0
     store.leases.settle(third, Done())

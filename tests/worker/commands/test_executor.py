@@ -25,7 +25,7 @@ from holdfast.settings import command_url, log_folder
 from holdfast.worker.commands import resource_caps
 from holdfast.worker.commands.log_files import CUT, AttemptLog, log_path
 from holdfast.worker.commands.resource_caps import best_cap_method, enforcer_here
-from holdfast.worker.ended_workers import take_over_from_ended
+from holdfast.worker.dead_workers import take_over_from_dead
 from tests.support.processes import Child, gone, wait_until
 
 #: Characters that a shell would interpret.
@@ -460,7 +460,7 @@ def test_a_worker_that_is_suspended_keeps_its_commands(app, add, real_database, 
     job_id = add("sh", "-c", "touch begun; exec sleep 600", max_attempts=2)
     wait_until((tmp_path / "begun").exists)
     child.pause()
-    assert list(take_over_from_ended(app.store, socket.gethostname())) == [], "Y7 is broken"
+    assert list(take_over_from_dead(app.store, socket.gethostname())) == [], "Y7 is broken"
     assert app.views.get(job_id).state is State.RUNNING
     child.resume()
     child.kill()

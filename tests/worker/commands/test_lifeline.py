@@ -14,12 +14,12 @@ import pytest
 from msgspec import structs
 
 from holdfast.worker.commands.identity import ProcessId
-from holdfast.worker.commands.lifeline import Life, Space, has_ended, own_life, proves_death
+from holdfast.worker.commands.lifeline import Life, Space, is_dead, own_life, proves_death
 from holdfast.worker.executors.children import SupervisorClient
 from tests.support.processes import Child, wait_until
 
 PRINT = "from holdfast.worker.commands.lifeline import own_life; print(own_life().encode(), flush=True); input()"
-JUDGE = "import sys; from holdfast.worker.commands.lifeline import has_ended; print(has_ended(sys.argv[1]))"
+JUDGE = "import sys; from holdfast.worker.commands.lifeline import is_dead; print(is_dead(sys.argv[1]))"
 
 
 def live_with_supervisor(pipe):
@@ -57,25 +57,25 @@ def test_this_process_lives():
     life = own_life()
     assert life is not None
     assert own_life() == life
-    assert not has_ended(life.encode())
+    assert not is_dead(life.encode())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "null", '{"space": 1}', "garbage"])
 def test_what_cannot_be_read_proves_nothing(text):
-    assert not has_ended(text)
+    assert not is_dead(text)
 
 
-def ended_life() -> Life:
+def dead_life() -> Life:
     """The life of a process that has ended."""
     process = subprocess.run([sys.executable, "-c", PRINT], input="\n", capture_output=True, text=True, check=True)
     life = msgspec.json.decode(process.stdout, type=Life)
-    assert has_ended(life.encode())
+    assert is_dead(life.encode())
     return life
 
 
 def test_nothing_is_known_of_another_space():
     """Y7: another boot, another namespace or another user: the numbers mean other processes there."""
-    life = ended_life()
+    life = dead_life()
     here = Space.here()
     spaces = [structs.replace(here, boot="another"), structs.replace(here, user=here.user + 1)]
     for place in range(len(here.namespaces)):
@@ -83,39 +83,39 @@ def test_nothing_is_known_of_another_space():
         numbers[place] += 1
         spaces.append(structs.replace(here, namespaces=numbers))
     for space in spaces:
-        assert not has_ended(structs.replace(life, space=space).encode()), "Y7 is broken"
+        assert not is_dead(structs.replace(life, space=space).encode()), "Y7 is broken"
 
 
 def test_a_number_that_is_used_again_is_another_process():
-    life = ended_life()
+    life = dead_life()
     own = ProcessId.of(os.getpid())
-    assert has_ended(structs.replace(life, process=ProcessId(own.pid, own.started - 1)).encode())
-    assert not has_ended(structs.replace(life, process=own).encode())
-    assert not has_ended(structs.replace(life, process=ProcessId(life.process.pid, None)).encode())
+    assert is_dead(structs.replace(life, process=ProcessId(own.pid, own.started - 1)).encode())
+    assert not is_dead(structs.replace(life, process=own).encode())
+    assert not is_dead(structs.replace(life, process=ProcessId(life.process.pid, None)).encode())
 
 
-def test_a_process_has_ended_with_its_supervisor_only():
+def test_a_process_is_dead_with_its_supervisor_only():
     """Y7: until then the supervisor may have children to kill."""
     child = Child(live_with_supervisor)
     life, supervisor_pid = child.hear()
     supervisor = psutil.Process(supervisor_pid)
-    assert not has_ended(life)
+    assert not is_dead(life)
     child.pause()
-    assert not has_ended(life), "Y7 is broken: a suspended process continues one day"
+    assert not is_dead(life), "Y7 is broken: a suspended process continues one day"
     supervisor.suspend()
     child.kill()
-    assert not has_ended(life), "Y7 is broken: the supervisor still has children"
+    assert not is_dead(life), "Y7 is broken: the supervisor still has children"
     supervisor.resume()
-    wait_until(lambda: has_ended(life))
+    wait_until(lambda: is_dead(life))
     child.end()
 
 
-def test_a_process_that_nobody_has_collected_has_ended():
+def test_a_process_that_nobody_has_collected_is_dead():
     process = subprocess.Popen([sys.executable, "-c", PRINT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     life = process.stdout.readline()
-    assert not has_ended(life)
+    assert not is_dead(life)
     process.kill()
-    wait_until(lambda: has_ended(life))
+    wait_until(lambda: is_dead(life))
     assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
     process.communicate()
 
@@ -126,9 +126,9 @@ def test_a_forked_child_keeps_the_lifeline_and_has_its_own():
     life, forked, answer = child.hear()
     assert answer == b"own"
     child.kill()
-    assert not has_ended(life), "Y7 is broken: a fork of the process still works"
+    assert not is_dead(life), "Y7 is broken: a fork of the process still works"
     psutil.Process(forked).kill()
-    wait_until(lambda: has_ended(life))
+    wait_until(lambda: is_dead(life))
     child.end()
 
 
@@ -142,11 +142,11 @@ def test_processes_of_another_namespace_are_never_ended():
     )
     life = inner.stdout.readline()
     assert msgspec.json.decode(life, type=Life).process.pid == 1
-    assert not has_ended(life)
+    assert not is_dead(life)
     second = subprocess.run([*unshare, sys.executable, "-c", JUDGE, life], capture_output=True, text=True, check=True)
     inner.kill()
     inner.communicate()
-    assert not has_ended(life), "Y7 is broken"
+    assert not is_dead(life), "Y7 is broken"
     own = subprocess.run(
         [*unshare, sys.executable, "-c", JUDGE, own_life().encode()], capture_output=True, text=True, check=True
     )

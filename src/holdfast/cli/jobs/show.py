@@ -77,7 +77,7 @@ def _job_lines(job: Job, detail: JobDetail) -> Iterator[str]:
 
 
 def _job_fields(job: Job, detail: JobDetail, *, is_command: bool) -> dict[str, str | None]:
-    marked = None if job.overdue is None else f"{OVERDUE}{job.overdue}"
+    mark = None if job.overdue is None else f"{OVERDUE}{job.overdue}"
     return {
         "queue": None if is_command else f"{job.queue}, priority {job.priority}",
         "label": job.label,
@@ -88,7 +88,7 @@ def _job_fields(job: Job, detail: JobDetail, *, is_command: bool) -> dict[str, s
         "worker": job.worker,
         "progress": progress_text(job),
         "payload": None if is_command else job.payload,
-        "result": job.result or (job.error if job.state is State.DONE and job.error != marked else None),
+        "result": job.result or (job.error if job.state is State.DONE and job.error != mark else None),
         "overdue": job.overdue,
         "error": None if job.state is State.DONE else job.error,
         "note": job.note,

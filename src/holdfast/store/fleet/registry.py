@@ -253,7 +253,7 @@ class Workers(Noun):
         """Register a new worker. *build* names its code: workers of one build read the same payloads.
 
         *names* says where the code behind its kinds and schedules lives. *process* identifies its process for others on
-        its host, so that they can see whether it has ended.
+        its host, so that they can see whether it has exited.
 
         Raises:
             Conflict: The id was used before; each start has to draw a new one.
@@ -292,9 +292,9 @@ class Workers(Noun):
         """The workers of a host that have not stopped, and whose processes are known."""
         return self._fetch("list_worker_processes", WorkerProcess, host=host)
 
-    def forget_process(self, worker: WorkerId) -> None:
-        """Do not list the process of a worker again: it has ended, and its leases are over."""
-        self._backend.run(query("forget_worker_process", id=worker), repeatable=True)
+    def delete_process(self, worker: WorkerId) -> None:
+        """Do not list the process of a worker again: it has exited and holds no lease."""
+        self._backend.run(query("delete_worker_process", id=worker), repeatable=True)
 
     def request(self, worker: WorkerId, request: WorkerRequest | None) -> None:
         """Request that a worker be quiet or stop; None withdraws the request. It is read with the next heartbeat.

@@ -227,13 +227,13 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
 
 
 def take_over(
-    limit: int, chance: Callable[[], float], where: tuple[str, ...], *, ended: WorkerId | None = None
+    limit: int, chance: Callable[[], float], where: tuple[str, ...], *, dead: WorkerId | None = None
 ) -> Operation[list[TakenOver]]:
-    """Finish expired leases, or all leases of a worker that has *ended*."""
+    """Finish expired leases, or all leases of a worker that is *dead*."""
     lock, lost = Query("lock_expired_leases", {"limit": limit}, JobNumbers, where), Lost()
-    if ended is not None:
-        lock = Query("lock_leases_of_worker", {"limit": limit, "worker": ended}, JobNumbers, where)
-        lost = Lost(error=f"the process of its worker {ended} has ended")
+    if dead is not None:
+        lock = Query("lock_leases_of_worker", {"limit": limit, "worker": dead}, JobNumbers, where)
+        lost = Lost(error=f"the process of its worker {dead} has exited")
     rows: list[JobNumbers] = yield lock
     ends = [_End(job, judge(_without_retry(job), lost, chance=chance()), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)

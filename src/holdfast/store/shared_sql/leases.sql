@@ -88,7 +88,7 @@ ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint
 FOR UPDATE OF live SKIP LOCKED
 
 -- name: lock_leases_of_worker
--- Lock the leases of a worker whose process has ended, before they expire, and read the numbers that judge() needs.
+-- Lock the leases of a worker whose process has exited, before they expire, and read the numbers that judge() needs.
 SELECT {lease_columns} FROM {live_with_job}
 WHERE {lock_wait} AND {where} AND live.lease_expires_at IS NOT NULL AND live.worker = :worker
 ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint

@@ -31,8 +31,8 @@ UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETU
 SELECT id, process, (SELECT holdfast.now()) - seen_at AS silent_for
 FROM holdfast.worker WHERE host = :host AND process IS NOT NULL AND stopped_at IS NULL ORDER BY started_at, id
 
--- name: forget_worker_process
--- Forget the process of a worker that has ended and holds no lease.
+-- name: delete_worker_process
+-- Delete the process of a worker that has exited and holds no lease.
 UPDATE holdfast.worker SET process = NULL WHERE id = :id
 
 -- name: request_worker_control

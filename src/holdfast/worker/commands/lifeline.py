@@ -1,4 +1,4 @@
-"""The lifeline of a process: the proof for other processes of this host that it has ended, with its supervisors.
+"""The lifeline of a process: the proof for other processes of this host that it has exited, with its supervisors.
 
 It is a socket with a name, which the kernel closes with the last process that holds it: the process itself, its
 supervisors and its forks. No clock, file or lease is part of the proof, so a suspended process counts as alive.
@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from holdfast.store.engine.sockets import new_socket
 from holdfast.worker.commands.identity import ProcessId
 
 _NAMESPACES = ("pid", "net", "user")
@@ -55,7 +56,7 @@ class Life(Struct, frozen=True):
 
 
 def proves_death(*, same_space: bool, started: int | None, gone: bool, held: bool | None) -> bool:
-    """Whether a process is proven to have ended, with its supervisors.
+    """Whether a process is proven to be dead, with its supervisors.
 
     *started*: its start as it was recorded. *gone*: no process has its number and its start. *held*: whether a process
     holds its lifeline; None: the system does not say.
@@ -63,8 +64,8 @@ def proves_death(*, same_space: bool, started: int | None, gone: bool, held: boo
     return same_space and started is not None and gone and held is False
 
 
-def has_ended(encoded: str) -> bool:
-    """Whether the process of this :class:`Life` is proven to have ended. False: it lives, or nothing is known."""
+def is_dead(encoded: str) -> bool:
+    """Whether the process of this :class:`Life` is proven to be dead. False: it lives, or nothing is known."""
     try:
         life = msgspec.json.decode(encoded, type=Life)
     except msgspec.MsgspecError:
@@ -97,7 +98,7 @@ class _Own:
         if space is None or process.started is None:
             return
         name = f"holdfast-{secrets.token_hex(16)}"
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        connection = new_socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             connection.bind(f"\0{name}")
         except OSError:
@@ -118,7 +119,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def own_life() -> Life | None:
-    """This process, for others to see whether it has ended; None where the system offers no proof."""
+    """This process, for others to see whether it has exited; None where the system offers no proof."""
     with _own.lock, suppress(OSError):
         _own.open()
     return _own.life
@@ -132,7 +133,7 @@ def own_descriptor() -> int | None:
 
 def _is_held(name: str) -> bool | None:
     """Whether a process holds the lifeline of this name; None: unknown."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+    with new_socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(f"\0{name}")
         except OSError as error:

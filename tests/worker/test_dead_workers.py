@@ -11,10 +11,10 @@ from msgspec import structs
 
 from holdfast.domain.fleet.queue import WORKER_SILENCE
 from holdfast.domain.jobs.job import State, WorkerId
-from holdfast.worker import ended_workers
+from holdfast.worker import dead_workers
 from holdfast.worker.commands.identity import CHILD_VARIABLE, ChildId, ProcessId, pid_namespace
 from holdfast.worker.commands.lifeline import own_life
-from holdfast.worker.ended_workers import take_over_from_ended
+from holdfast.worker.dead_workers import take_over_from_dead
 from tests.support.jobs import put, state, take_one
 from tests.support.processes import gone, wait_until
 
@@ -36,10 +36,10 @@ def announce(store, worker, life, *, host=HOST):
 
 
 def taken_over(store, host=HOST):
-    return [each.job_id for taken in take_over_from_ended(store, host) for each in taken]
+    return [each.job_id for taken in take_over_from_dead(store, host) for each in taken]
 
 
-def test_only_the_leases_of_ended_workers_of_this_host_end(store, ended):
+def test_only_the_leases_of_dead_workers_of_this_host_end(store, ended):
     """Y7: of a worker that lives, of one without a proof and of one elsewhere they stay."""
     announce(store, "ended", ended)
     announce(store, "lives", own_life())
@@ -77,7 +77,7 @@ def test_programs_are_killed_before_their_leases_end(store, ended, monkeypatch):
     variable = str(ChildId(ended.process, pid_namespace(), "x"))
     program = subprocess.Popen(["sleep", "600"], env={**os.environ, CHILD_VARIABLE: variable})
     with monkeypatch.context() as patch:
-        patch.setattr(ended_workers, "kill_abandoned", lambda: False)  # some cannot be killed
+        patch.setattr(dead_workers, "kill_abandoned", lambda: False)  # some cannot be killed
         assert taken_over(store) == [], "I16 is broken"
     assert state(store, job) is State.RUNNING
     assert taken_over(store) == [job]
