@@ -37,6 +37,7 @@ class WorkerArguments(TypedDict, total=False):
     stdin: int | None
     memory_profiles: Mapping[str, str] | None
     host_limits: Mapping[str, str] | None
+    log_keep_free: str | None
     retention: Mapping[str, Duration] | None
 
 
@@ -59,6 +60,7 @@ def worker_options(
     stdin: int | None = None,
     memory_profiles: Mapping[str, str] | None = None,
     host_limits: Mapping[str, str] | None = None,
+    log_keep_free: str | None = None,
     retention: Mapping[str, Duration] | None = None,
 ) -> WorkerOptions:
     """Convert the options of a worker; the default for *queues* is the queues of its own kinds."""
@@ -75,6 +77,7 @@ def worker_options(
         children=ChildOptions(child_jobs, as_bytes(child_memory)),
         plans=plans,
         logs=log_folder(url),
+        keep_free=_checked_share(load_settings().log_keep_free if log_keep_free is None else log_keep_free),
         url=command_url(url),
         echo=echo,
         stdin=stdin,
@@ -100,6 +103,12 @@ def _autoscaler_options(profiles: Mapping[str, str] | None, limits: Mapping[str,
         host_limit(limit, 1)
     memory = {label: as_bytes(size) for label, size in sizes.items()}
     return AutoscalerOptions(memory_profiles=memory, host_limits=dict(host_limits))
+
+
+def _checked_share(text: str) -> str:
+    """A size, or a share of a disk."""
+    host_limit(text, 1)
+    return text
 
 
 def chosen_kinds(kinds: Mapping[str, Kind], names: Sequence[str] | None) -> dict[str, Kind]:
