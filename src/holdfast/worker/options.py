@@ -41,7 +41,7 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     plans: bool = True
     logs: Path = Path("holdfast-logs")
     #: Free space that logs leave on their disk.
-    keep_free: str = KEEP_FREE
+    log_keep_free: str = KEEP_FREE
     #: The URL of the store in the environment of commands.
     url: str | None = None
     echo: Echo | None = None

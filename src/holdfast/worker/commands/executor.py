@@ -112,7 +112,7 @@ class CommandExecutor(SlotExecutor):
         self._supervisor = SupervisorClient()
         self._supervisor.prepare()
         self._logs, self._url = setup.options.logs, setup.options.url
-        self._echo, self._keep_free = setup.options.echo, setup.options.keep_free
+        self._echo, self._keep_free = setup.options.echo, setup.options.log_keep_free
         self._stdin = setup.options.stdin
         self._env = dict(os.environ)  # a lookup in os.environ encodes and decodes
         self._store = setup.store
