@@ -88,6 +88,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host_limits: Annotated[
         dict[Label, HostLimit], _doc("Memory of a host for commands, by host name: 80% (the default) or 48G.")
     ] = {}
+    log_keep_free: Annotated[
+        str, _doc("Free space that logs of commands leave on their disk: 64M, 1%; at most a tenth of it.")
+    ] = "64M"
     api_key_sha256: Annotated[
         Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}\Z")] | None,
         _doc("SHA-256, in hex, of the key that commands which change something need in HOLDFAST_API_KEY."),

@@ -22,6 +22,8 @@ from typing import Any
 import psutil
 import pytest
 
+from holdfast.domain.fleet.autoscaler import HostLoad
+
 START = datetime(2030, 1, 1, 6, tzinfo=UTC)
 #: The environment of every command. Nothing else is set.
 ENVIRONMENT = {
@@ -97,6 +99,8 @@ def _fix_host(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(os, "sysconf", lambda name: known[name] if name in known else sysconf(name))
     patch.setattr(os, "cpu_count", lambda: CORES)
     patch.setattr(os, "sched_getaffinity", lambda _: set(range(CORES)), raising=False)
+    load = HostLoad(total=MEMORY_PAGES * PAGE, used=2**30, cores=CORES)
+    patch.setattr("holdfast.worker.autoscaler.host.read_host", lambda: load)
     patch.setattr(os, "geteuid", lambda: 1000)
     patch.setattr(psutil, "swap_memory", lambda: SimpleNamespace(total=0, sin=0))
     patch.setattr(socket, "gethostname", lambda: "host-1")

@@ -301,6 +301,7 @@ _CALLS = (
     ),
     Call(name="record_heartbeat", prepare=_worker, act=lambda store, worker: store.workers.heartbeat(worker) is None),
     Call(name="request_worker_control", prepare=_worker, act=lambda s, w: s.workers.request(w, WorkerRequest.QUIET)),
+    Call(name="delete_worker_process", prepare=_worker, act=lambda store, worker: store.workers.delete_process(worker)),
     Call(name="record_worker_stop", prepare=_worker, act=lambda store, worker: store.workers.record_stop(worker)),
 )
 CALLS = {call.name: call for call in _CALLS}

@@ -171,7 +171,8 @@ def test_a_worker_applies_requests_at_its_heartbeat(real_database):
 
 def test_a_worker_fences_itself_before_others_may_take_over(run, active_runs, handle, fake_clock):
     """It asks handlers to stop at 60 % of the lease, and kills them at 85 %, by its own clock."""
-    keeper = Watchdog(active_runs, kill_after=1000)
+    keeper = Watchdog(active_runs)
+    run.stop_delay = 1000.0
     for share, reason, kills in (
         (0.59, None, 0),
         (0.61, StopReason.LEASE_LOST, 0),
@@ -214,8 +215,8 @@ def test_a_renewal_lifts_the_fence(run, active_runs, fake_clock):
 
 
 def test_a_handler_that_does_not_stop_is_killed(run, active_runs, handle, fake_clock):
-    """Where that is possible, some seconds after the request."""
-    keeper = Watchdog(active_runs, kill_after=5)
+    """Where that is possible, after its stop delay: five seconds, unless it is a command."""
+    keeper = Watchdog(active_runs)
     run.stop(StopReason.CANCELLED)
     fake_clock.at = 1004.0
     keeper.tick()
@@ -226,7 +227,7 @@ def test_a_handler_that_does_not_stop_is_killed(run, active_runs, handle, fake_c
 
 
 def test_a_thread_that_does_not_stop_is_named_once(run, active_runs, fake_clock, caplog):
-    keeper = Watchdog(active_runs, worker="w", kill_after=5)
+    keeper = Watchdog(active_runs, worker="w")
     run.timeout, run.begun_at = 20.0, 1000.0
     for fake_clock.at in (1019.0, 1021.0, 1027.0, 1028.0):
         run.renewed(fake_clock.at)

@@ -233,6 +233,33 @@ def test_a_job_has_its_own_timeout_and_attempts(app):
         assert (again.wait(120).reason, again.job().attempts) == ("run_timeout", 2)
 
 
+def test_a_run_that_returns_after_its_timeout_is_overdue(app, caplog, capsys):
+    """Y13: it was done without a word. The mark is no outcome: the job is done, with its result."""
+
+    @app.job(timeout=0.05, max_attempts=1)
+    def late(job: holdfast.Context) -> int:
+        job.stopping.wait(60)
+        return 7
+
+    @app.job(timeout=60)
+    def early() -> int:
+        return 8
+
+    with working(app):
+        refs = late.enqueue(), early.enqueue()
+        jobs = [ref.wait(120) for ref in refs]
+    assert [(job.state, ref.result()) for job, ref in zip(jobs, refs, strict=True)] == [
+        (State.DONE, 7),
+        (State.DONE, 8),
+    ]
+    assert jobs[1].overdue is None
+    assert (jobs[0].overdue or "").endswith("past its timeout of 0.05 s"), "Y13 is broken"
+    (line,) = [record for record in caplog.records if getattr(record, "event", "") == "overdue"]
+    assert (line.job, jobs[0].overdue in line.getMessage()) == (refs[0].id, True)
+    done = [event for event in app.views.events(refs[0].id) if event.name == "done"]
+    assert [jobs[0].overdue in event.detail for event in done] == [True]
+
+
 def test_a_run_has_a_timeout(app):
     """The handler is asked to stop; its job fails with the reason."""
 

@@ -12,6 +12,26 @@ from holdfast.admin.views.jobs import list_jobs
 from holdfast.worker import shutdown as module
 from tests.support.processes import wait_until
 
+#: Grace period, stop delay of a command (None: another handler), and seconds until the stop request.
+STOP_REQUESTS = [
+    (30, 10, 20),  # the defaults
+    (30, 0, 30),  # killed without a signal before
+    (30, 30, 0),
+    (8, 10, 0),  # a grace period that is shorter than the delay is all that there is
+    (0, 10, 0),
+    (30, None, 29),  # other handlers: one second
+    (2, None, 1.5),  # or a quarter of a short period
+    (0.5, None, 0.3),
+    (0, None, 0),
+]
+
+
+@pytest.mark.parametrize(("grace", "stop_delay", "after"), STOP_REQUESTS)
+def test_the_stop_request_comes_a_stop_delay_before_the_end(grace, stop_delay, after):
+    """Y6."""
+    assert module.stop_request_after(grace, stop_delay=stop_delay) == pytest.approx(after)
+
+
 READY = holdfast.Selector(states=(State.READY,))
 
 

@@ -15,6 +15,8 @@ from holdfast.worker import clock
 
 #: Shares of a lease after which, without a renewal, no run starts, handlers get a stop request, and are killed.
 STOP_SHARE, KILL_SHARE = 0.60, 0.85
+#: Seconds between the stop request to a handler and its kill, where the executor can kill. A command has its own.
+STOP_DELAY_S = 5.0
 #: All runs share one lock, since stops and attachments are rare.
 _stop_lock = threading.Lock()
 
@@ -62,7 +64,8 @@ class Run:
 
     __slots__ = (
         *("_handle", "_killed", "_stopping", "begun_at", "claimed_at", "finished", "kind", "lease", "lease_duration"),
-        *("lost", "measured", "peak", "renewed_at", "span", "started", "stop_reason", "stop_requested_at", "timeout"),
+        *("lost", "measured", "peak", "renewed_at", "span", "started", "stop_delay", "stop_reason"),
+        *("stop_requested_at", "timeout"),
     )
 
     def __init__(self, lease: Lease, kind: Kind, *, renewed_at: float, lease_duration: timedelta) -> None:
@@ -77,6 +80,8 @@ class Run:
         limit = None if kind.options.timeout is None else kind.options.timeout.total_seconds()
         #: Seconds; None: no limit.
         self.timeout = limit if lease.timeout is None else lease.timeout or None
+        #: Seconds between the stop request and the kill.
+        self.stop_delay = STOP_DELAY_S
         self.begun_at: float | None = None
         self.stop_requested_at: float | None = None
         self.finished = False

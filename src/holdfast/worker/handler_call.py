@@ -188,6 +188,11 @@ def _stopped(stop_reason: StopReason | None) -> Outcome:
             return Stopped()
 
 
+def describe_overdue(ran: timedelta, timeout_s: float) -> str:
+    """The mark of a run that returned after its timeout."""
+    return f"it took {ran.total_seconds():.3g} s, past its timeout of {timeout_s:g} s"
+
+
 def safe_text(error: BaseException) -> str:
     """The text of an error whose ``__str__`` may raise."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from holdfast.store.jobs.retention import RULES, RetentionRule
 from holdfast.worker import clock
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.commands.log_files import LogFiles
+from holdfast.worker.dead_workers import TAKE_OVER_INTERVAL_S, TAKE_OVER_LIMIT, take_over_from_dead
 from holdfast.worker.run_log import log_take_over
 from holdfast.worker.service import TickResult
 
@@ -30,7 +32,6 @@ log = logging.getLogger("holdfast")
 
 #: Intervals of the steps. Notifications shorten the wait for a promotion to the second value.
 PROMOTE_INTERVAL_S, MIN_PROMOTE_INTERVAL_S = 3.0, 1.0
-TAKE_OVER_INTERVAL_S = 5.0
 #: The longest pause between searches of all leases, where one takes long.
 FULL_SEARCH_PAUSE_S = 600.0
 #: A search for leases that have expired since the last search looks back this much further.
@@ -96,6 +97,7 @@ class Maintenance:
         self._searched_at, self._search_backoff = now, Backoff(FULL_SEARCH_PAUSE_S)
         self._promotion = MaintenanceStep("promote", self._promote, PROMOTE_INTERVAL_S)
         interval = min(TAKE_OVER_INTERVAL_S, 2 * heartbeat)
+        self._host = socket.gethostname()
         self._take_over = MaintenanceStep("take over", self._take_over_expired, interval, now + heartbeat)
         self._log_files = LogFiles(store, logs, max_age=retention.logs)
         self._steps = self._all_steps(now)
@@ -104,6 +106,7 @@ class Maintenance:
         steps = [
             self._promotion,
             self._take_over,
+            MaintenanceStep("take over from dead workers", self._take_over_from_dead, self._take_over.interval),
             MaintenanceStep("complete effects", self._complete_effects, EFFECTS_INTERVAL_S),
             MaintenanceStep("delete rows without a job", self._delete_orphans, ORPHANS_INTERVAL_S),
             MaintenanceStep("offer refused jobs", self._offer_refused, OFFER_INTERVAL_S),
@@ -170,12 +173,23 @@ class Maintenance:
     def _take_over_expired(self) -> tuple[int, bool]:
         if not self._any_expired():
             return 0, False
-        taken_over = self._store.leases.take_over(limit=100, proceed=self._holders_could_renew)
+        taken_over = self._store.leases.take_over(limit=TAKE_OVER_LIMIT, proceed=self._holders_could_renew)
         for each in taken_over:
             log_take_over(each)
         count = len(taken_over)
         self._maintained["lease"] += count
-        return count, count == 100
+        return count, count == TAKE_OVER_LIMIT
+
+    def _take_over_from_dead(self) -> tuple[int, bool]:
+        """Finish the leases of workers of this host whose processes have exited: they need not expire."""
+        count = more = 0
+        for taken_over in take_over_from_dead(self._store, self._host):
+            for each in taken_over:
+                log_take_over(each)
+            count += len(taken_over)
+            more += len(taken_over) == TAKE_OVER_LIMIT
+        self._maintained["lease"] += count
+        return count, more > 0
 
     def _any_expired(self) -> bool:
         """Whether a lease has expired. After a slow search, only those count that have expired since."""

@@ -13,7 +13,7 @@ from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.retention import Retention
 from holdfast.store import Store
 from holdfast.worker.autoscaler.host import read_host
-from holdfast.worker.commands.log_files import Echo
+from holdfast.worker.commands.log_files import KEEP_FREE, Echo
 from holdfast.worker.executors.children import ChildOptions
 from holdfast.worker.served_lanes import ServedLanes
 
@@ -40,6 +40,8 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     children: ChildOptions = ChildOptions()
     plans: bool = True
     logs: Path = Path("holdfast-logs")
+    #: Free space that logs leave on their disk.
+    log_keep_free: str = KEEP_FREE
     #: The URL of the store in the environment of commands.
     url: str | None = None
     echo: Echo | None = None

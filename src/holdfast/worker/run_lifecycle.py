@@ -19,7 +19,7 @@ from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.batches.turns import ShardTurns
 from holdfast.worker.context import MakeRequest, Reporter, RunContext, SendMessage
-from holdfast.worker.handler_call import RESULTS
+from holdfast.worker.handler_call import RESULTS, describe_overdue
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.run_log import RunLog
 from holdfast.worker.settler import Settler
@@ -94,6 +94,10 @@ class RunLifecycle:
             self.autoscaler.finished(run, settlement.outcome)
         if not isinstance(settlement.outcome, Done):
             settlement = structs.replace(settlement, outcome=self._final(settlement.lease, settlement.outcome))
+        elif run.timeout is not None and settlement.ran is not None and settlement.ran.total_seconds() > run.timeout:
+            outcome = structs.replace(settlement.outcome, overdue=describe_overdue(settlement.ran, run.timeout))
+            settlement = structs.replace(settlement, outcome=outcome)
+            self.log.overdue(settlement, outcome)
         self.settler.put(settlement, joins=joins and isinstance(settlement.outcome, Done))
 
     def _final(self, lease: Lease, outcome: Outcome) -> Outcome:

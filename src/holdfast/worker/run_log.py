@@ -57,6 +57,11 @@ class RunLog:
                     fields["retry_in_s"] = round(verdict.delay.total_seconds(), 3)
                 log.warning(text, outcome.reason, self._first_line(lease, outcome), extra=fields)
 
+    def overdue(self, settlement: Settlement, outcome: Done) -> None:
+        """Log that a run succeeded after its timeout."""
+        ran = None if settlement.ran is None else round(settlement.ran.total_seconds(), 3)
+        log.warning("a run finished late: %s", outcome.overdue, extra=self._fields("overdue", settlement.lease, ran))
+
     def _first_line(self, lease: Lease, outcome: Failed | Lost | Unreadable) -> str:
         return first_line(lease, outcome, self._served.kinds.get(lease.kind))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.worker import clock
 from holdfast.worker.active_runs import StopReason
 from holdfast.worker.executors.pool import ExecutorPool
@@ -18,8 +19,24 @@ log = logging.getLogger("holdfast")
 
 #: Handlers receive a stop request this long before the end of the grace period.
 STOP_BEFORE_END_S = 1.0
+#: Longest wait before the stop requests are due again: a command may have begun meanwhile.
+RECHECK_S = 0.5
 #: Time for outcomes when a process is left at once, for services that stop, and for the last writes to a silent store.
 ABANDON_FLUSH_S, HELPER_TIMEOUT_S, LAST_WRITE_TIMEOUT_S = 0.3, 5.0, 5.0
+
+
+def notice_of_handlers(grace: float) -> float:
+    """Seconds that a handler has between its stop request and the end of a grace period."""
+    return min(STOP_BEFORE_END_S, max(0.2, grace / 4))
+
+
+def stop_request_after(grace: float, *, stop_delay: float | None = None) -> float:
+    """Seconds from the beginning of a grace period to the stop request of a run.
+
+    A command is killed at the end of the period. It has its *stop_delay* before that, or the whole of a shorter period.
+    Other handlers (None) have one second, or a quarter of a short period.
+    """
+    return max(0.0, grace - (notice_of_handlers(grace) if stop_delay is None else stop_delay))
 
 
 class Shutdown:
@@ -32,17 +49,14 @@ class Shutdown:
 
     def wind_down(self, *, exits: bool) -> None:
         """Let active runs finish, then request their stop, then kill what can be killed. See ``Worker.run``."""
-        grace = self._options.grace.total_seconds()
-        ends_at, stop_before_end = clock.now() + grace, min(STOP_BEFORE_END_S, max(0.2, grace / 4))
+        grace, began = self._options.grace.total_seconds(), clock.now()
+        ends_at = began + grace
         self._pool.release()
         stop_threads(self._services.helpers, min(HELPER_TIMEOUT_S, grace))
         if self._lifecycle.autoscaler is not None:
             write_within(LAST_WRITE_TIMEOUT_S, self._lifecycle.autoscaler.thaw_all)
         self._lifecycle.settler.flush(locked=False)
-        self._pool.wait_idle(ends_at - stop_before_end)
-        for run in self._lifecycle.active_runs.all():
-            run.stop(StopReason.SHUTDOWN)
-        self._pool.wait_idle(clock.now() + stop_before_end)
+        self._stop_in_time(began, grace)
         for run in self._lifecycle.active_runs.all():
             run.kill()
         self._pool.wait_killed(clock.now() + STOP_BEFORE_END_S)
@@ -52,6 +66,21 @@ class Shutdown:
         log.warning("handlers that continue: %d; their leases are kept until they finish", self._pool.running)
         # An embedded worker cannot end its threads, so it renews their leases until they finish.
         threading.Thread(target=self._close_when_idle, name="holdfast-last", daemon=True).start()
+
+    def _stop_in_time(self, began: float, grace: float) -> None:
+        """Wait for active runs until the end of the grace period, and request the stop of each in time."""
+        grace = max(grace, clock.now() - began + notice_of_handlers(grace))
+        while (now := clock.now()) < began + grace:
+            next_at = min(began + grace, now + RECHECK_S)
+            for run in self._lifecycle.active_runs.all():
+                delay = run.stop_delay if run.kind.executor is ExecutorName.COMMAND else None
+                stop_at = began + stop_request_after(grace, stop_delay=delay)
+                if now >= stop_at:
+                    run.stop(StopReason.SHUTDOWN)
+                else:
+                    next_at = min(next_at, stop_at)
+            if self._pool.wait_idle(next_at):
+                return
 
     def abandon(self) -> None:
         """Kill child processes and release all jobs at once."""

@@ -13,8 +13,6 @@ log = logging.getLogger("holdfast")
 
 #: The start of a run that has taken this long is recorded soon.
 LONG_RUN_S = 1.0
-#: Seconds between a stop request and the kill, where the executor can kill.
-KILL_AFTER_S = 5.0
 CHECK_INTERVAL_S, IDLE_INTERVAL_S = 0.1, 60.0
 
 
@@ -31,7 +29,6 @@ class Watchdog:
         active_runs: ActiveRuns,
         *,
         worker: str = "WORKER",
-        kill_after: float = KILL_AFTER_S,
         on_long_run: Callable[[], None] = lambda: None,
     ) -> None:
         self.wake = active_runs.added
@@ -39,7 +36,6 @@ class Watchdog:
         self.fenced = False
         self._active_runs = active_runs
         self._worker = worker
-        self._kill_after = kill_after
         self._on_long_run = on_long_run
 
     def tick(self) -> TickResult:
@@ -61,7 +57,7 @@ class Watchdog:
         if run.timeout is not None and run.begun_at is not None and now - run.begun_at > run.timeout:
             run.stop(StopReason.RUN_TIMEOUT)
         requested_at = run.stop_requested_at
-        if share >= KILL_SHARE or (requested_at is not None and now - requested_at > self._kill_after):
+        if share >= KILL_SHARE or (requested_at is not None and now - requested_at > run.stop_delay):
             unstoppable = run.kill()
             if unstoppable and run.stop_reason is StopReason.RUN_TIMEOUT:
                 text = "job %d (%s) has run for %.0f s, past its timeout of %g s; its thread cannot be stopped: %s"

@@ -21,6 +21,7 @@ from holdfast.store.engine.backend import Listener, StoreClosed
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.claims.claimer import Claimer
 from holdfast.worker.commands.identity import CHILD_VARIABLE
+from holdfast.worker.commands.lifeline import own_life
 from holdfast.worker.context import MakeRequest
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.executors.processes import module_of
@@ -178,8 +179,16 @@ class Worker:
         slots = self._options.slots if self.kinds else None
         lanes: dict[str, Any] = {"queues": self.queues, "kinds": self.kinds, "build": self.served.build}
         lanes["names"] = self._name_check.names
-        host, version = socket.gethostname(), self._options.version
-        self._store.workers.announce(self.id, host=host, pid=os.getpid(), version=version, slots=slots, **lanes)
+        life = own_life()
+        self._store.workers.announce(
+            self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process=None if life is None else life.encode(),
+            version=self._options.version,
+            slots=slots,
+            **lanes,
+        )
         if self._autoscaler is not None:
             self._autoscaler.refresh()
         warn_if_low(slots or 0)

@@ -18,6 +18,7 @@ from holdfast.domain.commands.command import (
     load_command,
     mask_variables,
     masked_payload,
+    parameter_values,
     placeholders,
     secret_variables,
     substitute,
@@ -126,11 +127,49 @@ def test_invalid_commands_are_refused(wrong):
         Command(**{"argv": ("true",), "cwd": "/", **wrong})
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("2019..2022", ["2019", "2020", "2021", "2022"]),
+        ("1..1", ["1"]),
+        ("08..11", ["08", "09", "10", "11"]),
+        ("-1..1", ["-1", "0", "1"]),
+        ("A,1..3,2,A", ["A", "1", "2", "3"]),
+        ("..", [".."]),
+        ("../data,a/..,a/../b", ["../data", "a/..", "a/../b"]),
+        ("1...3", ["1...3"]),
+        ("", [""]),
+        ("5..1", None),
+        ("1..100001", None),
+        ("1..999999999999999999", None),
+        ("a..c", None),
+        ("0.1..0.5", None),
+        ("2020-01-01..2020-01-31", None),
+    ],
+)
+def test_a_range_of_a_parameter_is_its_whole_numbers(text, values):
+    """Y50: it was one literal value, so that a sweep over four years was one job."""
+    if values is None:
+        with pytest.raises(InvalidInput):
+            parameter_values("year", text)
+    else:
+        assert parameter_values("year", text) == values
+
+
 def test_commands_fit_eighty_percent_of_a_host():
     assert host_capacity(100, 10, 10, 1.0) == (8, "memory")
     assert host_capacity(1000, 10, 10, 2.0) == (4, "cores")
+    assert host_capacity(1000, 1.5, 10, 0.25) == (4, "cores")
+    assert host_capacity(100, 10, 10, 1.0, used=15) == (8, "memory")
+    assert host_capacity(100, 10, 10, 1.0, used=45) == (5, "memory")
+    assert host_capacity(100, 10, 10, 1.0, used=101) == (0, "memory")
     with pytest.raises(InvalidInput):
         host_capacity(100, 10, 0, 1.0)
+
+
+def test_people_write_the_stop_delay_of_a_payload_as_a_duration():
+    payload = command_payload({"argv": ["true"], "cwd": "/", "timeout": "PT2H", "stop_delay": "1m"})
+    assert (payload["timeout"], payload["stop_delay"]) == ("PT2H", "PT60S")
 
 
 @pytest.mark.parametrize(("timeout", "kept"), [("10m", "PT600S"), (90, "PT90S"), ("PT2H", "PT2H"), (None, None)])

@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 from msgspec import structs
 
+from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import ControlRequest, State, WorkerId
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped
 from holdfast.errors import LeaseLost
@@ -207,6 +208,28 @@ def test_a_take_over_raises_the_token(store, clock, max_attempts):
     lapse(clock)
     store.leases.take_over()
     assert store.views.get(job_id).token == lease.token + 1
+
+
+def test_the_leases_of_an_ended_worker_end_at_once(make_store):
+    """Y7: before they expire, fenced, with an attempt and an event; those of other workers stay."""
+    store, other = make_store(), make_store()
+    begun, unbegun, kept = (put(store, max_attempts=2) for _ in range(3))
+    first = take_one(store, worker=WorkerId("ended"), started=True)
+    second = take_one(store, worker=WorkerId("ended"))
+    third = take_one(store, worker=WorkerId("alive"), started=True)
+    assert [first.job_id, second.job_id, third.job_id] == [begun, unbegun, kept]
+    taken = other.leases.take_over_from(WorkerId("ended"))
+    assert {each.job_id: each.state for each in taken} == {begun: State.SCHEDULED, unbegun: State.READY}
+    for stale in (first, second):
+        with pytest.raises(LeaseLost):
+            store.leases.settle(stale, Done())
+        assert store.views.get(stale.job_id).token == stale.token + 1
+    (attempt,) = store.views.attempts(begun)
+    assert (attempt.reason, attempt.error) == ("lease_lost", "the process of its worker ended has exited")
+    assert EventName.TAKEN_OVER in [event.name for event in store.views.events(begun)]
+    assert store.views.get(unbegun).attempts == 0
+    store.leases.settle(third, Done())
+    assert other.leases.take_over_from(WorkerId("ended")) == []
 
 
 def test_only_a_lapsed_lease_is_taken(store, clock):

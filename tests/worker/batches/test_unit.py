@@ -36,6 +36,25 @@ def unit_of(app, result, key="1"):
     return {unit.key: unit for unit in app.store.batches.units(result.batch.id)}[key]
 
 
+@pytest.mark.parametrize("warns", [False, True])
+def test_a_unit_that_returns_after_its_timeout_is_overdue(app, warns):
+    """Y13: it was done without a word. It is done, with a warning."""
+
+    @app.unit(timeout=0.2)
+    def work(key: int, unit: Unit) -> None:
+        if key == 1:
+            if warns:
+                unit.warn("slow server")
+            unit.stopping.wait(60)
+
+    result = run(app, work, [1, 2])
+    units = {unit.key: unit for unit in app.store.batches.units(result.batch.id)}
+    assert (result.exit_code, units["2"].warning) == (0, None)
+    warning = units["1"].warning or ""
+    assert warning.startswith("overdue: it took longer than its timeout of 0.2 s, and ended after "), "Y13 is broken"
+    assert warning.endswith("; slow server") is warns
+
+
 def test_a_unit_that_times_out_is_stopped(app):
     """It fails, is retried with its full timeout, and other units are not affected."""
     tries, others = [], []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ from holdfast.settings import command_url, log_folder
 from holdfast.worker.commands import resource_caps
 from holdfast.worker.commands.log_files import CUT, AttemptLog, log_path
 from holdfast.worker.commands.resource_caps import best_cap_method, enforcer_here
+from holdfast.worker.dead_workers import take_over_from_dead
 from tests.support.processes import Child, gone, wait_until
 
 #: Characters that a shell would interpret.
@@ -224,6 +226,47 @@ def test_a_worker_that_stops_releases_its_commands(app, add, tmp_path):
     assert (job.state, job.attempts) == (State.READY, 0)
 
 
+SAVES_AT_TERM = (
+    "trap 'touch termed; while [ ! -e save ]; do sleep 0.05; done; touch saved; exit 0' TERM; "
+    "touch begun; while :; do sleep 0.05; done"
+)
+
+
+def test_a_command_has_its_stop_delay_when_its_worker_stops(app, add, tmp_path):
+    """Y6: one second before the end of the grace period it got SIGTERM: nothing that saves for longer could end."""
+    add("sh", "-c", SAVES_AT_TERM, stop_delay=timedelta(seconds=600))
+    with app.worker(poll=0.05, grace=60) as worker:
+        wait_until((tmp_path / "begun").exists)
+        worker.stop()
+        wait_until((tmp_path / "termed").exists, seconds=45, failure="Y6 is broken")  # not one second before the end
+        (tmp_path / "save").touch()
+    assert (tmp_path / "saved").exists(), "Y6 is broken"
+
+
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+def test_a_command_has_its_stop_delay_when_it_is_stopped(app, add, tmp_path, how):
+    """Y6: five seconds after SIGTERM it was killed, whatever it needed."""
+    timeout = timedelta(seconds=0.5) if how == "timeout" else None
+    job_id = add("sh", "-c", SAVES_AT_TERM, stop_delay=timedelta(seconds=120), timeout=timeout)
+    with app.worker(poll=0.05, heartbeat=0.2) as worker:
+        wait_until((tmp_path / "begun").exists)
+        if how == "cancel":
+            app.control.cancel(Selector(ids=(job_id,)), actor="ada")
+        wait_until((tmp_path / "termed").exists)
+        (run,) = worker._active_runs.all()
+        assert run.stop_delay == 120, "Y6 is broken"
+        (tmp_path / "save").touch()
+        wait_until(lambda: app.views.get(job_id).state.finished)
+    assert (tmp_path / "saved").exists()
+
+
+def test_a_command_without_a_stop_delay_has_ten_seconds(app, add, tmp_path):
+    add("sh", "-c", "touch begun; exec sleep 60")
+    with app.worker(poll=0.05, grace=0.2) as worker:
+        wait_until((tmp_path / "begun").exists)
+        assert [run.stop_delay for run in worker._active_runs.all()] == [10]
+
+
 # -- logs --------------------------------------------------------------------------------------
 
 
@@ -398,6 +441,51 @@ def test_a_command_is_gone_before_another_worker_runs_it_again(app, add, real_da
         child.end()
         wait_until(lambda: app.views.get(job_id).state is State.DONE)
     assert (tmp_path / "second").read_text() != "0\n", "I16 is broken: the program runs twice at a time"
+
+
+def work_with_usual_leases(pipe, url, folder):
+    os.environ["XDG_DATA_HOME"] = folder
+    with holdfast.Holdfast(url) as app:
+        worker = app.worker(poll=0.05, heartbeat=0.2)
+        pipe.send("up")
+        worker.run()
+
+
+@pytest.mark.parametrize("killed", ["worker", "worker and supervisor"])
+def test_the_commands_of_a_killed_worker_go_on_at_once(app, add, real_database, tmp_path, killed):
+    """Y7: they stood still for the 300 s of their leases, on their own host. I16 holds: the first program is dead."""
+    state = "grep -q 'State:.[RSDT]' /proc/$(cat first)/status"
+    code = f"if [ -e first ]; then {state}; echo $? > second; else echo $$ > first; exec sleep 600; fi"
+    child = Child(work_with_usual_leases, real_database.url, str(tmp_path))
+    child.hear()
+    job_id = add("sh", "-c", code, max_attempts=2, retry='{"steps": [0.0], "jitter": 0.0}')
+    wait_until(lambda: (tmp_path / "first").exists() and (tmp_path / "first").read_text())
+    own = supervisors(child.pid)
+    child.pause()
+    if "supervisor" in killed:
+        for supervisor in own:
+            supervisor.kill()
+    child.kill()
+    child.end()
+    with app.worker(poll=0.05, grace=0.2):
+        finished = lambda: app.views.get(job_id).state is State.DONE  # noqa: E731
+        wait_until(finished, seconds=120, failure="Y7 is broken: the lease of a dead worker has to expire")
+    assert (tmp_path / "second").read_text() != "0\n", "I16 is broken: the program runs twice at a time"
+    assert [attempt.reason for attempt in app.views.attempts(job_id)] == ["lease_lost", "done"]
+
+
+def test_a_worker_that_is_suspended_keeps_its_commands(app, add, real_database, tmp_path):
+    """Y7: it lives, and goes on one day."""
+    child = Child(work_with_usual_leases, real_database.url, str(tmp_path))
+    child.hear()
+    job_id = add("sh", "-c", "touch begun; exec sleep 600", max_attempts=2)
+    wait_until((tmp_path / "begun").exists)
+    child.pause()
+    assert list(take_over_from_dead(app.store, socket.gethostname())) == [], "Y7 is broken"
+    assert app.views.get(job_id).state is State.RUNNING
+    child.resume()
+    child.kill()
+    child.end()
 
 
 def test_a_command_that_ignores_the_request_is_killed(app, add, tmp_path):

@@ -53,6 +53,7 @@ OPTIONS = (
     click.option("--retry", type=click.IntRange(0, 10_000), help="Number of retries. [0]"),
     click.option("--retry-delay", metavar="TIME", help="Delay before a retry. [10s]"),
     click.option("--timeout", metavar="TIME", help="Maximum run time."),
+    click.option("--stop-delay", metavar="TIME", help="Time between SIGTERM and SIGKILL when it is stopped. [10s]"),
     click.option("--memory", metavar="SIZE", help="Memory limit: 512M, 8G."),
     click.option("--cpus", type=float, help="Processor limit: 0.5, 4."),
     click.option(
@@ -61,7 +62,7 @@ OPTIONS = (
     click.option(
         "--log-cap", metavar="SIZE", help="Maximum size of the log; the oldest output is deleted first. [32M]"
     ),
-    click.option("--cwd", metavar="DIR", help="Working directory. [the current one]"),
+    click.option("-w", "--cwd", metavar="DIR", help="Working directory. [the current one]"),
     click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Environment variable; repeatable."),
 )
 
@@ -127,6 +128,7 @@ class JobBuilder:
             cwd=str(absolute_path(values["cwd"] or ".")),
             env=inherited | resolved.env | dict(parse_variables(variables)) | own_env,
             timeout=None if values["timeout"] is None else as_duration(values["timeout"]),
+            stop_delay=None if values["stop_delay"] is None else as_duration(values["stop_delay"]),
             memory=None if values["memory"] is None else as_bytes(values["memory"]),
             cpus=values["cpus"],
             require_cap=values["require_cap"],

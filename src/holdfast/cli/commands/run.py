@@ -23,6 +23,7 @@ from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT, print_notice
 from holdfast.cli.session import CliSession
 from holdfast.client.fleet.workers import WorkerArguments
 from holdfast.domain.access.audit import Via
+from holdfast.domain.commands.command import load_command
 from holdfast.domain.fleet.queue import PRIVATE_PREFIX
 from holdfast.domain.jobs.job import EndReason, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
@@ -36,8 +37,8 @@ from holdfast.worker.stop_signals import Signals
 from holdfast.worker.worker import Worker
 
 POLL_INTERVAL_S = 0.1
-#: Longest wait for a cancelled command: one heartbeat until it is signalled, then seconds until it is killed.
-CANCEL_TIMEOUT_S = 15.0
+#: Longest wait for the end of a cancelled command besides its stop delay: a heartbeat brings the signal.
+CANCEL_TIMEOUT_S = 10.0
 #: Exit codes as shells, timeout(1) and env(1) have them: of a signal (plus its number), and of a timeout.
 SIGNAL_EXIT, TIMEOUT_EXIT = 128, 124
 
@@ -84,17 +85,20 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool | None, **opt
     actions = Actions(app.store, actor=session.actor, via=Via.CLI)
     stopped = threading.Event()
     echo = _echo(stopped) if session.output.format == "text" else None
-    quick: WorkerArguments = {"grace": "2s", "poll": "100ms", "heartbeat": "1s"}
+    stop_delay_s = load_command(request.payload).stop_delay_s
+    quick: WorkerArguments = {"grace": max(2.0, stop_delay_s), "poll": "100ms", "heartbeat": "1s"}
     quick |= {"queues": [request.queue], "slots": 1, "plans": False, "echo": echo, "stdin": _stdin()}
     worker = app.worker(commands=True, **quick)  # first: if the store refuses workers, no job may be left behind
     job_id = actions.jobs.enqueue_all("run", [request], note=request.label)[0].id
     Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
-    _wait_until_finished(session, job_id, worker, stopped)
+    _wait_until_finished(session, job_id, worker, stopped, CANCEL_TIMEOUT_S + stop_delay_s)
     return _print_result(session, job_id)
 
 
-def _wait_until_finished(session: CliSession, job_id: JobId, worker: Worker, stopped: threading.Event) -> None:
+def _wait_until_finished(
+    session: CliSession, job_id: JobId, worker: Worker, stopped: threading.Event, timeout: float
+) -> None:
     """Wait for the command; cancel it on the way out, while its worker can still end it."""
     views = session.app.views
     try:
@@ -103,7 +107,7 @@ def _wait_until_finished(session: CliSession, job_id: JobId, worker: Worker, sto
     finally:  # also if the store fails: no other worker may run this job
         with suppress(HoldfastError):
             session.app.control.cancel(Selector(ids=(job_id,)), actor=session.actor)
-        pause, until = threading.Event(), time.monotonic() + CANCEL_TIMEOUT_S
+        pause, until = threading.Event(), time.monotonic() + timeout
         while worker.working and worker.running and time.monotonic() < until:
             pause.wait(POLL_INTERVAL_S)
         worker.stop()

@@ -16,7 +16,15 @@ from holdfast.cli.commands.command_words import WordsCommand, argv_argument, com
 from holdfast.cli.commands.options import OPTIONS, JobBuilder, short_label
 from holdfast.cli.session import CliSession
 from holdfast.client.input_file import InputFile
-from holdfast.domain.commands.command import COMMAND, check_placeholders, grid, substitute, sweep_key, sweep_label
+from holdfast.domain.commands.command import (
+    COMMAND,
+    check_placeholders,
+    grid,
+    parameter_values,
+    substitute,
+    sweep_key,
+    sweep_label,
+)
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import path_part
@@ -29,7 +37,13 @@ KEYS_PER_QUERY = 500
 
 @command("sweep", answers=AddAnswer, changes=True, cls=WordsCommand)
 @argv_argument
-@click.option("--param", "parameters", multiple=True, metavar="NAME=A,B,…", help="Parameter and its values.")
+@click.option(
+    "--param",
+    "parameters",
+    multiple=True,
+    metavar="NAME=A,B,…",
+    help="Parameter and its values, or a range: 1..5.",
+)
 @click.option("--csv", "file", metavar="FILE", help="CSV file: names in the first row, one job per further row.")
 @click.option("--again", is_flag=True, help="Also run combinations again that are done.")
 @click.option("--workdir", metavar="DIR", help="Run each in its own new directory below this one. Use absolute paths.")
@@ -41,7 +55,7 @@ def sweep(session: CliSession, *, argv: tuple[str, ...], workdir: str | None, ag
     --label 'simulate*' lists them. Write {{ and }} for literal braces.
 
     Examples:
-      holdfast sweep --param symbol=A,B --param year=2020,2021 -- python backtest.py {symbol} {year}
+      holdfast sweep --param symbol=A,B --param year=2019..2022 -- python backtest.py {symbol} {year}
       holdfast sweep --csv runs.csv --workdir out -- ./simulate --seed {seed}
     """
     argv = command_words(argv, shell=None)
@@ -84,7 +98,7 @@ def _parameter_sets(parameters: Sequence[str], file: str | None) -> Iterator[dic
             name, assigned, listed = text.partition("=")
             if not assigned or not name.isidentifier() or name in values:
                 raise InvalidInput(f"{text!r} is not a new parameter", hint="Write --param year=2020,2021.")
-            values[name] = list(dict.fromkeys(listed.split(",")))
+            values[name] = parameter_values(name, listed)
         yield from grid(values)
         return
     try:

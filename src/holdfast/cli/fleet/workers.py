@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 
 import click
@@ -130,10 +129,11 @@ def _status_lines(hosts: Iterable[HostAutoscaler], table: Table[ScaledQueue]) ->
 
 
 class SizeAnswer(Struct, frozen=True):
-    """The number of commands that fit into 80 % of the host; *by* names the scarcer resource."""
+    """The number of commands that fit into 80 % of the host and its free memory; *by* names the scarcer resource."""
 
     memory_bytes: int
-    cores: int
+    free_bytes: int
+    cores: float
     job_memory_bytes: int
     job_cores: float
     slots: int
@@ -144,15 +144,20 @@ class SizeAnswer(Struct, frozen=True):
 @click.option("--memory", required=True, metavar="SIZE", help="Memory of one command: 512M, 8G.")
 @click.option("--cpus", default=1.0, show_default=True, help="Processors that one command uses.")
 def size(session: CliSession, *, memory: str, cpus: float) -> None:
-    """Estimate how many commands of a size fit into 80 % of this host's memory and cores.
+    """Estimate how many commands of a size fit into 80 % of this host's memory and cores, and into its free memory.
+
+    The limits of a container and the processors that this process may use count, not those of the whole machine.
 
     Examples:
       holdfast size --memory 2G --cpus 2
       holdfast up --slots "$(holdfast size --memory 2G --quiet)"
     """
-    room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    cores = os.cpu_count() or 1
-    slots, by = host_capacity(room, cores, as_bytes(memory), cpus)
-    answer = SizeAnswer(room, cores, as_bytes(memory), cpus, slots, by)
-    text = f"{slots} at the same time, limited by {by}: {room / 2**30:.1f} GiB and {cores} cores, 80 % of both"
+    from holdfast.worker.autoscaler.host import read_host
+
+    host = read_host()
+    slots, by = host_capacity(host.total, host.cores, as_bytes(memory), cpus, used=host.used)
+    free = host.total - host.used
+    answer = SizeAnswer(host.total, free, host.cores, as_bytes(memory), cpus, slots, by)
+    limits = f"{host.total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB of them free, and {host.cores:g} cores"
+    text = f"{slots} at the same time, limited by {by}: {limits}; at most 80 % of the host"
     session.output.value(answer, lambda: [str(slots) if session.output.quiet else text])

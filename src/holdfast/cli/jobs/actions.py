@@ -92,7 +92,9 @@ def _restartable(session: CliSession, selector: Selector, *, done: bool) -> Sele
     return selector if selects_all(selector) else narrowed
 
 
-_OPTIONS = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, --timeout, --log-cap or --cwd"
+_OPTIONS = (
+    "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, --timeout, --stop-delay, --log-cap or --cwd"
+)
 _ADD_AGAIN = "Add a new job with other options."
 
 
@@ -107,8 +109,11 @@ _ADD_AGAIN = "Add a new job with other options."
     click.option("--memory", metavar="SIZE", help="Memory limit of a command: 8G; none: no limit."),
     click.option("--cpus", metavar="NUMBER", help="Processor limit of a command: 0.5; none: no limit."),
     click.option("--timeout", metavar="TIME", help="Maximum run time of a command; none: no limit."),
+    click.option(
+        "--stop-delay", metavar="TIME", help="Time between SIGTERM and SIGKILL of a command; none: the default, 10s."
+    ),
     click.option("--log-cap", metavar="SIZE", help="Maximum size of the log; the oldest output is deleted first."),
-    click.option("--cwd", metavar="DIR", help="Working directory of a command."),
+    click.option("-w", "--cwd", metavar="DIR", help="Working directory of a command."),
     *action_flags(find_action(Target.JOB, "set"), None),
 )
 def edit(session: CliSession, selector: Selector, *, dry_run: bool, yes: bool, **options: Any) -> int:
@@ -156,6 +161,7 @@ def _parse_edit(options: dict[str, Any]) -> Edit:
         memory=cap("memory", as_bytes),
         cpus=cap("cpus", _parse_cpus),
         timeout=cap("timeout", as_duration),
+        stop_delay=cap("stop_delay", as_duration),
         log_cap=cap("log_cap", as_bytes),
         cwd=UNSET if options["cwd"] is None else str(absolute_path(options["cwd"])),
     )

@@ -13,8 +13,8 @@ from holdfast.admin.views.job_detail import JobDetail, Reasons, job_detail, job_
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import progress_text
-from holdfast.domain.commands.command import COMMAND, Command, load_command
-from holdfast.domain.jobs.job import Job, State
+from holdfast.domain.commands.command import COMMAND, DEFAULT_STOP_DELAY, Command, load_command
+from holdfast.domain.jobs.job import OVERDUE, Job, State
 from holdfast.domain.jobs.why import WhyReason
 from holdfast.domain.names import escape_controls
 from holdfast.domain.quantities import format_duration, local_times, stamp
@@ -77,6 +77,7 @@ def _job_lines(job: Job, detail: JobDetail) -> Iterator[str]:
 
 
 def _job_fields(job: Job, detail: JobDetail, *, is_command: bool) -> dict[str, str | None]:
+    mark = None if job.overdue is None else f"{OVERDUE}{job.overdue}"
     return {
         "queue": None if is_command else f"{job.queue}, priority {job.priority}",
         "label": job.label,
@@ -87,7 +88,8 @@ def _job_fields(job: Job, detail: JobDetail, *, is_command: bool) -> dict[str, s
         "worker": job.worker,
         "progress": progress_text(job),
         "payload": None if is_command else job.payload,
-        "result": job.result or (job.error if job.state is State.DONE else None),
+        "result": job.result or (job.error if job.state is State.DONE and job.error != mark else None),
+        "overdue": job.overdue,
         "error": None if job.state is State.DONE else job.error,
         "note": job.note,
         "why": "\n".join(_reason_line(reason) for reason in detail.why),
@@ -112,6 +114,7 @@ def _command_fields(job: Job, command: Command) -> Iterator[tuple[str, str]]:
         "priority": str(job.priority),
         "retry": "no limit" if job.max_attempts is None else str(job.max_attempts - 1),
         "timeout": "none" if command.timeout is None else format_duration(command.timeout),
+        "stop_delay": format_duration(DEFAULT_STOP_DELAY if command.stop_delay is None else command.stop_delay),
         "memory": _format_size(command.memory),
         "cpus": "none" if command.cpus is None else f"{command.cpus:g}",
         "log_cap": "32 MB" if command.log_cap is None else _format_size(command.log_cap),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from contextlib import suppress
 
 import click
 
@@ -16,8 +18,9 @@ from holdfast.cli.text import Table, with_table
 from holdfast.domain.jobs.job import LIVE, Job, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.quantities import as_duration, count_of
-from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
+from holdfast.errors import HoldfastError, InvalidInput, NoSuchJob, WaitTimeout
 from holdfast.output.progress_bar import progress
+from holdfast.worker.dead_workers import TAKE_OVER_INTERVAL_S, take_over_from_dead
 
 EXIT_CODES = {State.DONE: 0, State.DEAD: 1, State.CANCELLED: 12}
 PARTIAL = 6
@@ -50,12 +53,23 @@ def wait(session: CliSession, *, selector: Selector, timeout: str | None, table:
     return codes.pop() if len(codes) == 1 else PARTIAL
 
 
+def _take_over_from_dead(session: CliSession) -> None:
+    """Finish the leases of workers that were killed on this host: there may be no other worker to do so."""
+    with suppress(HoldfastError):  # a person who may only read waits for the leases to expire
+        for _ in take_over_from_dead(session.store, socket.gethostname()):
+            pass
+
+
 def _wait(session: CliSession, selector: Selector, timeout_s: float | None) -> None:
     began, pause, total = time.monotonic(), threading.Event(), len(selector.ids or ())
+    search_at = began
     with progress(session.output, "waiting for jobs", total) as update:
         while left := count_jobs(session.store, selector.only(*LIVE), cap=1_000_000).count:
             session.refuse_moved()  # no worker runs its jobs any more
             if timeout_s is not None and time.monotonic() - began > timeout_s:
                 raise WaitTimeout(f"{count_of(left, 'job', 'jobs')} did not finish in time", left=left)
+            if time.monotonic() >= search_at:
+                search_at = time.monotonic() + TAKE_OVER_INTERVAL_S
+                _take_over_from_dead(session)
             update(total - left, 0)
             pause.wait(POLL_INTERVAL_S)

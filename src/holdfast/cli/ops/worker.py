@@ -149,6 +149,7 @@ def build_worker(session: CliSession, app: Holdfast, settings: dict[str, Any], *
         version=settings["version"],
         **options,
         memory_profiles=session.setting("memory_profiles"),
+        log_keep_free=session.setting("log_keep_free"),
         host_limits=session.setting("host_limits"),
         retention=settings["retention"],
         commands={"auto": None if target else True, "on": True, "off": False}[settings["run_commands"]],

@@ -37,6 +37,7 @@ class WorkerArguments(TypedDict, total=False):
     stdin: int | None
     memory_profiles: Mapping[str, str] | None
     host_limits: Mapping[str, str] | None
+    log_keep_free: str | None
     retention: Mapping[str, Duration] | None
 
 
@@ -59,14 +60,13 @@ def worker_options(
     stdin: int | None = None,
     memory_profiles: Mapping[str, str] | None = None,
     host_limits: Mapping[str, str] | None = None,
+    log_keep_free: str | None = None,
     retention: Mapping[str, Duration] | None = None,
 ) -> WorkerOptions:
     """Convert the options of a worker; the default for *queues* is the queues of its own kinds."""
-    if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
-        raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
     return WorkerOptions(
         queues=_served_queues(queues, own_kinds),
-        slots=slots,
+        slots=_checked_slots(slots),
         drain=drain,
         grace=as_duration(grace),
         heartbeat=as_duration(heartbeat).total_seconds(),
@@ -75,6 +75,7 @@ def worker_options(
         children=ChildOptions(child_jobs, as_bytes(child_memory)),
         plans=plans,
         logs=log_folder(url),
+        log_keep_free=_checked_share(load_settings().log_keep_free if log_keep_free is None else log_keep_free),
         url=command_url(url),
         echo=echo,
         stdin=stdin,
@@ -84,6 +85,8 @@ def worker_options(
 
 
 def _served_queues(queues: Sequence[str] | None, own_kinds: Mapping[str, Kind]) -> tuple[str, ...]:
+    if isinstance(queues, str):
+        raise InvalidInput(f"queues is a list of names, not {queues!r}")
     served = queues or sorted({kind.options.queue for kind in own_kinds.values()}) or ["default"]
     return tuple(checked_name(name, label="the queue") for name in served)
 
@@ -100,6 +103,18 @@ def _autoscaler_options(profiles: Mapping[str, str] | None, limits: Mapping[str,
         host_limit(limit, 1)
     memory = {label: as_bytes(size) for label, size in sizes.items()}
     return AutoscalerOptions(memory_profiles=memory, host_limits=dict(host_limits))
+
+
+def _checked_slots(slots: int) -> int:
+    if not isinstance(slots, int) or slots < 1:
+        raise InvalidInput(f"slots is at least 1, not {slots!r}")
+    return slots
+
+
+def _checked_share(text: str) -> str:
+    """A size, or a share of a disk."""
+    host_limit(text, 1)
+    return text
 
 
 def chosen_kinds(kinds: Mapping[str, Kind], names: Sequence[str] | None) -> dict[str, Kind]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.domain.jobs.job import OVERDUE, Job, JobId, State
 from holdfast.domain.jobs.new_job import EnqueueOutcome
 from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import JobCancelled, JobFailed, ResultDropped, WaitTimeout
@@ -122,6 +122,6 @@ def _result(job: Job, type: Any) -> Any:  # noqa: A002 - msgspec's own name
         raise JobFailed(f"job {job.id} is dead after {job.attempts} attempts: {job.error}", job_id=job.id)
     if job.state is State.CANCELLED:
         raise JobCancelled(f"job {job.id} was cancelled" + (f": {job.error}" if job.error else ""), job_id=job.id)
-    if job.error is not None:
+    if job.error is not None and not job.error.startswith(OVERDUE):
         raise ResultDropped(f"job {job.id} is done, but {job.error}", job_id=job.id)
     return None if job.result is None else msgspec.json.decode(job.result, type=type)

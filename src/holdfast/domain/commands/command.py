@@ -33,6 +33,8 @@ VISIBLE_VARIABLES = frozenset(
 #: A shorter value may be a common word, so that logs and errors show it, unless its name looks like a secret.
 MIN_VARIABLE_CHARS = 6
 _SECRET_NAME = re.compile(r"(?i)(secret|token|passw|credential|api_?key|private|_key$|^key$)")
+#: Time between SIGTERM and SIGKILL for every stop of a command: kill, timeout, pause and the end of its worker.
+DEFAULT_STOP_DELAY = timedelta(seconds=10)
 #: Linux limits one argument to 32 pages, including its final NUL.
 MAX_ARGUMENT_BYTES = 32 * 4096 - 1
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
@@ -43,9 +45,10 @@ _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}")
 class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command to run: its words, its directory, its environment.
 
-    *memory* is in bytes. With *require_cap* it does not run on hosts that cannot enforce its caps. With *pause_queue*
-    its queue is paused when it is dead. The placeholders of a callback *about* another job are replaced at its start.
-    *origins* names the source of each value: an option, a place in a file, a person.
+    *memory* is in bytes. *stop_delay* is the time between SIGTERM and SIGKILL; None: the default. With *require_cap* it
+    does not run on hosts that cannot enforce its caps. With *pause_queue* its queue is paused when it is dead. The
+    placeholders of a callback *about* another job are replaced at its start. *origins* names the source of each value:
+    an option, a place in a file, a person.
     """
 
     argv: tuple[str, ...]
@@ -53,6 +56,7 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
     env: dict[str, str] = {}
     parameters: dict[str, str] = {}
     timeout: timedelta | None = None
+    stop_delay: timedelta | None = None
     memory: int | None = None
     cpus: float | None = None
     require_cap: bool = False
@@ -71,11 +75,18 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
             checked_word(value, label=f"the variable {name}", room=MAX_ARGUMENT_BYTES - len(name) - 1)
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise InvalidInput("a timeout must be greater than zero")
+        if self.stop_delay is not None and self.stop_delay < timedelta(0):
+            raise InvalidInput("a stop delay must not be negative")
         if self.cpus is not None and not 0.01 <= self.cpus <= 4096:
             raise InvalidInput(f"a share of the processors lies between 0.01 and 4096, not {self.cpus}")
 
     def dumps(self) -> str:
         return msgspec.json.encode(self).decode()
+
+    @property
+    def stop_delay_s(self) -> float:
+        """Seconds between SIGTERM and SIGKILL."""
+        return (DEFAULT_STOP_DELAY if self.stop_delay is None else self.stop_delay).total_seconds()
 
     @property
     def capped(self) -> bool:
@@ -91,11 +102,10 @@ _decoder = msgspec.json.Decoder(Command)
 
 
 def command_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload of a command that a person wrote, with its *timeout* as jobs keep it: ``10m`` becomes ``PT600S``."""
-    timeout = payload.get("timeout")
-    if timeout is None or (isinstance(timeout, str) and timeout.startswith("P")):
-        return dict(payload)
-    return {**payload, "timeout": msgspec.to_builtins(as_duration(timeout))}
+    """The payload of a command that a person wrote, with its times as jobs keep them: ``10m`` becomes ``PT600S``."""
+    times = {name: payload[name] for name in ("timeout", "stop_delay") if payload.get(name) is not None}
+    written = {name: time for name, time in times.items() if not (isinstance(time, str) and time.startswith("P"))}
+    return {**payload, **{name: msgspec.to_builtins(as_duration(time)) for name, time in written.items()}}
 
 
 def checked_word(word: str, *, label: str, room: int = MAX_ARGUMENT_BYTES) -> str:
@@ -170,11 +180,12 @@ def callback_values(job: Job, exit_code: int | None, output: str) -> dict[str, s
 HOST_SHARE = 0.8
 
 
-def host_capacity(memory: int, cores: int, job_memory: int, job_cores: float) -> tuple[int, str]:
-    """The number of commands of one size that fit a host, and the resource that limits them."""
+def host_capacity(memory: int, cores: float, job_memory: int, job_cores: float, *, used: int = 0) -> tuple[int, str]:
+    """The number of commands of one size that fit a host beside its *used* memory, and the scarcer resource."""
     if job_memory <= 0 or job_cores <= 0:
         raise InvalidInput("the memory and the processors of a command must be greater than zero")
-    by_memory, by_cores = int(memory * HOST_SHARE / job_memory), int(cores * HOST_SHARE / job_cores)
+    by_memory = int(max(0, min(memory * HOST_SHARE, memory - used)) / job_memory)
+    by_cores = int(cores * HOST_SHARE / job_cores)
     return (by_memory, "memory") if by_memory <= by_cores else (by_cores, "cores")
 
 
@@ -183,6 +194,37 @@ def grid(parameters: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
     names = list(parameters)
     for values in product(*parameters.values()):
         yield dict(zip(names, values, strict=True))
+
+
+#: Most values of one parameter of a sweep that a range stands for.
+MAX_RANGE_VALUES = 100_000
+_RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
+#: Two dots between two texts, outside a path: a range of something that is not a whole number.
+_OTHER_RANGE = re.compile(r"[^/.]([^/]*[^/.])?\.\.[^/.]([^/]*[^/.])?")
+
+
+def parameter_values(name: str, text: str) -> list[str]:
+    """The values of ``A,B,…``, each once. ``2019..2022`` stands for the whole numbers from 2019 to 2022, both included.
+
+    Zeros before the first number keep its width: ``01..12``.
+    """
+    values = dict[str, None]()
+    for item in text.split(","):
+        if (match := _RANGE.fullmatch(item)) is None:
+            if _OTHER_RANGE.fullmatch(item):
+                hint = f"Name the values: --param {name}=A,B,C; values with two dots come from --csv."
+                raise InvalidInput(f"{name}={item!r} is not a range of whole numbers", hint=hint)
+            values[item] = None
+            continue
+        first, last = int(match[1]), int(match[2])
+        if not 0 <= last - first < MAX_RANGE_VALUES:
+            why = "ends before it begins" if last < first else f"has more than {MAX_RANGE_VALUES:,} values"
+            raise InvalidInput(f"the range {name}={item} {why}", hint=f"Write --param {name}=1..5.")
+        width = len(match[1])
+        values |= dict.fromkeys(
+            f"{number:0{width}d}" if first >= 0 else str(number) for number in range(first, last + 1)
+        )
+    return list(values)
 
 
 def substitute(words: Sequence[str], parameters: Mapping[str, str]) -> tuple[str, ...]:
@@ -240,7 +282,7 @@ def encode_outcome(values: Mapping[str, Any]) -> str:
 
 
 #: Fields of a command that an edit may set, besides variables.
-EDITABLE_FIELDS = ("cwd", "timeout", "memory", "cpus", "log_cap")
+EDITABLE_FIELDS = ("cwd", "timeout", "stop_delay", "memory", "cpus", "log_cap")
 
 
 class Edit(Struct, frozen=True, kw_only=True):
@@ -250,6 +292,7 @@ class Edit(Struct, frozen=True, kw_only=True):
     without: tuple[str, ...] = ()
     cwd: str | UnsetType = UNSET
     timeout: timedelta | UnsetType | None = UNSET
+    stop_delay: timedelta | UnsetType | None = UNSET
     memory: int | UnsetType | None = UNSET
     cpus: float | UnsetType | None = UNSET
     log_cap: int | UnsetType | None = UNSET

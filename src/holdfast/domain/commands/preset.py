@@ -22,6 +22,7 @@ BUILT_IN: dict[str, Any] = {
     "retry": 0,
     "retry_delay": "10s",
     "timeout": None,
+    "stop_delay": None,
     "memory": None,
     "cpus": None,
     "require_cap": False,
@@ -39,6 +40,7 @@ class PresetValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     retry: int | None = None
     retry_delay: str | None = None
     timeout: str | None = None
+    stop_delay: str | None = None
     memory: str | int | None = None
     cpus: float | None = None
     require_cap: bool | None = None
@@ -55,7 +57,7 @@ class Preset(PresetValues, frozen=True, kw_only=True, omit_defaults=True, forbid
         for size in (self.memory, self.log_cap):
             if size is not None:
                 as_bytes(size)
-        for time in (self.timeout, self.retry_delay):
+        for time in (self.timeout, self.stop_delay, self.retry_delay):
             if time is not None:
                 as_duration(time)
         if self.queue is not None:

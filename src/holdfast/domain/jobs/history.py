@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
+import msgspec
 from msgspec import Struct, structs
 
 from holdfast.domain.jobs.job import EndReason, Job, State, Token, WorkerId
@@ -140,5 +141,7 @@ def all_events(job: Job, rows: Sequence[Event], attempts: Sequence[Attempt]) -> 
         if attempt.started_at is not None and not (job.claimed and attempt.token == job.token):
             placed.append((attempt.started_at, place, Event(attempt.started_at, EventName.STARTED, Actor.WORKER)))
     if job.state is State.DONE and job.finished_at is not None:
-        placed.append((job.finished_at, 2 * len(rows) + 1, Event(job.finished_at, EventName.DONE, Actor.WORKER)))
+        detail = None if job.overdue is None else msgspec.json.encode({"overdue": job.overdue}).decode()
+        done = Event(job.finished_at, EventName.DONE, Actor.WORKER, detail)
+        placed.append((job.finished_at, 2 * len(rows) + 1, done))
     return [event for _, _, event in sorted(placed, key=lambda each: each[:2])]

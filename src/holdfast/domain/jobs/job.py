@@ -14,6 +14,8 @@ Token = NewType("Token", int)
 WorkerId = NewType("WorkerId", str)
 #: The kinds of Holdfast's own jobs begin with it. People do not enqueue them.
 INTERNAL_PREFIX = "holdfast."
+#: Begins the line that marks a success after the timeout.
+OVERDUE = "overdue: "
 #: The kind of jobs that run commands.
 COMMAND = "command"
 #: A job of this priority starts although its queue is paused; the claims have this number too. Callbacks have it.
@@ -178,6 +180,14 @@ class Job(Struct, frozen=True):
             return None
         made, elapsed = self.progress_done - (self.progress_base or 0), (now - since).total_seconds()
         return made / elapsed if made > 0 and elapsed > 0 else None
+
+    @property
+    def overdue(self) -> str | None:
+        """How late a job succeeded whose handler could not be stopped at its timeout; None: it was in time."""
+        if self.state is not State.DONE or self.error is None:
+            return None
+        lines = self.error.splitlines()
+        return next((line.removeprefix(OVERDUE) for line in lines if line.startswith(OVERDUE)), None)
 
     @property
     def claimed(self) -> bool:

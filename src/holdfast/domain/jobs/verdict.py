@@ -48,10 +48,14 @@ class JobNumbers(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True, gc=False):
-    """The handler returned. *result* is JSON; *dropped* says why a result cannot be stored."""
+    """The handler returned. *result* is JSON; *dropped* says why a result cannot be stored.
+
+    *overdue* is a mark: the handler returned after its timeout, and could not be stopped.
+    """
 
     result: str | None = None
     dropped: str | None = None
+    overdue: str | None = None
 
 
 class Failed(Struct, frozen=True, kw_only=True):

@@ -218,6 +218,14 @@ class WorkerRow(Struct, frozen=True):
     silent_for: timedelta
 
 
+class WorkerProcess(Struct, frozen=True):
+    """A worker, the identity of its process, and the time since its last heartbeat."""
+
+    id: WorkerId
+    process: str
+    silent_for: timedelta
+
+
 class WorkerHeartbeat(Struct, frozen=True):
     """The answer to a heartbeat."""
 
@@ -234,6 +242,7 @@ class Workers(Noun):
         *,
         host: str,
         pid: int,
+        process: str | None = None,
         queues: list[str],
         kinds: list[str],
         build: str = "",
@@ -243,7 +252,8 @@ class Workers(Noun):
     ) -> Operation[None]:
         """Register a new worker. *build* names its code: workers of one build read the same payloads.
 
-        *names* says where the code behind its kinds and schedules lives.
+        *names* says where the code behind its kinds and schedules lives. *process* identifies its process for others on
+        its host, so that they can see whether it has exited.
 
         Raises:
             Conflict: The id was used before; each start has to draw a new one.
@@ -251,7 +261,7 @@ class Workers(Noun):
         rows = yield query("get_worker_host", id=worker)
         if rows:
             raise Conflict(f"worker id {worker!r} was used before", hint="Draw a new id for each start.")
-        values = {"host": host, "pid": pid, "version": version, "slots": slots}
+        values = {"host": host, "pid": pid, "process": process, "version": version, "slots": slots}
         yield query("insert_worker", id=worker, queues=queues, kinds=kinds, build=build, names=names.dumps(), **values)
 
     def count_serving(self, queue: str, kind: str) -> int:
@@ -277,6 +287,14 @@ class Workers(Noun):
         """Record that a worker is alive, and return the request to it; None if it is not registered."""
         rows = self._backend.run(query("record_heartbeat", id=worker), repeatable=True, timeout=Timeouts.brief)
         return WorkerHeartbeat(None if rows[0][0] is None else WorkerRequest(rows[0][0])) if rows else None
+
+    def on_host(self, host: str) -> list[WorkerProcess]:
+        """The workers of a host that have not stopped, and whose processes are known."""
+        return self._fetch("list_worker_processes", WorkerProcess, host=host)
+
+    def delete_process(self, worker: WorkerId) -> None:
+        """Do not list the process of a worker again: it has exited and holds no lease."""
+        self._backend.run(query("delete_worker_process", id=worker), repeatable=True)
 
     def request(self, worker: WorkerId, request: WorkerRequest | None) -> None:
         """Request that a worker be quiet or stop; None withdraws the request. It is read with the next heartbeat.

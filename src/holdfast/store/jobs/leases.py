@@ -206,6 +206,18 @@ class Leases(Claims):
         orphans: list[Orphan] = self._backend.run(query("delete_orphans", Orphan, ids=ids))
         return self._wake(orphans)
 
+    def take_over_from(self, dead: WorkerId, *, limit: int = 100) -> list[TakenOver]:
+        """Finish up to *limit* leases of a worker that is *dead*, whether or not they have expired.
+
+        - The caller has the proof that the process of the worker has exited, with everything that it started.
+        - All else is as for :meth:`take_over`: an old holder that lives all the same can no longer write anything.
+        """
+
+        def take_over(where: tuple[str, ...]) -> Operation[list[TakenOver]]:
+            return (yield from settlement.take_over(limit, self._chance, where, dead=dead))
+
+        return self._wake(_unless_locked(lambda where: self._backend.write(take_over, where), ("without_units",)))
+
     def current_tokens(self, worker: WorkerId, job_ids: Sequence[JobId]) -> dict[JobId, Token]:
         """The tokens of those jobs that *worker* runs, read without waiting for any writer."""
         return dict(self._fetch("list_current_tokens", worker=worker, ids=list(job_ids)))

@@ -12,7 +12,18 @@ from msgspec import Struct, field, structs
 
 from holdfast.domain.batches.batch import DRIVER
 from holdfast.domain.jobs.history import EventName
-from holdfast.domain.jobs.job import COMMAND, ControlRequest, EndReason, JobId, Lease, OnLost, State, Token, WorkerId
+from holdfast.domain.jobs.job import (
+    COMMAND,
+    OVERDUE,
+    ControlRequest,
+    EndReason,
+    JobId,
+    Lease,
+    OnLost,
+    State,
+    Token,
+    WorkerId,
+)
 from holdfast.domain.jobs.json_values import storable_result
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.refusal import dump_refusals
@@ -137,6 +148,8 @@ def settle_done(done: list[Settlement], where: tuple[str, ...]) -> Query:
         results = [(None, each.dropped) if each.dropped else storable_result(each.result) for each in outcomes]
         columns["result"] = [text for text, _ in results]
         columns["error"] = [reason and f"{RESULT_DROPPED}: {_clean(reason)}" for _, reason in results]
+    if any(each.overdue for each in outcomes):
+        columns["error"] = list(map(_with_mark, columns.get("error", [None] * len(done)), outcomes))
     # A statement gets only the values that some lease has: most results are empty, and most outcomes new.
     known = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
     leases = held_by([s.lease for s in done], **known)
@@ -213,9 +226,16 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
     return len(rows)
 
 
-def take_over(limit: int, chance: Callable[[], float], where: tuple[str, ...]) -> Operation[list[TakenOver]]:
-    rows: list[JobNumbers] = yield Query("lock_expired_leases", {"limit": limit}, JobNumbers, where)
-    ends = [_End(job, judge(_without_retry(job), Lost(), chance=chance()), None) for job in rows]
+def take_over(
+    limit: int, chance: Callable[[], float], where: tuple[str, ...], *, dead: WorkerId | None = None
+) -> Operation[list[TakenOver]]:
+    """Finish expired leases, or all leases of a worker that is *dead*."""
+    lock, lost = Query("lock_expired_leases", {"limit": limit}, JobNumbers, where), Lost()
+    if dead is not None:
+        lock = Query("lock_leases_of_worker", {"limit": limit, "worker": dead}, JobNumbers, where)
+        lost = Lost(error=f"the process of its worker {dead} has exited")
+    rows: list[JobNumbers] = yield lock
+    ends = [_End(job, judge(_without_retry(job), lost, chance=chance()), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
     return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state, end.job) for end in ends]
 
@@ -315,6 +335,12 @@ def _event(end: _End) -> tuple[JobId, EventName, object]:
 def held_by(holders: Sequence[HasLease], **columns: Sequence[Any]) -> dict[str, Any]:
     """The parameters for the leases of one worker: a table of them, with more *columns*, and the worker."""
     return {"leases": ById(**columns_of(holders, "token", id="job_id"), **columns), "worker": holders[0].worker}
+
+
+def _with_mark(text: str | None, outcome: Done) -> str | None:
+    """The text beside a success: why its result was dropped, and that it is overdue."""
+    mark = None if outcome.overdue is None else f"{OVERDUE}{outcome.overdue}"
+    return "\n".join(part for part in (text, mark) if part) or None
 
 
 def _clean(error: str | None) -> str | None:

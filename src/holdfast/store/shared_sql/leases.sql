@@ -87,6 +87,13 @@ WHERE {lock_wait} AND {where} AND live.lease_expires_at < (SELECT holdfast.now()
 ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint
 FOR UPDATE OF live SKIP LOCKED
 
+-- name: lock_leases_of_worker
+-- Lock the leases of a worker whose process has exited, before they expire, and read the numbers that judge() needs.
+SELECT {lease_columns} FROM {live_with_job}
+WHERE {lock_wait} AND {where} AND live.lease_expires_at IS NOT NULL AND live.worker = :worker
+ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint
+FOR UPDATE OF live SKIP LOCKED
+
 -- name: without_effects
 -- Condition: a job whose end has no effects on others. A concurrent mark_dependencies holds the lock of its row; after the
 -- wait for it, the condition is checked again.

@@ -2,8 +2,9 @@
 
 -- name: insert_worker
 -- Register a worker. Its id is never used again.
-INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, build, names, slots, started_at, seen_at)
-VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], :build, :names, :slots, (SELECT holdfast.now()),
+INSERT INTO holdfast.worker (id, host, pid, process, version, queues, kinds, build, names, slots, started_at, seen_at)
+VALUES (:id, :host, :pid, :process, :version, :queues::text[], :kinds::text[], :build, :names, :slots,
+    (SELECT holdfast.now()),
     (SELECT holdfast.now()))
 
 -- name: update_worker_kinds
@@ -24,6 +25,15 @@ ORDER BY names
 -- name: record_heartbeat
 -- Record a heartbeat and return a request of an operator.
 UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETURNING requested
+
+-- name: list_worker_processes
+-- List the workers of a host that have not stopped, with the identities of their processes.
+SELECT id, process, (SELECT holdfast.now()) - seen_at AS silent_for
+FROM holdfast.worker WHERE host = :host AND process IS NOT NULL AND stopped_at IS NULL ORDER BY started_at, id
+
+-- name: delete_worker_process
+-- Delete the process of a worker that has exited and holds no lease.
+UPDATE holdfast.worker SET process = NULL WHERE id = :id
 
 -- name: request_worker_control
 -- Request quiet or stop of a live worker. It reads the request with its next heartbeat.

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.domain.batches.done_units import DoneUnit
 from holdfast.domain.batches.unit import MAX_UNIT_ERROR, HandedResult, TakenUnit, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.commands.command import DEFAULT_STOP_DELAY
 from holdfast.domain.jobs.context import AlreadyFinished, Cancelled, Fatal, Skip
+from holdfast.domain.jobs.job import OVERDUE
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name, clean_text
+from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import CommandFailed, InvalidInput, InvalidPayload, StoreUnavailable
 from holdfast.worker.batches.outages import OUTAGE
 from holdfast.worker.handler_call import describe_error, done, safe_text
@@ -169,18 +172,25 @@ class Unit:
         self.check()
 
     def command(
-        self, argv: Sequence[str], *, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stop_delay: Duration = DEFAULT_STOP_DELAY,
     ) -> Completed:
         """Run a command and wait for it. Signals to this process, such as Ctrl-C, do not reach it.
 
-        The command and all its children are killed when the unit exceeds its timeout, and when this process dies.
+        When the unit exceeds its timeout, the command receives SIGTERM; after *stop_delay* it and all its children are
+        killed. They are killed at once when this process dies.
 
         Raises:
             CommandFailed: Its exit code is not 0; the message ends with its last output.
         """
         from holdfast.worker.commands.run import run_command
 
-        finished = run_command(argv, cwd=cwd, env=env, is_late=lambda: self.timed_out)
+        delay = as_duration(stop_delay)
+        finished = run_command(argv, cwd=cwd, env=env, is_late=lambda: self.timed_out, stop_delay=delay)
         if self.timed_out:
             raise Cancelled
         if finished.exit_code != 0:
@@ -241,6 +251,7 @@ class Unit:
             return self._result_after_commit(self.settled, returned, error)
         match error:
             case None:
+                self._mark_if_overdue(took_s)
                 return UnitResult(row, self.outcome(UnitState.DONE, None, took_s, returned=returned))
             case AlreadyFinished():
                 return UnitResult(row, self._run.unknown_commits.get(row.key), written=True)
@@ -261,10 +272,19 @@ class Unit:
             text = describe_error(error).partition("\n")[0]
             self.log.warning("unit %s raised after its transaction had committed: %s", self.row.key, text)
             self.warn(f"after its transaction: {text}")
+        elif error is None:
+            self._mark_if_overdue((settled.duration_ms or 0) / 1000)
         duration_s = (settled.duration_ms or 0) / 1000
         outcome = self.outcome(UnitState.DONE, None, duration_s, returned=returned)
         fatal = isinstance(error, Fatal)
         return UnitResult(self.row, outcome, written=True, amended=outcome != settled, fatal=fatal)
+
+    def _mark_if_overdue(self, took_s: float) -> None:
+        """Add a warning if the unit is done after its timeout: its thread could not be stopped."""
+        if self.timed_out:
+            text = f"{OVERDUE}{self._run.timeout_message}, and ended after {took_s:.3g} s"
+            self.log.warning("unit %s is %s", self.row.key, text)
+            self.warn(f"{text}; {self._warning}" if self._warning else text)
 
     def outcome(self, state: UnitState, error: str | None, took_s: float, *, returned: Any = None) -> UnitOutcome:
         """The outcome of this attempt; a result that was handed over keeps the unit running."""

@@ -69,6 +69,7 @@ def _command(
     env: dict[str, str] | None = None,
     parameters: dict[str, str] | None = None,
     timeout: timedelta | None = None,
+    stop_delay: timedelta | None = None,
     memory: int | None = None,
     cpus: float | None = None,
     require_cap: bool = False,
@@ -112,7 +113,7 @@ class CommandExecutor(SlotExecutor):
         self._supervisor = SupervisorClient()
         self._supervisor.prepare()
         self._logs, self._url = setup.options.logs, setup.options.url
-        self._echo = setup.options.echo
+        self._echo, self._keep_free = setup.options.echo, setup.options.log_keep_free
         self._stdin = setup.options.stdin
         self._env = dict(os.environ)  # a lookup in os.environ encodes and decodes
         self._store = setup.store
@@ -144,8 +145,9 @@ class CommandExecutor(SlotExecutor):
             command = structs.replace(command, argv=argv)
         if command.timeout is not None:
             run.timeout = command.timeout.total_seconds()
+        run.stop_delay = command.stop_delay_s
         path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
-        output = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo)
+        output = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo, keep_free=self._keep_free)
         try:
             # Whether the system can start it, the start itself shows. The program of a cap hides that.
             return (_refusal(command) if command.capped else None) or self._run(run, command, output, started.label)
@@ -287,12 +289,13 @@ def _outcome(run: Run, command: Command, exited: ProcessExited | None, output: A
     if exited.status == 0:
         result = {"exit_code": 0, "cpu_seconds": exited.cpu, "peak_bytes": exited.peak}
         path = str(output.path) if output.has_output else None
-        return Done(encode_outcome({**result, "enforcer": exited.enforcer, "log": path}))
+        return Done(encode_outcome({**result, "enforcer": exited.enforcer, "log": path, "log_lost": output.lost}))
     if exited.status < 0:
         return _failed(f"signal_{-exited.status}", f"it was ended by signal {-exited.status}", exited, output)
     return _failed(f"exit_{exited.status}", f"it ended with exit code {exited.status}", exited, output)
 
 
 def _failed(reason: str, text: str, exited: ProcessExited, output: AttemptLog) -> Failed:
+    text = text if output.lost is None else f"{text}\n{output.lost}"
     error = clean_text(f"{text}\n\n{output.tail().strip()}".rstrip())
     return Failed(error=error, reason=reason, exit_code=exited.status)

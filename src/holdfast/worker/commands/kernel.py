@@ -142,13 +142,17 @@ def kill_children(children: Collection[str]) -> None:
         _send(pids, signal.SIGKILL)
 
 
-def kill_abandoned() -> None:
-    """Kill the children of supervisors that are gone. Children of a live one stay, with any parent."""
+def kill_abandoned() -> bool:
+    """Kill the children of supervisors that are gone; returns whether none is left.
+
+    Children of a live one stay, with any parent.
+    """
     for _ in range(KILL_ROUNDS):
         pids = [pid for pid in parents() if pid != os.getpid() and _is_abandoned(pid)]
         if not pids:
-            return
+            return True
         _send(pids, signal.SIGKILL)
+    return False
 
 
 def _is_abandoned(pid: int) -> bool:

@@ -21,15 +21,19 @@ import msgspec
 from holdfast.domain.commands.command import COMMAND, load_command
 from holdfast.domain.jobs.job import Job, JobId
 from holdfast.domain.names import path_part
+from holdfast.domain.quantities import host_limit
 from holdfast.domain.retention import ZERO
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 
 log = logging.getLogger("holdfast")
 
+LOST = b"[output is lost here: the disk is full, or nearly so]\n"
 #: Default size limit of a log in bytes. A log that reaches it loses its older half.
 MAX_BYTES = 32 * 1024 * 1024
 CUT = b"[what came before was cut off]\n"
+#: Free space that logs leave on their disk, for the store and for other programs; a tenth of a small disk.
+KEEP_FREE = "64M"
 #: Length of the log's end that a failure includes, in bytes.
 TAIL_BYTES = 2000
 #: A log with a more recent write stays, even if the store has no job for it.
@@ -51,10 +55,16 @@ def log_path(folder: Path, job_id: int, token: int, parameters: Mapping[str, str
 
 
 class AttemptLog:
-    """The log of one attempt; its file begins with the first output. A full disk costs output, and fails no command."""
+    """The log of one attempt; its file begins with the first output. A full disk costs output, and fails no command.
 
-    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, echo: Echo | None = None) -> None:
+    Nothing is written while the disk has less than *keep_free*, a size or a share: the store may be there.
+    """
+
+    def __init__(
+        self, path: Path, *, max_bytes: int = MAX_BYTES, echo: Echo | None = None, keep_free: str = KEEP_FREE
+    ) -> None:
         self.path = path
+        self._keep_free = keep_free
         self._echo = echo
         self._max_bytes = max_bytes
         self._size = 0
@@ -64,6 +74,11 @@ class AttemptLog:
         with suppress(OSError):
             if path.is_file():  # of an earlier store with the same ids
                 path.unlink()
+
+    @property
+    def lost(self) -> str | None:
+        """What is missing in the file, because the disk was full or nearly full; None: nothing."""
+        return f"{self._lost:,} bytes of its output are not in its log: the disk was full" if self._lost else None
 
     @property
     def has_output(self) -> bool:
@@ -89,15 +104,25 @@ class AttemptLog:
         if self._file is None:
             return
         try:
+            if _is_nearly_full(self._file, self._keep_free, factor=2 if self._lost else 1):
+                self._lose(data, f"less than {self._keep_free}, or a tenth, of its disk is free", marks=True)
+                return
             if self._size + len(data) > self._max_bytes:
                 self._shorten()
             self._size += _write_all(self._file, data[-self._max_bytes :])
         except OSError as error:
-            if not self._lost:
-                log.warning("the log %s loses lines: %s", self.path, error)
-            self._lost += len(data)
+            self._lose(data, str(error), marks=error.errno == errno.ENOSPC)
             if error.errno != errno.ENOSPC:
                 self.close()
+
+    def _lose(self, data: bytes, reason: str, *, marks: bool) -> None:
+        """Count lost output. The first loss is logged; *marks*: the file can have a line about it."""
+        if not self._lost:
+            log.warning("the log %s loses lines: %s", self.path, reason)
+            if marks and self._file is not None:
+                with suppress(OSError):
+                    self._size += _write_all(self._file, LOST)
+        self._lost += len(data)
 
     def tail(self) -> str:
         return self._tail.decode(errors="replace")
@@ -119,6 +144,17 @@ class AttemptLog:
         newer = newer[newer.find(b"\n") + 1 :]
         os.ftruncate(self._file, 0)
         self._size = _write_all(self._file, CUT + newer)
+
+
+def free_floor(keep_free: str, total: int) -> int:
+    """The free bytes that logs leave on a disk of *total* bytes."""
+    return min(host_limit(keep_free, total), total // 10)
+
+
+def _is_nearly_full(file: int, keep_free: str, *, factor: int = 1) -> bool:
+    """Whether the disk of a file has less free space than logs leave. *factor*: to go on again, it needs more."""
+    disk = os.fstatvfs(file)
+    return disk.f_bavail * disk.f_frsize < factor * free_floor(keep_free, disk.f_blocks * disk.f_frsize)
 
 
 def _write_all(descriptor: int, data: bytes) -> int:

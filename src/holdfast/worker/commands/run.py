@@ -6,11 +6,13 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.domain.commands.command import DEFAULT_STOP_DELAY
 from holdfast.domain.names import clean_text
 from holdfast.errors import CommandFailed, InvalidInput
 from holdfast.worker import clock
@@ -22,8 +24,6 @@ OUTPUT_BYTES = 64 * 1024
 #: The end of the output that an error message shows.
 LAST_CHARACTERS = 500
 POLL_INTERVAL_S = 0.05
-#: Time between SIGTERM and the kill.
-GRACE_S = 5.0
 
 
 class Completed(Struct, frozen=True):
@@ -50,8 +50,9 @@ def run_command(
     cwd: str | Path | None = None,
     env: Mapping[str, str] | None = None,
     is_late: Callable[[], bool] = lambda: False,
+    stop_delay: timedelta = DEFAULT_STOP_DELAY,
 ) -> Completed:
-    """Run *argv*. Once *is_late* holds, send SIGTERM, then kill the command with its descendants."""
+    """Run *argv*. Once *is_late* holds, send SIGTERM; after *stop_delay*, kill the command with its descendants."""
     if isinstance(argv, str) or not argv:
         raise InvalidInput(f"a command is a list of words, not {argv!r}", hint='Write ["convert", "-resize", "50%"].')
     with tempfile.TemporaryFile() as output:
@@ -59,19 +60,19 @@ def run_command(
         folder, variables = None if cwd is None else str(cwd), {**os.environ, **(env or {})}
         message = StartProcess([str(word) for word in argv], command=True, cwd=folder, env=variables)
         name = supervisor.start_process(message, output.fileno())
-        status = _await_exit(supervisor, name, is_late)
+        status = _await_exit(supervisor, name, is_late, stop_delay.total_seconds())
         output.seek(max(0, output.seek(0, 2) - OUTPUT_BYTES))
         return Completed(status, output.read().decode(errors="replace"))
 
 
-def _await_exit(supervisor: SupervisorClient, name: str, is_late: Callable[[], bool]) -> int:
+def _await_exit(supervisor: SupervisorClient, name: str, is_late: Callable[[], bool], stop_delay_s: float) -> int:
     kill_at: float | None = None
     while (exited := supervisor.exit_of(name, timeout=POLL_INTERVAL_S)) is None:
         if supervisor.has_lost(name):
             raise CommandFailed("the command was lost with its supervisor")
         if kill_at is None and is_late():
             supervisor.kill(name, gently=True)
-            kill_at = clock.now() + GRACE_S
+            kill_at = clock.now() + stop_delay_s
         elif kill_at is not None and clock.now() >= kill_at:
             supervisor.kill(name)
     if exited.status == CANNOT_START and exited.error is not None:

@@ -192,11 +192,11 @@ def main() -> None:
     if sys.platform == "linux":
         # Inherit the orphans of our children; without this system call they go to init and are not found.
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    connections = [inherited_socket(int(number)) for number in sys.argv[1:]]
-    for each in connections:
+    connection, reports, *lifeline = [inherited_socket(int(number)) for number in sys.argv[1:]]
+    for each in (connection, reports, *lifeline):  # the lifeline is only held, until the last child has ended
         each.set_inheritable(False)
     with suppress(KeyboardInterrupt):
-        Supervisor(WorkerChannel(*connections), wakeup).run()
+        Supervisor(WorkerChannel(connection, reports), wakeup).run()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from holdfast.errors import InvalidInput
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 from holdfast.store.engine.sockets import socket_pair
 from holdfast.worker.commands.kernel import kill_abandoned, kill_children, proc_problem
+from holdfast.worker.commands.lifeline import own_descriptor
 from holdfast.worker.context import Message
 from holdfast.worker.executors.channel import (
     LENGTH,
@@ -281,6 +282,9 @@ def _start_supervisor() -> tuple[Channel[FromSupervisor], subprocess.Popen[bytes
     incoming, reports = socket_pair()
     with theirs, reports:
         numbers = [theirs.fileno(), reports.fileno()]
+        lifeline = own_descriptor()  # while the supervisor lives, its children may
+        if lifeline is not None:
+            numbers.append(lifeline)
         try:
             process = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, numbers)],

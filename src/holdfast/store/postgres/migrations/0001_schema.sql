@@ -97,6 +97,7 @@ CREATE TABLE holdfast.worker (
     id text PRIMARY KEY,
     host text NOT NULL,
     pid integer NOT NULL,
+    process text,                              -- identifies its process on its host; NULL: not known there
     version text,
     queues text[] NOT NULL,
     kinds text[] NOT NULL,

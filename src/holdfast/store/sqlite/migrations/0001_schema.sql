@@ -74,6 +74,7 @@ CREATE TABLE holdfast_worker (
     id TEXT PRIMARY KEY,
     host TEXT NOT NULL,
     pid INTEGER NOT NULL,
+    process TEXT,                              -- identifies its process on its host; NULL: not known there
     version TEXT,
     queues TEXT NOT NULL,
     kinds TEXT NOT NULL,
