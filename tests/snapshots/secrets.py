@@ -41,6 +41,7 @@ LEAK = re.compile(r"ZQ\d\d[\w-]*")
 HARMLESS = {
     "holdfast_meta": {"installation", "checksums", "objects", "successor"},
     "holdfast_kind": {"name"},
+    "holdfast_secret_field": {"kind", "name"},
     "holdfast_queue": {"name"},
     "holdfast_stop_switch": {"mode", "actor"},
     "holdfast_worker": {"id", "host", "version", "queues", "kinds", "build", "names", "autoscaler", "requested"},
