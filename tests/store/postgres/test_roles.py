@@ -123,6 +123,12 @@ def by_sql(*statements):
     return run
 
 
+def sql_enqueue(kind, payload="{}", **options):
+    """An enqueue in SQL."""
+    request = json.dumps({"kind": kind, "payload": json.loads(payload), **options})
+    return f"SELECT holdfast.enqueue({psycopg.sql.Literal(request).as_string()})"
+
+
 def read_history(store):
     (job,) = store.views.page(Selector(labels=("any",))).jobs
     assert store.views.events(job.id)
@@ -148,14 +154,14 @@ ACTIONS = {
     "read sessions": by_sql("SELECT name, role FROM holdfast.session"),
     "enqueue": enqueue,
     "enqueue many": lambda store: store.jobs.enqueue_many([NewJob(kind="mail")] * 2),
-    "enqueue by SQL": by_sql("SELECT holdfast.enqueue('mail', '{}')"),
+    "enqueue by SQL": by_sql(sql_enqueue("mail")),
     "replace": replace,
     "depend on a failed job": depend_on_failed,
     "depend on a command": depend_on_command,
     "enqueue as a person": lambda store: Actions(store, actor="ada", via=Via.CLI).jobs.enqueue("mail", {}),
     "enqueue a command": enqueue_command,
     "enqueue many commands": lambda store: store.jobs.enqueue_many([NewJob(kind=COMMAND, payload=PROGRAM)] * 2),
-    "enqueue a command by SQL": by_sql(f"SELECT holdfast.enqueue('command', '{PROGRAM}')"),
+    "enqueue a command by SQL": by_sql(sql_enqueue("command", PROGRAM)),
     "insert the rows of a command": by_sql(
         f"""INSERT INTO holdfast.job (id, kind, payload, actor, created_at, on_lost)
             VALUES (-7, 'mail', '{PROGRAM}', 'x', now(), 'retry')""",
@@ -265,7 +271,7 @@ def test_each_role_may_do_its_work_and_no_more(database, login, role):
 
 COPY = "COPY holdfast.live (id, state, queue, kind, priority, due_at) FROM STDIN"
 ATTEMPTS = (
-    "SELECT holdfast.enqueue('holdfast.ping', '{}')",
+    'SELECT holdfast.enqueue(\'{"kind": "holdfast.ping"}\')',
     """INSERT INTO holdfast.job (id, kind, payload, actor, created_at, on_lost)
         VALUES (-7, 'command', '{}', 'x', now(), 'retry')""",
     """INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at)
@@ -306,9 +312,9 @@ TRICKS = (
     "CREATE TEMP TABLE kind AS SELECT * FROM holdfast.kind WHERE name = 'command'",
     "UPDATE pg_temp.kind SET name = 'tool', options = (options::jsonb || '{\"aliases\": [\"command\"]}')::json",
     "INSERT INTO holdfast.kind SELECT * FROM pg_temp.kind",
-    "SELECT holdfast.enqueue('tool', '{program}')",
+    "SELECT holdfast.enqueue(json_build_object('kind', 'tool', 'payload', '{program}'::json))",
     'UPDATE holdfast.kind SET options = (options::jsonb || \'{"executor": "command", "aliases": ["command"]}\')::json',
-    "SELECT holdfast.enqueue('mail', '{program}')",
+    "SELECT holdfast.enqueue(json_build_object('kind', 'mail', 'payload', '{program}'::json))",
     "UPDATE holdfast.job SET payload = '{program}'",
     "UPDATE holdfast.live SET state = 'ready' WHERE state = 'held'",
     "UPDATE holdfast.live SET kind_version = 1, reader = 'command'",
@@ -349,7 +355,7 @@ def test_only_the_owner_writes_the_timeline(database, login):
 
 
 def try_to_run(connection, program, *, refused):
-    for attempt in (*ATTEMPTS, f"SELECT holdfast.enqueue('command', '{program}')") if refused else TRICKS:
+    for attempt in (*ATTEMPTS, sql_enqueue("command", program)) if refused else TRICKS:
         try:
             connection.execute(attempt.replace("{program}", program).encode())
         except errors.Error:
@@ -436,7 +442,7 @@ def test_a_producer_uses_the_sql_function(database, login):
     store = login("producer")
     assert state(store, enqueue(store, unique=KEY).id) is State.READY
     with psycopg.connect(store.backend.url) as connection:
-        connection.execute("SELECT holdfast.enqueue('mail', '{}', key => 'k')")
+        connection.execute(sql_enqueue("mail", key="k").encode())
         store.jobs.enqueue_on(connection, [NewJob(kind="mail", unique=KEY, on_conflict=OnConflict.REPLACE)])
 
 
