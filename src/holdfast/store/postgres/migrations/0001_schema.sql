@@ -233,7 +233,8 @@ CREATE TABLE holdfast.job (
     after_when holdfast.after_when,
     after_failed holdfast.after_failed,
     nonce bigint,                              -- of the call that enqueued it: a call sent again has the same one
-    plan json                                  -- that it carries out: schedule, time and scope
+    plan json,                                 -- that it carries out: schedule, time and scope
+    db_user text DEFAULT session_user          -- the login that enqueued it: a producer reads the results of its own jobs
 );
 CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
 CREATE INDEX job_key ON holdfast.job (key, id) WHERE key IS NOT NULL;
@@ -445,6 +446,8 @@ CREATE TABLE holdfast.attempt (
     error text,
     PRIMARY KEY (job_id, token)
 );
+-- Rows arrive in the order of their time, so page ranges suffice for executions in a time.
+CREATE INDEX attempt_finished ON holdfast.attempt USING brin (finished_at);
 
 -- Producers, which have no right to attempts, change only jobs that do not run, as a replacement does. They delete only
 -- jobs that wait, as an enqueue does if a dependency has failed. AFTER DELETE: a BEFORE trigger would lock every row. By
@@ -746,6 +749,15 @@ CREATE VIEW holdfast.finished_view AS
         job.timeout::double precision, true AS is_finished, finished.error IS NOT NULL AS may_have_error
     FROM holdfast.finished LEFT JOIN holdfast.job ON job.id = finished.id
     LEFT JOIN holdfast.progress ON progress.job_id = finished.id;
+
+-- A job of this login with its payload and result, for producers, who may read neither in the tables. With the rights of the
+-- owner. SET ROLE does not change session_user.
+CREATE FUNCTION holdfast.own_job(job bigint) RETURNS SETOF holdfast.finished_view LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM (SELECT * FROM holdfast.live_view UNION ALL SELECT * FROM holdfast.finished_view) AS listed
+    WHERE listed.id = job AND EXISTS (SELECT FROM holdfast.job AS own WHERE own.id = job AND own.db_user = session_user)
+$$;
+REVOKE ALL ON FUNCTION holdfast.own_job(bigint) FROM PUBLIC;
 
 -- A claim may wait for a lock while another transaction changes the payload. Its own snapshot would return the old one;
 -- a volatile function sees the rows that are committed when it is called.
@@ -1754,6 +1766,37 @@ CREATE TABLE holdfast.skipped_plan (
     PRIMARY KEY (schedule, last, first, scope, reason)
 );
 CREATE INDEX skipped_plan_decided ON holdfast.skipped_plan (decided_at);
+
+-- The executions of jobs, one row for each: runs that are recorded as attempts, the last one of a job that is done, and those
+-- that run now. Neither payloads nor results. The guide to schedules describes the columns.
+CREATE VIEW holdfast.execution_view AS
+    SELECT attempt.job_id, attempt.number AS attempt, job.kind, coalesce(
+            (SELECT live.queue FROM holdfast.live WHERE live.id = attempt.job_id),
+            (SELECT finished.queue FROM holdfast.finished WHERE finished.id = attempt.job_id)) AS queue,
+        job.label, plan.schedule, plan.time AS plan_time, plan.scope, attempt.worker, worker.host, attempt.reason AS outcome,
+        job.created_at AS enqueued_at, attempt.started_at, attempt.finished_at,
+        extract(epoch FROM attempt.finished_at - attempt.started_at)::double precision AS seconds, attempt.exit_code, attempt.error
+    FROM holdfast.attempt JOIN holdfast.job ON job.id = attempt.job_id
+    LEFT JOIN holdfast.plan ON plan.job_id = job.id AND plan.decided_at = job.created_at
+    LEFT JOIN holdfast.worker ON worker.id = attempt.worker
+    UNION ALL
+    SELECT finished.id AS job_id, finished.attempts AS attempt, job.kind, finished.queue,
+        job.label, plan.schedule, plan.time AS plan_time, plan.scope, finished.worker, worker.host, 'done' AS outcome,
+        job.created_at AS enqueued_at, finished.started_at, finished.finished_at,
+        extract(epoch FROM finished.finished_at - finished.started_at)::double precision AS seconds, NULL::integer AS exit_code, NULL::text AS error
+    FROM holdfast.finished JOIN holdfast.job ON job.id = finished.id
+    LEFT JOIN holdfast.plan ON plan.job_id = job.id AND plan.decided_at = job.created_at
+    LEFT JOIN holdfast.worker ON worker.id = finished.worker
+    WHERE finished.state = 'done'
+    UNION ALL
+    SELECT live.id AS job_id, live.attempts::integer AS attempt, job.kind, live.queue,
+        job.label, plan.schedule, plan.time AS plan_time, plan.scope, live.worker, worker.host, 'running' AS outcome,
+        job.created_at AS enqueued_at, live.started_at, NULL::timestamptz AS finished_at,
+        NULL::double precision AS seconds, NULL::integer AS exit_code, NULL::text AS error
+    FROM holdfast.live JOIN holdfast.job ON job.id = live.id
+    LEFT JOIN holdfast.plan ON plan.job_id = job.id AND plan.decided_at = job.created_at
+    LEFT JOIN holdfast.worker ON worker.id = live.worker
+    WHERE live.lease_expires_at IS NOT NULL AND live.started_at IS NOT NULL;
 
 -- ---- access -------------------------------------------------------------------------------------------------------
 
