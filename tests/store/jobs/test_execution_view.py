@@ -35,7 +35,7 @@ def run(store, clock, verdict=None, **options):
 
 
 def test_each_run_is_a_row(database, store, clock):
-    """A success at the first try has one, too; a job that never ran has none."""
+    """I21: a success at the first try has one, too; a job that never ran has none."""
     store.workers.announce("worker-1", host="rack7", pid=7, queues=[], kinds=[], version="1")
     first, second, third = put(store, label="l"), put(store, retry='{"steps":[0]}'), put(store, max_attempts=1)
     run(store, clock, Done(result='"secret"'))
@@ -56,7 +56,7 @@ def test_each_run_is_a_row(database, store, clock):
             (last, 1, "running", None),
         ],
         key=lambda row: row[:2],
-    )
+    ), "I21 is broken"
     names = ", ".join(COLUMNS)
     row = dict(zip(COLUMNS, executions(database, names)[0], strict=True))
     assert (row["kind"], row["queue"], row["label"], row["worker"], row["host"]) == (

@@ -168,7 +168,7 @@ def test_what_is_no_request_is_refused(database, store, request_):
     ],
 )
 def test_a_refusal_says_what_python_says(database, store, payload, says):
-    """2.36: names and types are checked before anything is written. The value may be a secret."""
+    """K19, 2.36: names and types are checked before anything is written. The value may be a secret."""
     with pytest.raises(psycopg.errors.RaiseException, match=says) as refused:
         enqueue(database, "mail", payload)
     assert "secret" not in str(refused.value)

@@ -436,7 +436,7 @@ def _decoded(request: Any) -> Any:
 
 @pytest.mark.parametrize("backend", POSTGRES)
 def test_every_door_answers_alike(backend, tmp_path, command_line):
-    """The same requests lead to the same rows, the same outcomes and the same refusals."""
+    """K19: the same requests lead to the same rows, the same outcomes and the same refusals."""
     seen: dict[str, list[tuple[str, Any]]] = {}
     doors: Mapping[str, Callable[..., Any]] = {
         PYTHON: lambda database, app, run, request: _by_python(database, app, _decoded(request)),
@@ -454,11 +454,11 @@ def test_every_door_answers_alike(backend, tmp_path, command_line):
                     continue
                 chosen = door if name in able else doors[SQL]
                 answer = _attempt(lambda: chosen(database, app, run, request), database)  # noqa: B023
-                assert answer[0] == expected, (name, _short(request), answer)
+                assert answer[0] == expected, f"K19 is broken: {name} answers {answer} to {_short(request)}"
                 seen[name].append(answer)
     for name in (HTTP, CLI, SQL):
         for (request, _, _), ours, theirs in zip(TABLE, seen[PYTHON], seen[name], strict=True):
-            assert ours == theirs, (name, _short(request))
+            assert ours == theirs, f"K19 is broken: {name} and Python differ in {_short(request)}"
 
 
 def _short(request: Any) -> str:

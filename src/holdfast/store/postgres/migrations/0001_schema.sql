@@ -1077,7 +1077,7 @@ BEGIN
         RETURN CASE WHEN array_position(mismatches, NULL) IS NOT NULL THEN NULL WHEN cardinality(mismatches) = 1
             THEN mismatches[1] ELSE holdfast.wrong_type(path, value, options) END;
     ELSIF schema ? 'enum' THEN
-        RETURN CASE WHEN value::jsonb NOT IN (SELECT * FROM jsonb_array_elements(schema->'enum'))
+        RETURN CASE WHEN value::jsonb <> ALL (SELECT * FROM jsonb_array_elements(schema->'enum'))
             THEN format('%s is not one of %s', path, (SELECT string_agg(each::text, ', ')
                 FROM jsonb_path_query(schema->'enum', '$[0 to 9]') AS each)) END;
     ELSIF schema ? 'type' AND NOT (SELECT bool_or(holdfast.has_type(value, type, schema->>'format')) FROM
@@ -1181,19 +1181,19 @@ END $$;
 -- The kind of a request, if SQL may enqueue jobs of it.
 CREATE FUNCTION holdfast.published_kind(request json) RETURNS holdfast.kind LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    wanted text := holdfast.field(request, 'kind', 'string') #>> '{}';
+    kind_name text := holdfast.field(request, 'kind', 'string') #>> '{}';
     published holdfast.kind;
 BEGIN
-    IF wanted IS NULL THEN
+    IF kind_name IS NULL THEN
         RAISE EXCEPTION 'E_INVALID: a request needs a "kind"';
     END IF;
-    SELECT * INTO published FROM holdfast.kind WHERE kind.name = wanted;
-    IF wanted LIKE 'holdfast' || '.%' OR published.options->'unit' IS NOT NULL THEN
-        RAISE EXCEPTION 'E_INVALID: "%" is not a kind that people enqueue', wanted USING HINT = 'Start a batch instead.';
+    SELECT * INTO published FROM holdfast.kind WHERE kind.name = kind_name;
+    IF kind_name LIKE 'holdfast' || '.%' OR published.options->'unit' IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID: "%" is not a kind that people enqueue', kind_name USING HINT = 'Start a batch instead.';
     ELSIF published.name IS NULL THEN
-        RAISE EXCEPTION 'E_UNKNOWN_KIND: no application has registered kind "%"', wanted
+        RAISE EXCEPTION 'E_UNKNOWN_KIND: no application has registered kind "%"', kind_name
             USING HINT = 'See SELECT name FROM holdfast.kind, or start a worker of the application that has it.';
-    ELSIF wanted = 'command' AND EXISTS (SELECT FROM holdfast.command_switch) THEN
+    ELSIF kind_name = 'command' AND EXISTS (SELECT FROM holdfast.command_switch) THEN
         RAISE EXCEPTION 'E_CONFLICT: commands are switched off on this store, so nothing was enqueued'
             USING HINT = 'An admin of the store allows them again: holdfast db commands on.';
     END IF;
@@ -1240,7 +1240,7 @@ BEGIN
         holdfast.check_list(holdfast.field(after, 'labels', 'array'), 'labels', 'string', 1000)));
     job.after_when := coalesce(holdfast.field(after, 'when', 'string') #>> '{}', 'done');
     job.after_failed := coalesce(holdfast.field(after, 'if_not', 'string') #>> '{}', 'cancel');
-    IF job.after_when NOT IN ('done', 'finished', 'failed') OR job.after_failed NOT IN ('cancel', 'hold') THEN
+    IF job.after_when <> ALL ('{done,finished,failed}') OR job.after_failed <> ALL ('{cancel,hold}') THEN
         RAISE EXCEPTION 'E_INVALID: "when" is done, finished or failed, and "if_not" is cancel or hold';
     ELSIF EXISTS (SELECT FROM json_array_elements(job.after_keys) AS pair WHERE json_array_length(pair) <> 2
             OR json_typeof(pair->0) <> 'string' OR json_typeof(pair->1) <> 'string') THEN
@@ -1272,7 +1272,7 @@ BEGIN
         ELSE 'period' END;
     job.period := make_interval(secs => CASE WHEN key_for IS NULL THEN (options->>'unique_seconds')::float
         WHEN job.scope = 'period' THEN holdfast.seconds_of(key_for) END);
-    IF job.on_conflict NOT IN ('skip', 'replace', 'rerun', 'raise') THEN
+    IF job.on_conflict <> ALL ('{skip,replace,rerun,raise}') THEN
         RAISE EXCEPTION 'E_INVALID: on_conflict is skip, replace, rerun or raise, not "%"', left(job.on_conflict, 40);
     ELSIF job.key IS NULL AND key_for IS NOT NULL THEN
         RAISE EXCEPTION 'E_INVALID: key_for needs a key';
@@ -1424,20 +1424,20 @@ END $$;
 
 -- The jobs that a label names, with those below it, or a pattern of labels; of those with one unique key, the newest. The
 -- statements find_jobs_by_label and find_jobs_by_label_pattern of Python find the same.
-CREATE FUNCTION holdfast.find_labelled(wanted text) RETURNS SETOF bigint LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION holdfast.find_labelled(name text) RETURNS SETOF bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
     escape text := chr(92);
-    pattern text := replace(wanted, escape, escape || escape);
-    found bigint[];
+    pattern text := replace(name, escape, escape || escape);
+    ids bigint[];
 BEGIN
-    IF strpos(wanted, '*') = 0 THEN
-        found := ARRAY(SELECT id FROM holdfast.job WHERE label = wanted
-            UNION ALL SELECT id FROM holdfast.job WHERE label ~>=~ (wanted || '/') AND label ~<~ (wanted || '0'));
+    IF strpos(name, '*') = 0 THEN
+        ids := ARRAY(SELECT id FROM holdfast.job WHERE label = name
+            UNION ALL SELECT id FROM holdfast.job WHERE label ~>=~ (name || '/') AND label ~<~ (name || '0'));
     ELSE
         pattern := replace(replace(replace(pattern, '%', escape || '%'), '_', escape || '_'), '*', '%');
-        found := ARRAY(SELECT id FROM holdfast.job WHERE label LIKE pattern);
+        ids := ARRAY(SELECT id FROM holdfast.job WHERE label LIKE pattern);
     END IF;
-    RETURN QUERY SELECT job.id FROM holdfast.job WHERE job.id = ANY(found)
+    RETURN QUERY SELECT job.id FROM holdfast.job WHERE job.id = ANY(ids)
         AND NOT EXISTS (SELECT 1 FROM holdfast.job AS newer WHERE newer.key = job.key AND newer.id > job.id
             AND newer.kind = job.kind AND newer.label = job.label LIMIT 1 OFFSET 0)
         AND (NOT EXISTS (SELECT FROM holdfast.expired_range WHERE job.id >= first_id AND job.id < next_id)
@@ -1451,22 +1451,22 @@ DECLARE
     ids bigint[] := coalesce(job.after_ids, '{}');
     name text;
     pair json;
-    found bigint[];
+    matching bigint[];
 BEGIN
     FOR pair IN SELECT json_array_elements(job.after_keys) LOOP
-        found := ARRAY(SELECT job_id FROM holdfast.key WHERE key.kind = pair->>0 AND key.key = pair->>1);
-        IF found = '{}' THEN
+        matching := ARRAY(SELECT job_id FROM holdfast.key WHERE key.kind = pair->>0 AND key.key = pair->>1);
+        IF matching = '{}' THEN
             RAISE EXCEPTION 'E_DEPENDENCY_NOT_FOUND: the key of kind "%", which this job should start after, matches no job',
                 pair->>0;
         END IF;
-        ids := ids || found;
+        ids := ids || matching;
     END LOOP;
     FOREACH name IN ARRAY coalesce(job.after_labels, '{}') LOOP
-        found := ARRAY(SELECT holdfast.find_labelled(name));
-        IF found = '{}' THEN
+        matching := ARRAY(SELECT holdfast.find_labelled(name));
+        IF matching = '{}' THEN
             RAISE EXCEPTION 'E_DEPENDENCY_NOT_FOUND: the label "%", which this job should start after, matches no job', name;
         END IF;
-        ids := ids || found;
+        ids := ids || matching;
     END LOOP;
     RETURN ARRAY(SELECT DISTINCT unnest(ids));
 END $$;
