@@ -151,7 +151,7 @@ def test_quiet_enqueue_prints_the_id_alone(run):
         (["mail", "-p", '{"to": 1, "of": 2}'], 2, "has no parameter 'of'"),
         (["mail", "-p", "nonsense"], 2, "not JSON"),
         (["mail", "-p", "[1]"], 2, "a JSON object"),
-        (["mail", "-p", "@/nowhere.json"], 2, "cannot be read"),
+        (["mail", "-p", "@/nowhere.json"], 2, "there is no file"),
     ],
 )
 def test_an_invalid_enqueue_is_refused(run, arguments, code, says):
