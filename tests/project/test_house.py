@@ -131,6 +131,8 @@ TESTS_OF_A_FLOOR = {
     "store/engine/test_errors.py": "errors of both backends",
     "store/engine/test_notifier.py": "notifiers of both backends",
     "store/postgres/test_enqueue.py": "the SQL function holdfast.enqueue",
+    "store/postgres/test_enqueue_parity.py": "holdfast.enqueue against Python, HTTP and the command line",
+    "store/jobs/test_execution_view.py": "the view of executions on both stores",
     "store/postgres/test_demand.py": "the SQL function holdfast.demand",
     "web/pages/test_browser.py": "the pages in a real browser",
 }

@@ -8,7 +8,7 @@ from holdfast.domain.fleet.served_names import ServedNames
 from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.kind_options import KindOptions
+from holdfast.domain.jobs.kind_options import KindOptions, PublishedKind, dump_options
 from holdfast.domain.jobs.verdict import Unreadable
 from holdfast.domain.schedules.definition import Definition
 from tests.support.jobs import put, record_start, take_one
@@ -42,10 +42,25 @@ def test_jobs_that_wait_for_other_code(store):
     store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"], build="old")
     put(store, kind_version=3)
     store.leases.settle(take_one(store, build="old"), Unreadable(error="no field `cc`", version=1, build="old"))
-    text = "1 jobs of mail wait for other code: no live worker can read version 3 of the payload"
+    text = "1 jobs of mail are held: their payload fits the code of no live worker (version 3)"
     assert [(each.category, each.text) for each in overview(store).attention] == [("unreadable", text)]
     (check,) = [check for check in doctor.check_store(store) if check.level is Level.WARN]
     assert (check.name, check.message) == ("other code", text)
+    assert "Start a worker of the code that enqueued them" in check.fix
+
+
+def test_a_payload_that_fits_no_code_is_told_from_one_for_other_code(store):
+    """2.36: no other version could read it, and doctor advised to start one."""
+    schema = '{"type": "object", "properties": {"to": {"type": "integer"}}, "required": ["to"]}'
+    store.kinds.publish([PublishedKind("mail", dump_options(KindOptions()), schema)])
+    store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"], build="old")
+    for payload, name in (('{"to": 1}', "other code"), ('{"bogus": "x"}', "payload")):
+        put(store, payload=payload)
+        store.leases.settle(take_one(store, build="old"), Unreadable(error="no", version=1, build="old"))
+        (check,) = [check for check in doctor.check_store(store) if check.level is Level.WARN]
+        assert check.name == name
+    assert "'mail' has no parameter 'bogus'" in check.message
+    assert "holdfast cancel" in check.fix
 
 
 def test_names_of_two_applications(store):

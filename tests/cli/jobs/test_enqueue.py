@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 
@@ -89,7 +90,7 @@ def test_attempts_timeout_and_delays_are_set_per_job(run, app):
     [
         (["--retry", "2"], "has no unit"),
         (["--retry", "10s,"], "not a duration"),
-        (["--after", "1,x"], "is not an id"),
+        (["--after", "1,x"], "names no job"),
         (["--max-attempts", "-1"], "max-attempts"),
         (["--timeout", "soon"], "not a duration"),
         (["--on-conflict", "shrug"], "on-conflict"),
@@ -100,6 +101,42 @@ def test_an_invalid_option_is_refused(run, app, arguments, says):
     answer = run("enqueue", "broken", *arguments)
     assert (answer.code, says in answer.err) == (2, True), answer.err
     assert app.views.count(Selector()).count == 0
+
+
+@pytest.mark.parametrize(
+    ("after", "state"),
+    [
+        ("1", "waiting"),
+        ("label=first", "waiting"),
+        ("finished:key=k,label=first", "waiting"),
+        ("queue=slow", "waiting"),
+    ],
+)
+def test_a_job_starts_after_those_of_a_label(run, app, after, state):
+    """2.34: the same words as those of ``add``; a key is one of the same kind."""
+    app.enqueue("broken", label="first", key="k")
+    job = app.get(run("enqueue", "broken", "--key", "own", "--after", after, "-o", "json").data["id"]).job()
+    assert (job.state, [each.dependency_id for each in app.store.views.dependencies(job.id)]) == (state, [1])
+
+
+def test_each_line_is_a_job(run, app, monkeypatch, tmp_path):
+    """2.34: all of them, or none; a payload of several lines is still one."""
+    lines = tmp_path / "lines.ndjson"
+    lines.write_text('{"to": 1}\n\n{"to": 2, "subject": "a\u2028b"}\n{"to": 3}\n')
+    data = run("enqueue", "mail", "-p", f"@{lines}", "--label", "all", "-o", "json").data
+    assert [line["outcome"] for line in data["jobs"]] == ["created"] * 3
+    payloads = [json.loads(app.get(line["id"]).job().payload)["to"] for line in data["jobs"]]
+    assert (payloads, data["id"]) == ([1, 2, 3], data["jobs"][-1]["id"])
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"to": 4}\n{"to": 5}\n'))
+    assert run("enqueue", "mail", "-p", "-", "--quiet").out.split() == ["4", "5"]
+    lines.write_text('{\n  "to": 6\n}\n')
+    assert run("enqueue", "mail", "-p", f"@{lines}", "-o", "json").data["jobs"] == []
+    for bad in ('{"to": 7}\n{"to": "x"}\n', '{"to": 7}\n{"to": \n', '{"to": 7}\n[1]\n'):
+        lines.write_text(bad)
+        answer = run("enqueue", "mail", "-p", f"@{lines}")
+        assert answer.code == 2, answer.err
+    assert "line 2: a payload is a JSON object" in answer.err
+    assert app.views.count(Selector()).count == 6
 
 
 def test_quiet_enqueue_prints_the_id_alone(run):
@@ -114,7 +151,7 @@ def test_quiet_enqueue_prints_the_id_alone(run):
         (["mail", "-p", '{"to": 1, "of": 2}'], 2, "has no parameter 'of'"),
         (["mail", "-p", "nonsense"], 2, "not JSON"),
         (["mail", "-p", "[1]"], 2, "a JSON object"),
-        (["mail", "-p", "@/nowhere.json"], 2, "cannot be read"),
+        (["mail", "-p", "@/nowhere.json"], 2, "there is no file"),
     ],
 )
 def test_an_invalid_enqueue_is_refused(run, arguments, code, says):

@@ -411,7 +411,7 @@ def test_a_producer_enqueues_and_no_more(target, as_role):
     app.job(name="other")(lambda: None)
     producer.kinds.publish([app.kinds["other"].published()])
     with psycopg.connect(producer.backend.url) as connection:
-        connection.execute("SELECT holdfast.enqueue('other')")
+        connection.execute('SELECT holdfast.enqueue(\'{"kind": "other"}\')')
     for write in (
         lambda: producer.queues.pause("default"),
         lambda: producer.control.delete(Selector(ids=(last,))),

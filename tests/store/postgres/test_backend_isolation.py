@@ -75,7 +75,7 @@ def test_an_old_snapshot_does_not_name_a_finished_job_in_sql(database, app, leve
         user.isolation_level = level
         finish_after_snapshot(app.store, user)
         with pytest.raises(psycopg.errors.SerializationFailure):
-            user.execute("SELECT holdfast.enqueue('mail', '{}', key => 'k')")
+            user.execute('SELECT holdfast.enqueue(\'{"kind": "mail", "key": "k"}\')')
 
 
 @pytest.mark.parametrize("level", STRICT)

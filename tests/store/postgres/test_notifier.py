@@ -87,7 +87,7 @@ def test_a_prepared_transaction_enqueues_without_a_notification(two_phase, path,
         if path == "client":
             store.jobs.enqueue_on(connection, [NewJob(kind="mail")])
         else:
-            connection.execute("SELECT holdfast.enqueue('mail')")
+            connection.execute('SELECT holdfast.enqueue(\'{"kind": "mail"}\')')
         if notify == "on":
             with pytest.raises(psycopg.errors.FeatureNotSupported, match="NOTIFY"):
                 connection.execute("PREPARE TRANSACTION 'enqueue'")
@@ -107,13 +107,13 @@ def test_an_enqueue_in_sql_rings(store, listen, database):
         assert app.store
 
     listener = listen()
-    database.execute("SELECT holdfast.enqueue('mail')")
+    database.execute('SELECT holdfast.enqueue(\'{"kind": "mail"}\')')
     assert listener.hears()
     places = [EarlierJobs("default", "mail", 0, *[store.jobs.now()] * 2)]
     assert earlier_jobs(listener.changes) == places, "the caller may commit later"
     assert queues_of(listener.changes) == {"default"}
     listener.settle()
-    database.execute("SELECT holdfast.enqueue('mail', delay => '1 hour')")
+    database.execute('SELECT holdfast.enqueue(\'{"kind": "mail", "delay": "1h"}\')')
     assert listener.hears()
     assert listener.changes == {"delayed"}
 

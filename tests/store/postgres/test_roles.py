@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from psycopg import errors
 import holdfast
 from holdfast.admin.actions.actions import Actions
 from holdfast.admin.views.overview import overview
+from holdfast.client.jobs.job_ref import JobRef
 from holdfast.domain.access.audit import Via
 from holdfast.domain.access.roles import Role
 from holdfast.domain.commands.command import COMMAND
@@ -25,8 +26,9 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.retention import Retention
-from holdfast.errors import HoldfastError, PrivilegeMissing
+from holdfast.errors import HoldfastError, NoSuchJob, PrivilegeMissing
 from holdfast.store import open_store
 from holdfast.store.postgres.roles import ROLES
 from holdfast.worker.commands.identity import os_user
@@ -34,13 +36,26 @@ from tests.cli.conftest import run_process
 from tests.store.batches.test_batches import begin, finish, leave
 from tests.store.fleet.test_registry_kinds import published
 from tests.support.backends import open_database
-from tests.support.jobs import BOOM, only, put, state, take_one
+from tests.support.jobs import BOOM, only, put, state, take, take_one
 
 KEY = Unique("k")
 
 
 def enqueue(store, **options):
     return store.jobs.enqueue(NewJob(kind="mail", **options))
+
+
+def find(store, label):
+    """The id of a job, which producers read in its table; they list no jobs."""
+    with psycopg.connect(store.backend.url) as connection:
+        ((job_id,),) = connection.execute("SELECT id FROM holdfast.job WHERE label = %s", (label,)).fetchall()
+    return job_id
+
+
+def read_own_result(store):
+    """What ``ref.result()`` reads, while the job waits."""
+    job = store.views.get(enqueue(store, payload="[7]").id)
+    assert (job.payload, job.result) == ("[7]", None)
 
 
 def replace(store):
@@ -50,7 +65,7 @@ def replace(store):
 
 def depend_on_failed(store):
     """K32: the new job is cancelled, or held, at once."""
-    (failed,) = [job.id for job in store.views.all(Selector(states=(State.CANCELLED,), labels=("failed",)))]
+    failed = find(store, "failed")
     assert state(store, enqueue(store, after=After(ids=(failed,))).id) is State.CANCELLED
     assert state(store, enqueue(store, after=After(ids=(failed,), if_not=IfNot.HOLD)).id) is State.HELD
     enqueue(store, after=After(ids=(enqueue(store).id,)))
@@ -103,7 +118,7 @@ def replace_command(store):
 
 
 def depend_on_command(store):
-    (command,) = [job.id for job in store.views.all(Selector(labels=("held command",)))]
+    command = find(store, "held command")
     assert state(store, enqueue(store, after=After(ids=(command,))).id) is State.WAITING
 
 
@@ -123,10 +138,16 @@ def by_sql(*statements):
     return run
 
 
+def sql_enqueue(kind, payload="{}", **options):
+    """An enqueue in SQL."""
+    request = json.dumps({"kind": kind, "payload": json.loads(payload), **options})
+    return f"SELECT holdfast.enqueue({psycopg.sql.Literal(request).as_string()})"
+
+
 def read_history(store):
-    (job,) = store.views.page(Selector(labels=("any",))).jobs
-    assert store.views.events(job.id)
-    assert store.views.why(job.id)
+    job_id = find(store, "any")
+    assert store.views.events(job_id)
+    assert store.views.why(job_id)
 
 
 def back_up(store):
@@ -140,7 +161,10 @@ RUNNING = "(SELECT id FROM holdfast.job WHERE label = 'running')"
 HELD = "(SELECT id FROM holdfast.job WHERE label = 'held command')"
 #: What the matrix in docs/reference/roles.md says, by its rows.
 ACTIONS = {
-    "list jobs and wait for them": lambda store: [store.views.page(Selector()), store.dashboard.lanes()],
+    "wait for jobs": lambda store: [store.views.state(find(store, "any")), store.dashboard.lanes()],
+    "enqueue, and read payload and result of the own job": read_own_result,
+    "list jobs": lambda store: store.views.page(Selector()),
+    "read payload and result of any job": lambda store: store.views.get(find(store, "any")),
     "read the history of a job": read_history,
     "read queues, batches and schedules": lambda store: [overview(store), [*store.schedules.all()]],
     "read the audit log": lambda store: store.audit_log.page(),
@@ -148,14 +172,14 @@ ACTIONS = {
     "read sessions": by_sql("SELECT name, role FROM holdfast.session"),
     "enqueue": enqueue,
     "enqueue many": lambda store: store.jobs.enqueue_many([NewJob(kind="mail")] * 2),
-    "enqueue by SQL": by_sql("SELECT holdfast.enqueue('mail', '{}')"),
+    "enqueue by SQL": by_sql(sql_enqueue("mail")),
     "replace": replace,
     "depend on a failed job": depend_on_failed,
     "depend on a command": depend_on_command,
     "enqueue as a person": lambda store: Actions(store, actor="ada", via=Via.CLI).jobs.enqueue("mail", {}),
     "enqueue a command": enqueue_command,
     "enqueue many commands": lambda store: store.jobs.enqueue_many([NewJob(kind=COMMAND, payload=PROGRAM)] * 2),
-    "enqueue a command by SQL": by_sql(f"SELECT holdfast.enqueue('command', '{PROGRAM}')"),
+    "enqueue a command by SQL": by_sql(sql_enqueue("command", PROGRAM)),
     "insert the rows of a command": by_sql(
         f"""INSERT INTO holdfast.job (id, kind, payload, actor, created_at, on_lost)
             VALUES (-7, 'mail', '{PROGRAM}', 'x', now(), 'retry')""",
@@ -265,7 +289,7 @@ def test_each_role_may_do_its_work_and_no_more(database, login, role):
 
 COPY = "COPY holdfast.live (id, state, queue, kind, priority, due_at) FROM STDIN"
 ATTEMPTS = (
-    "SELECT holdfast.enqueue('holdfast.ping', '{}')",
+    'SELECT holdfast.enqueue(\'{"kind": "holdfast.ping"}\')',
     """INSERT INTO holdfast.job (id, kind, payload, actor, created_at, on_lost)
         VALUES (-7, 'command', '{}', 'x', now(), 'retry')""",
     """INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at)
@@ -306,9 +330,9 @@ TRICKS = (
     "CREATE TEMP TABLE kind AS SELECT * FROM holdfast.kind WHERE name = 'command'",
     "UPDATE pg_temp.kind SET name = 'tool', options = (options::jsonb || '{\"aliases\": [\"command\"]}')::json",
     "INSERT INTO holdfast.kind SELECT * FROM pg_temp.kind",
-    "SELECT holdfast.enqueue('tool', '{program}')",
+    "SELECT holdfast.enqueue(json_build_object('kind', 'tool', 'payload', '{program}'::json))",
     'UPDATE holdfast.kind SET options = (options::jsonb || \'{"executor": "command", "aliases": ["command"]}\')::json',
-    "SELECT holdfast.enqueue('mail', '{program}')",
+    "SELECT holdfast.enqueue(json_build_object('kind', 'mail', 'payload', '{program}'::json))",
     "UPDATE holdfast.job SET payload = '{program}'",
     "UPDATE holdfast.live SET state = 'ready' WHERE state = 'held'",
     "UPDATE holdfast.live SET kind_version = 1, reader = 'command'",
@@ -318,7 +342,7 @@ TRICKS = (
 #: The functions that run with the rights of the owner, and a role that may call each.
 OWNER_CALLS = {
     "reader": "SELECT holdfast.begin_timeline()",
-    "producer": "SELECT holdfast.draw_job_ids(1)",
+    "producer": "SELECT holdfast.draw_job_ids(1), holdfast.own_job(1)",
     "worker": "SELECT holdfast.maintain_ranges('1 day', 1000, 10), holdfast.prune_credentials('1 day', 10)",
     "operator": "UPDATE holdfast.kind SET options = options",
 }
@@ -349,7 +373,7 @@ def test_only_the_owner_writes_the_timeline(database, login):
 
 
 def try_to_run(connection, program, *, refused):
-    for attempt in (*ATTEMPTS, f"SELECT holdfast.enqueue('command', '{program}')") if refused else TRICKS:
+    for attempt in (*ATTEMPTS, sql_enqueue("command", program)) if refused else TRICKS:
         try:
             connection.execute(attempt.replace("{program}", program).encode())
         except errors.Error:
@@ -398,7 +422,7 @@ def test_the_command_line_enqueues_or_fails_never_both(database, login, role):
 def test_commands_that_read_work_for_producers_as_the_guide_says(database, login):
     """The matrix said that a producer reads jobs, and `show`, `why`, `top` and `queue ls` failed."""
     job, url = put(database.open()), login("producer").backend.url
-    lines = {"ls": 0, "workers": 0, "doctor": 0, f"show {job}": 4, f"why {job}": 4, "queue ls": 4, "top": 4}
+    lines = {"ls": 4, "workers": 0, "doctor": 0, f"show {job}": 4, f"why {job}": 4, "queue ls": 4, "top": 4}
     for line, code in lines.items():
         done = run_process(*line.split(), env={**os.environ, "HOLDFAST_URL": url})
         assert done.returncode == code, (line, done.stdout, done.stderr)
@@ -450,12 +474,63 @@ def test_a_worker_replaces_a_kind_that_a_producer_published_first(database, logi
         connection.execute("DELETE FROM holdfast.secret_field")
 
 
+#: What a producer tries in order to read a job of another one, whose id takes the place of {id}.
+PEEPS = (
+    "SELECT payload FROM holdfast.job WHERE id = {id}",
+    "SELECT result, error FROM holdfast.finished WHERE id = {id}",
+    "SELECT * FROM holdfast.finished_view WHERE id = {id}",
+    "SELECT result FROM holdfast.live_view",
+    "SELECT checkpoint FROM holdfast.progress",
+    "SELECT error FROM holdfast.attempt",
+    "SELECT detail FROM holdfast.event",
+    "SELECT result FROM holdfast.step",
+    "SELECT holdfast.payload_of({id})",
+    "UPDATE holdfast.job SET label = 'x' WHERE id = {id} RETURNING payload",
+    "UPDATE holdfast.job SET db_user = session_user WHERE id = {id}",
+    "TABLE holdfast.execution_view",
+    "SET ROLE holdfast_reader",
+)
+
+
+@pytest.mark.parametrize("role", ["producer", "command_producer"])
+def test_a_producer_reads_its_own_payloads_and_results_only(database, login, role):
+    """K32, W9: every producer read the payloads, errors and results of all applications, secrets in clear."""
+    owner, mine, other = database.open(), login(role), login(role)
+    own, theirs = enqueue(mine, payload='["own"]').id, enqueue(other, payload='["theirs"]', unique=KEY).id
+    assert enqueue(mine, unique=KEY).id == theirs
+    assert enqueue(mine, unique=KEY, on_conflict=OnConflict.REPLACE, payload='["replaced"]').replaced
+    for lease in take(owner, 2):
+        owner.leases.settle(lease, Done(result='"secret"'))
+    ref = JobRef(own, lambda: mine.views)
+    assert (ref.result(), ref.wait().payload) == ("secret", '["own"]')
+    assert JobRef(theirs, lambda: other.views).result() == "secret"
+    with suppress(PrivilegeMissing):
+        pytest.fail(f"K32 is broken: a producer reads {JobRef(theirs, lambda: mine.views).result()} of another one")
+    with pytest.raises(NoSuchJob):
+        mine.views.get(10**6)
+    assert mine.views.state(theirs) is State.DONE
+    with psycopg.connect(mine.backend.url, autocommit=True) as connection:
+        assert connection.execute("SELECT result FROM holdfast.own_job(%s)", (own,)).fetchall() == [('"secret"',)]
+        assert connection.execute("SELECT result FROM holdfast.own_job(%s)", (theirs,)).fetchall() == []
+        for statement in PEEPS:
+            with suppress(errors.InsufficientPrivilege):
+                connection.execute(statement.format(id=theirs).encode())
+                pytest.fail(f"K32 is broken: a producer may {statement}")
+
+
 def test_a_producer_uses_the_sql_function(database, login):
     """K32: also in a transaction of its own."""
     store = login("producer")
     assert state(store, enqueue(store, unique=KEY).id) is State.READY
     with psycopg.connect(store.backend.url) as connection:
-        connection.execute("SELECT holdfast.enqueue('mail', '{}', key => 'k')")
+        for options in (
+            {"key": "k"},
+            {"key": "k", "on_conflict": "replace"},
+            {"label": "a", "tags": ["t"]},
+            {"after": [1]},
+        ):
+            connection.execute(sql_enqueue("mail", **options).encode())
+        connection.execute(sql_enqueue("mail", after={"labels": ["a"], "keys": [["mail", "k"]]}).encode())
         store.jobs.enqueue_on(connection, [NewJob(kind="mail", unique=KEY, on_conflict=OnConflict.REPLACE)])
 
 

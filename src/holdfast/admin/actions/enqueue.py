@@ -17,8 +17,7 @@ from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
 from holdfast.domain.jobs.kind_options import KindOptions, check_payload, new_job_of
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.names import checked_name
-from holdfast.errors import InvalidInput, InvalidPayload, PayloadTooLarge
+from holdfast.errors import InvalidInput, InvalidPayload, PayloadTooLarge, PrivilegeMissing
 from holdfast.store import Store
 
 
@@ -31,8 +30,6 @@ def build_job(
     size = len(payload_json(payload, label="the payload"))
     if size > MAX_PAYLOAD:
         raise PayloadTooLarge(f"the payload takes {size:,} bytes; at most {MAX_PAYLOAD:,} are allowed", kind=kind)
-    if options.key is not None:
-        checked_name(options.key, label="the key")
     if kind == COMMAND:
         return _command_job(payload, options, actor)
     published = store.kinds.get(kind)
@@ -46,7 +43,10 @@ def cancelled_at_once(store: Store, requests: Sequence[NewJob], jobs: Sequence[E
     ids = tuple(job.id for request, job in pairs if job.created and request.after is not None)
     selector = Selector(ids=ids, states=(State.CANCELLED,))
     cancelled = list_jobs(store, selector) if ids else iter(())
-    return sorted(CancelledJob(job.id, job.state, job.error or job.note or "") for job in islice(cancelled, 100))
+    try:
+        return sorted(CancelledJob(job.id, job.state, job.error or job.note or "") for job in islice(cancelled, 100))
+    except PrivilegeMissing:  # the jobs are enqueued, and a producer lists none
+        return []
 
 
 def _command_job(payload: Mapping[str, Any], options: EnqueueOptions, actor: str) -> NewJob:

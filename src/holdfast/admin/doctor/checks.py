@@ -7,22 +7,26 @@ import platform
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.admin.doctor.commands import check_commands
 from holdfast.admin.doctor.fleet import check_descriptors, check_lanes, check_queues, check_workers, live_workers
 from holdfast.admin.views.fleet import TERMINAL_CAP, WorkerView, running_jobs, waiting_lanes
-from holdfast.admin.views.overview import overview
+from holdfast.admin.views.overview import Attention, overview
 from holdfast.admin.views.schedules import masked_schedule_text
 from holdfast.domain.fleet.served_names import RESTART, SEPARATE
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.kind_options import check_payload
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import quote_argument
-from holdfast.errors import HoldfastError, PrivilegeMissing, StoreMoved
+from holdfast.errors import HoldfastError, InvalidPayload, PrivilegeMissing, StoreMoved, UnknownKind
 from holdfast.settings import read_settings, setting_fields
 from holdfast.worker.commands.resource_caps import enforcer_here
 
@@ -35,6 +39,8 @@ OLDEST_PYTHON, OLDEST_SQLITE = (3, 11), (3, 37, 0)
 #: A due plan that waits for longer is late.
 LATE_AFTER = timedelta(minutes=2)
 MAX_SCHEDULES = 500
+#: Held jobs of a kind whose payloads are checked.
+MAX_HELD = 200
 #: Variables of Holdfast that are not settings.
 OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD", "HOLDFAST_CAPS"}
 #: A larger difference of clocks makes leases and schedules appear wrong.
@@ -119,6 +125,32 @@ def check_store(store: Store) -> Iterator[HealthCheck]:
         yield from permitted("fleet", check_fleet(store))
 
 
+def check_unreadable(store: Store, problems: Sequence[Attention]) -> Iterator[HealthCheck]:
+    """Check the held jobs whose payload no live worker can read: it may fit other code, or none."""
+    for problem in problems:
+        misfit = _find_misfit(store, problem.name)
+        if misfit is None:
+            fix = "Start a worker of the code that enqueued them, or cancel them. See holdfast why JOB."
+            yield warn("other code", problem.text, fix)
+        else:
+            fix = f"holdfast cancel --state held --kind {quote_argument(problem.name)}, then enqueue what fits."
+            yield warn("payload", f"{problem.text}. {misfit}", fix)
+
+
+def _find_misfit(store: Store, kind: str) -> str | None:
+    """How one of the newest unreadable jobs of a kind differs from the published parameters of its kind and version."""
+    with suppress(UnknownKind):
+        published = store.kinds.get(kind)
+        jobs = store.views.all(Selector(states=(State.HELD,), kinds=(kind,)))
+        for job in islice(jobs, MAX_HELD):
+            if job.unreadable and job.kind_version == published.version:
+                try:
+                    check_payload(published, msgspec.json.decode(job.payload, type=dict[str, Any]))
+                except (InvalidPayload, msgspec.DecodeError) as error:
+                    return f"Job {job.id} does not fit the published parameters either: {error}"
+    return None
+
+
 def check_fleet(store: Store) -> Iterator[HealthCheck]:
     """Check workers, queues, schedules and jobs."""
     view = overview(store, cap=TERMINAL_CAP)
@@ -132,8 +164,7 @@ def check_fleet(store: Store) -> Iterator[HealthCheck]:
     yield from check_queues(view.queues)
     fix = 'Stop that worker: its jobs are released. Run the kind with executor="process": a process can be killed.'
     yield from (warn("timeout", each.text, fix) for each in view.attention if each.category == "overdue")
-    fix = "Start a worker of the version that enqueued them. See holdfast ls --state held, then holdfast why JOB."
-    yield from (warn("other code", each.text, fix) for each in view.attention if each.category == "unreadable")
+    yield from check_unreadable(store, [each for each in view.attention if each.category == "unreadable"])
     yield from (fail("names", each.text, SEPARATE) for each in view.attention if each.category == "shared_name")
     yield from (warn("names", each.text, RESTART) for each in view.attention if each.category == "moved_name")
     yield from schedules(store, alive, stopped=view.stopped is not None)

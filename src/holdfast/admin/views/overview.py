@@ -46,7 +46,7 @@ _TROUBLE_TEXTS = {
     "missed": "schedule {name} has skipped {n} plans ({detail})",
     "paused_batch": "batch {name} is paused",
     "stopped_batch": "batch {name} has stopped: {detail}",
-    "unreadable": "{n} jobs of {name} wait for other code: no live worker can read version {detail} of the payload",
+    "unreadable": "{n} jobs of {name} are held: their payload fits the code of no live worker (version {detail})",
 }
 #: Running jobs that an overview lists, and jobs of each sort whose errors are grouped.
 MAX_RUNNING, MAX_CLUSTERED_JOBS = 20, 1000

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 from msgspec import structs
 
+from holdfast.cli.after import after_option, read_after
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import parse_when
 from holdfast.domain.commands.command import CAPTURED_VARIABLES, COMMAND, Command
 from holdfast.domain.commands.preset import Presets, ResolvedPreset, resolve_preset
-from holdfast.domain.jobs.dependencies import After, When
+from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.enqueue_options import EnqueueOptions
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.retry_curve import steps
-from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import MAX_NAME, checked_variable, path_part
 from holdfast.domain.quantities import as_bytes, as_duration
-from holdfast.errors import ConfigurationError, InvalidInput, NoSuchJob
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.settings import absolute_path
-
-#: Conditions of ``--after``: how the other job has to finish.
-WHEN = {"ok": When.DONE, "finished": When.FINISHED, "failed": When.FAILED}
 
 #: Options for a queue; ``run`` has none of them.
 QUEUE_OPTIONS = (
     click.option("-q", "--queue", help="Queue. [default]"),
     click.option("--priority", type=int, help="Priority; higher runs first. [0]"),
     click.option("--delay", metavar="WHEN", help="Start no earlier than: 90s, 3h, or a time (RFC 3339)."),
-    click.option(
-        "--after",
-        "dependencies",
-        multiple=True,
-        metavar="[ok:|finished:|failed:]JOB,…",
-        help="Start after jobs: ids, label=L, key=K or queue=Q; repeatable. The default condition is ok:.",
-    ),
+    after_option,
     click.option("--hold", is_flag=True, help="Hold it until holdfast unhold."),
     click.option("--callback", metavar="WORDS", help="Command to run when it has finished: 'notify {id} {result}'."),
     click.option(
@@ -99,7 +90,7 @@ class JobBuilder:
         _check_caps(command)
         values, dependencies = resolved.values, tuple(options["dependencies"])
         if dependencies not in self._afters:
-            self._afters[dependencies] = _after(self._session, dependencies)
+            self._afters[dependencies] = read_after(self._session, dependencies, kind=COMMAND)
         return NewJob(
             kind=COMMAND,
             payload=command.dumps(),
@@ -171,57 +162,6 @@ def parse_variables(variables: Iterable[str]) -> Iterator[tuple[str, str]]:
         if not assigned and name not in os.environ:
             raise InvalidInput(f"there is no variable {name!r} here", hint=f"Write --env {name}=VALUE.")
         yield name, value if assigned else os.environ[name]
-
-
-def _after(session: CliSession, dependencies: Sequence[str]) -> After | None:
-    """Resolve ``--after``: all dependencies share one condition, and a queue means the jobs in it now."""
-    if not dependencies:
-        return None
-    conditions, ids, fields = set[When](), list[JobId](), {"label": list[str](), "key": list[str]()}
-    for condition, field, value in _parse_dependencies(dependencies):
-        conditions.add(condition)
-        if field in fields:
-            fields[field].append(value)
-        else:
-            ids += [JobId(int(value))] if field == "id" else _jobs_in(session, value)
-    if len(conditions) > 1:
-        hint = "Use the same condition (ok:, finished: or failed:) for all of them."
-        raise InvalidInput("a job has one condition for all dependencies", hint=hint)
-    keys = tuple((COMMAND, key) for key in fields["key"])
-    return After(ids=tuple(ids), keys=keys, labels=tuple(fields["label"]), when=conditions.pop())
-
-
-def _parse_dependencies(dependencies: Iterable[str]) -> Iterator[tuple[When, str, str]]:
-    """Parse ``[ok:|finished:|failed:]JOB,…`` into conditions, fields (id, label, key or queue) and values.
-
-    A condition holds for the rest of its list. A piece that names no job belongs to the value before it, so labels and
-    keys may contain commas.
-    """
-    for text in dependencies:
-        condition, parsed = When.DONE, list[tuple[When, str, str]]()
-        for piece in text.split(","):
-            prefix, colon, rest = piece.partition(":")
-            condition, job = (WHEN[prefix], rest) if colon and prefix in WHEN else (condition, piece)
-            field, assigned, value = job.partition("=")
-            if job.isdecimal():
-                parsed.append((condition, "id", job))
-            elif assigned and field in ("label", "key", "queue"):
-                parsed.append((condition, field, value))
-            elif parsed and parsed[-1][1] != "id" and piece:
-                parsed[-1] = (*parsed[-1][:2], f"{parsed[-1][2]},{piece}")
-            else:
-                hint = "Write 17, finished:17,18, label=nightly, queue=slow."
-                raise InvalidInput(f"{text!r} names no job", hint=hint)
-        yield from parsed
-
-
-def _jobs_in(session: CliSession, queue: str) -> list[JobId]:
-    from holdfast.admin.views.jobs import list_jobs
-
-    ids = [job.id for job in list_jobs(session.store, Selector(queues=(queue,)))]
-    if not ids:
-        raise NoSuchJob(f"there is no job in the queue {queue!r}")
-    return ids
 
 
 def short_label(label: str) -> str:

@@ -164,7 +164,7 @@ def roles(session: CliSession, *, apply: bool) -> None:
 
     Roles:
       SCHEMA_reader            reads everything except secrets
-      SCHEMA_producer          enqueues jobs of registered kinds, waits for them, and reads their results
+      SCHEMA_producer          enqueues jobs of registered kinds, waits for them, and reads the results of its own
       SCHEMA_command_producer  also adds commands
       SCHEMA_worker            runs jobs, batches and schedules, and prunes old rows; no tokens, no audit entries
       SCHEMA_operator          the rights of a worker, and all actions of the command line, with their audit entries

@@ -29,7 +29,7 @@ class IfNot(StrEnum):
     HOLD = "hold"
 
 
-class After(Struct, frozen=True, kw_only=True):
+class After(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Start after other jobs, named by id, by key (kind and key) or by label."""
 
     ids: tuple[JobId, ...] = ()

@@ -97,7 +97,8 @@ def explain(situation: JobSituation) -> list[WhyReason]:
         case State.HELD if job.unreadable:
             refusals = describe_refusals(load_refusals(job.refusals))
             text = (
-                f"it is held until a worker starts that can read version {job.kind_version} of its payload: {refusals}"
+                f"its payload fits the code of no live worker; it is held until one starts that can read"
+                f" version {job.kind_version} of it: {refusals}"
             )
             return [WhyReason(Because.UNREADABLE, text, _serve(job))]
         case State.HELD:

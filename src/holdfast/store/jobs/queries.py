@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
 from holdfast.domain.jobs.selector import Count, Glob, Selector
-from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
+from holdfast.errors import InvalidInput, JobPruned, NoSuchJob, PrivilegeMissing
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import Noun, Operation, Query, query, read
 
@@ -59,6 +59,8 @@ class JobQueries(Noun):
         self._secrets: dict[str, tuple[str, ...]] = {}
         self._options: dict[str, _Options] = {}
         self._kinds_read_at = float("-inf")
+        #: Whether this login may read only the jobs that it has enqueued, as producers may.
+        self._reads_own = False
 
     def declared_secrets(self) -> dict[str, tuple[str, ...]]:
         """The payload fields of each kind that any code has ever declared as secret, read again after 10 s."""
@@ -89,15 +91,20 @@ class JobQueries(Noun):
         self.declared_secrets()
         return None if (options := self._options.get(kind)) is None else options.timeout_seconds
 
-    @read
-    def get(self, job_id: JobId) -> Operation[Job]:
+    def get(self, job_id: JobId) -> Job:
         """One job.
 
         Raises:
             NoSuchJob: It never existed, or was deleted.
             JobPruned: It finished long ago; only its unique key is kept.
+            PrivilegeMissing: This login is a producer, and another one has enqueued the job.
         """
-        return get_job(job_id)
+        if not self._reads_own:
+            try:
+                return self._backend.read(get_job, job_id)
+            except PrivilegeMissing:
+                self._reads_own = True  # known from now on: the server logs each denial
+        return self._backend.read(_get_own_job, job_id)
 
     def refuse_missing(self, selector: Selector) -> None:
         """Refuse a selector with an id that does not exist, even beside ids that do.
@@ -202,15 +209,38 @@ class Traces(Noun):
 
 def get_job(job_id: JobId) -> Operation[Job]:
     """One job, as a part of another operation."""
-    if not isinstance(job_id, int) or not 0 <= job_id < 2**63:
-        raise NoSuchJob(f"{job_id!r} is not the id of a job")
+    _check_id(job_id)
     rows: list[Job] = yield Query("list_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
     if rows:
         return rows[0]
+    raise (yield from _missing(job_id))
+
+
+def _get_own_job(job_id: JobId) -> Operation[Job]:
+    """One job that this login has enqueued."""
+    _check_id(job_id)
+    rows: list[Job] = yield query("get_own_job", Job, id=job_id)
+    if rows:
+        return rows[0]
+    if (yield query("get_job_state", id=job_id)):
+        raise PrivilegeMissing(
+            f"another database user has enqueued job {job_id}: a producer reads its own jobs",
+            hint="Read it with the role reader, or enqueue and wait as the same database user. See holdfast db roles.",
+        )
+    raise (yield from _missing(job_id))
+
+
+def _check_id(job_id: JobId) -> None:
+    if not isinstance(job_id, int) or not 0 <= job_id < 2**63:
+        raise NoSuchJob(f"{job_id!r} is not the id of a job")
+
+
+def _missing(job_id: JobId) -> Operation[NoSuchJob | JobPruned]:
+    """The error for a job that is not there."""
     kept = yield query("get_job_key", id=job_id)
     if kept:
-        raise JobPruned(f"job {job_id} has been pruned; only its unique key is kept", job_id=job_id)
-    raise NoSuchJob(f"there is no job {job_id}", job_id=job_id)
+        return JobPruned(f"job {job_id} has been pruned; only its unique key is kept", job_id=job_id)
+    return NoSuchJob(f"there is no job {job_id}", job_id=job_id)
 
 
 def _attempts(job: Job, worker: WorkerIdentity) -> Operation[list[Attempt]]:

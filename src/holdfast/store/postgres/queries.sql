@@ -34,3 +34,7 @@ listed.state = 'dead' AND listed.is_finished
 -- name: only_cancelled
 -- Condition: cancelled.
 listed.state = 'cancelled' AND listed.is_finished
+
+-- name: get_own_job
+-- Read a job that this login has enqueued, if it may read no others.
+SELECT {job_columns} FROM holdfast.own_job(:id)

@@ -42,10 +42,14 @@ _PRODUCER = (
     Grant(
         "SELECT",
         (
-            *("kind", "queue", "worker", "job", "live", "finished", "expired_range"),
-            *("key", "dependency", "progress", "command_switch", "secret_field"),
+            *("kind", "queue", "worker", "live", "expired_range"),
+            *("key", "dependency", "command_switch", "secret_field"),
         ),
     ),
+    # No payloads, results, errors and checkpoints: those of its own jobs come from a function (own_job).
+    Grant("SELECT (id, kind, label, key, tags, nonce, created_at, after_when, after_failed)", ("job",)),
+    Grant("SELECT (id, state, queue, kind, priority, attempts, finished_at, reason)", ("finished",)),
+    Grant("SELECT (job_id)", ("progress",)),
     # Triggers keep the index of tags, when a job is inserted and when its tags are replaced.
     Grant("SELECT, INSERT, DELETE", ("job_tag",)),
     Grant("INSERT", ("kind", "job", "live", "finished", "key", "dependency", "pending_effect", "event", "trace")),
@@ -75,7 +79,7 @@ _OPERATOR = (*_WORKER, Grant(RECORD, ("audit_entry",)))
 ROLES: dict[str, tuple[Grant, ...]] = {
     # Reads everything except secrets.
     "reader": (Grant("SELECT", all_but=PRIVATE),),
-    # Enqueues jobs of registered kinds, also with keys and dependencies; waits for jobs and reads their results.
+    # Enqueues jobs of registered kinds, also with keys and dependencies; waits, and reads the results of its own jobs.
     "producer": _PRODUCER,
     # The same, and commands: any program, which a worker runs.
     "command_producer": _PRODUCER,
@@ -98,6 +102,10 @@ COMMAND_ROLES = frozenset(ROLES) - {"reader", "producer"}
 #: Roles that apply retention. Its functions run with the rights of the owner: they create and drop tables, and delete
 #: revoked tokens.
 RETENTION_ROLES = COMMAND_ROLES - {"command_producer"}
+#: Roles that read no payloads and results, except those of jobs that their login has enqueued.
+PRODUCERS = frozenset({"producer", "command_producer"})
+#: The views of jobs and of their executions.
+VIEWS = ("live_view", "finished_view", "execution_view")
 #: The function that draws ids of new jobs, with the rights of the owner.
 DRAW = "draw_job_ids"
 _EXECUTE = {
@@ -105,6 +113,7 @@ _EXECUTE = {
     "maintain_ranges": RETENTION_ROLES,
     "prune_credentials": RETENTION_ROLES,
     DRAW: frozenset(ROLES) - {"reader"},
+    "own_job": PRODUCERS,
 }
 
 
@@ -157,6 +166,10 @@ def _grants(schema: str, tables: Sequence[str], roles: Iterable[str]) -> Iterato
             if role in allowed:
                 right = sql.SQL("GRANT EXECUTE ON FUNCTION {function} TO {role}")
                 yield right.format(function=Identifier(schema, function), **words)
+        if role not in PRODUCERS:
+            for view in VIEWS:
+                right = sql.SQL("GRANT SELECT ON {view} TO {role}")
+                yield right.format(view=Identifier(schema, view), **words)
         if role != "reader":
             yield sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**words)
 
@@ -165,7 +178,7 @@ _USAGE = (
     "REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}",
     "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM {role}",
     "GRANT USAGE ON SCHEMA {schema} TO {role}",
-    "GRANT SELECT ON {schema}.meta, {schema}.live_view, {schema}.finished_view TO {role}",
+    "GRANT SELECT ON {schema}.meta TO {role}",
 )
 
 #: Contents of tables in the words of people. Every enqueue draws an id.
@@ -181,7 +194,8 @@ def denial(text: str, statement: str, *, user: str, schema: str) -> PrivilegeMis
     *text* is PostgreSQL's own, in any language: it names the table. *statement* shows what it was to do there.
     """
     text = text.splitlines()[0]
-    table = next((word for word in re.findall(r"\w+", text) if word in (*TABLES, DRAW)), None)
+    words = [word.removesuffix("_view") for word in re.findall(r"\w+", text)]
+    table = next((word for word in words if word in (*TABLES, DRAW)), None)
     if text.startswith("E_READ_ONLY: "):  # raised by a trigger
         action, role = re.sub(r'^E_READ_ONLY: role "[^"]*" ', "", text), "command_producer"
     elif table is None:

@@ -40,8 +40,10 @@ SELECT id FROM holdfast.live WHERE state = 'waiting' AND id > :after ORDER BY id
 
 -- name: lock_waiting_jobs
 -- Lock waiting jobs and read when they may run.
-SELECT live.id, job.after_when, job.after_failed
-FROM {live_with_job}
+-- Producers run it, who may not read all columns of jobs.
+SELECT live.id, (SELECT after_when FROM holdfast.job AS job WHERE job.id = live.id) AS after_when,
+    (SELECT after_failed FROM holdfast.job AS job WHERE job.id = live.id) AS after_failed
+FROM holdfast.live AS live
 WHERE {where} AND live.id = ANY(:ids::bigint[]) AND live.state = 'waiting'
 ORDER BY live.id FOR UPDATE OF live
 

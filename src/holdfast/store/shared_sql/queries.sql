@@ -31,11 +31,15 @@ SELECT count(*) FROM (
 WITH page AS (
     {newest_jobs}
 )
-SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, parent_id, actor, created_at, attempts,
+SELECT {job_columns}
+FROM page ORDER BY id DESC
+
+-- fragment: job_columns
+-- All columns of a job.
+id, kind, queue, state, priority, due_at, label, tags, key, payload, parent_id, actor, created_at, attempts,
     max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, losses, requested,
     worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason, error, result, progress_done,
     progress_total, progress_message, checkpoint, kind_version, reader, refusals, progress_base, timeout
-FROM page ORDER BY id DESC
 
 -- name: list_jobs_brief
 -- List jobs for people, without large columns. The payload serves to mask its secrets in the other columns.

@@ -34,3 +34,8 @@ listed.state = 'dead' AND listed.state <> 'done' AND listed.is_finished
 -- name: only_cancelled
 -- Condition: cancelled.
 listed.state = 'cancelled' AND listed.state <> 'done' AND listed.is_finished
+
+-- name: get_own_job
+-- Read a job that this login has enqueued, if it may read no others. A file has no roles.
+SELECT {job_columns} FROM (
+    SELECT * FROM holdfast.live_view UNION ALL SELECT * FROM holdfast.finished_view) AS listed WHERE id = :id

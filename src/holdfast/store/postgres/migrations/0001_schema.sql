@@ -235,7 +235,8 @@ CREATE TABLE holdfast.job (
     after_when holdfast.after_when,
     after_failed holdfast.after_failed,
     nonce bigint,                              -- of the call that enqueued it: a call sent again has the same one
-    plan json                                  -- that it carries out: schedule, time and scope
+    plan json,                                 -- that it carries out: schedule, time and scope
+    db_user text DEFAULT session_user          -- the login that enqueued it: a producer reads the results of its own jobs
 );
 CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
 CREATE INDEX job_key ON holdfast.job (key, id) WHERE key IS NOT NULL;
@@ -445,6 +446,8 @@ CREATE TABLE holdfast.attempt (
     error text,
     PRIMARY KEY (job_id, token)
 );
+-- Rows arrive in the order of their time, so page ranges suffice for executions in a time.
+CREATE INDEX attempt_finished ON holdfast.attempt USING brin (finished_at);
 
 -- Producers, which have no right to attempts, change only jobs that do not run, as a replacement does. They delete only
 -- jobs that wait, as an enqueue does if a dependency has failed. AFTER DELETE: a BEFORE trigger would lock every row. By
@@ -764,6 +767,15 @@ CREATE VIEW holdfast.finished_view AS
     FROM holdfast.finished LEFT JOIN holdfast.job ON job.id = finished.id
     LEFT JOIN holdfast.progress ON progress.job_id = finished.id;
 
+-- A job of this login with its payload and result, for producers, who may read neither in the tables. With the rights of the
+-- owner. SET ROLE does not change session_user.
+CREATE FUNCTION holdfast.own_job(job bigint) RETURNS SETOF holdfast.finished_view LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM (SELECT * FROM holdfast.live_view UNION ALL SELECT * FROM holdfast.finished_view) AS listed
+    WHERE listed.id = job AND EXISTS (SELECT FROM holdfast.job AS own WHERE own.id = job AND own.db_user = session_user)
+$$;
+REVOKE ALL ON FUNCTION holdfast.own_job(bigint) FROM PUBLIC;
+
 -- A claim may wait for a lock while another transaction changes the payload. Its own snapshot would return the old one;
 -- a volatile function sees the rows that are committed when it is called.
 CREATE FUNCTION holdfast.payload_of(job bigint) RETURNS text LANGUAGE sql VOLATILE
@@ -810,10 +822,12 @@ BEGIN
         ELSE left(key, 512 - 64) || encode(sha256(convert_to(key, 'UTF8')), 'hex') END;
 END $$;
 
--- Refuses a name that Python would refuse. No name at all is allowed.
+-- Refuses a name that Python would refuse. No name at all is allowed. What is a space must not depend on the locale.
 CREATE FUNCTION holdfast.check_name(name text, label text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    spaces text := E'\\x09-\\x0d\\x1c-\\x20\\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000';
 BEGIN
-    IF name = '' OR name ~ '^[[:space:]]|[[:space:]]$' THEN
+    IF name = '' OR name ~ ('^[' || spaces || ']|[' || spaces || ']$') THEN
         RAISE EXCEPTION 'E_INVALID: the % cannot be empty or begin or end with a space: "%"', label, name;
     ELSIF length(name) > 200 THEN
         RAISE EXCEPTION 'E_INVALID: the % is longer than 200 characters: "%"', label, left(name, 40);
@@ -834,12 +848,8 @@ BEGIN
         RAISE EXCEPTION 'E_INVALID_PAYLOAD: a payload is a JSON object'
             USING HINT = 'Name the handler''s parameters: {"name": value}.';
     END IF;
-    BEGIN
-        value := payload;
-    EXCEPTION WHEN data_exception THEN
-        RAISE EXCEPTION 'E_INVALID_TEXT: the payload cannot be stored: %', SQLERRM
-            USING HINT = 'Remove NUL characters, lone surrogates and numbers out of range.';
-    END;
+    value := payload;
+    PERFORM holdfast.check_floats(payload);
     IF size - length(translate(payload::text, '{[', '')) > 100 AND EXISTS (
         WITH RECURSIVE nested (value, depth) AS (
             SELECT value, 1
@@ -891,103 +901,681 @@ BEGIN
     RETURN true;
 END $$;
 
--- Enqueue from plain SQL, in the caller's transaction: SELECT holdfast.enqueue('mail', '{"to": 7}').
--- The kind must be published; its options fill in missing arguments. If the key is taken, the function returns the id
--- of the job that has it.
-CREATE FUNCTION holdfast.enqueue(
+-- ---- enqueue from SQL ---------------------------------------------------------------------------------------------
+
+-- A job that SQL enqueues: its checked request, and what became of it.
+CREATE TYPE holdfast.new_job AS (
+    id bigint,
+    outcome text,
     kind text,
-    payload json DEFAULT '{}',
-    queue text DEFAULT NULL,
-    priority integer DEFAULT NULL,
-    delay interval DEFAULT NULL,
-    run_at timestamptz DEFAULT NULL,
-    key text DEFAULT NULL,
-    label text DEFAULT NULL,
-    max_attempts integer DEFAULT NULL,  -- 0: no limit
-    timeout interval DEFAULT NULL,      -- of one run; 0: no limit
-    retry interval[] DEFAULT NULL       -- delays between attempts; the last one repeats
-) RETURNS bigint LANGUAGE plpgsql AS $$
-#variable_conflict use_variable
+    kind_version integer,
+    payload json,
+    queue text,
+    priority integer,
+    due_at timestamptz,
+    label text,
+    tags json,
+    key text,
+    scope text,                                -- how long the key stays taken
+    period interval,
+    on_conflict text,
+    after_ids bigint[],
+    after_keys json,                           -- pairs of kind and key
+    after_labels text[],
+    after_when text,
+    after_failed text,
+    hold boolean,
+    max_attempts integer,
+    max_crashes integer,
+    on_lost text,
+    retry json,
+    timeout double precision,
+    actor text
+);
+
+-- The JSON of a request or of several. The caller may have text, json or jsonb.
+CREATE FUNCTION holdfast.parse_request(request text) RETURNS json LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    options json;
-    version integer;
-    timestamp timestamptz := holdfast.now();
-    due timestamptz := holdfast.checked_due_time(timestamp, delay, run_at);
-    new_id bigint;
-    holder holdfast.key;
-    unique_key text := enqueue.key;
-    expiry timestamptz;
+    value json;
 BEGIN
-    SELECT k.options, k.version INTO options, version FROM holdfast.kind k WHERE k.name = enqueue.kind;
-    IF options IS NULL THEN
-        RAISE EXCEPTION 'E_UNKNOWN_KIND: no application has registered kind "%"', enqueue.kind
+    BEGIN
+        value := request;
+    EXCEPTION WHEN data_exception OR statement_too_complex THEN
+        RAISE EXCEPTION 'E_INVALID_PAYLOAD: the request is not JSON: %', SQLERRM
+            USING HINT = 'It is like {"kind": "mail", "payload": {"to": 7}}.';
+    END;
+    BEGIN
+        PERFORM request::jsonb;
+    EXCEPTION WHEN data_exception THEN
+        RAISE EXCEPTION 'E_INVALID_TEXT: the request cannot be stored: %', SQLERRM
+            USING HINT = 'Remove NUL characters, lone surrogates and numbers out of range.';
+    END;
+    RETURN value;
+END $$;
+
+-- Refuse values that are no objects, and fields that a request does not have.
+CREATE FUNCTION holdfast.check_fields(request json, label text, VARIADIC known text[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    unknown text;
+BEGIN
+    IF json_typeof(request) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'E_INVALID: % is a JSON object', label USING HINT = 'It has: ' || array_to_string(known, ', ') || '.';
+    END IF;
+    SELECT min(name) INTO unknown FROM json_object_keys(request) AS name WHERE name <> ALL (known);
+    IF unknown IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID: % has no field "%"', label, left(unknown, 40)
+            USING HINT = 'It has: ' || array_to_string(known, ', ') || '.';
+    END IF;
+END $$;
+
+-- The value of a field; NULL if it is missing, or null where null is one of its types.
+CREATE FUNCTION holdfast.field(request json, name text, VARIADIC types text[]) RETURNS json LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    type text := json_typeof(request->name);
+BEGIN
+    IF type IS NULL OR type = 'null' AND 'null' = ANY (types) THEN
+        RETURN NULL;
+    ELSIF type <> ALL (types) THEN
+        RAISE EXCEPTION 'E_INVALID: "%" is of type %, not %', name, array_to_string(types, ' or '), type;
+    END IF;
+    RETURN request->name;
+END $$;
+
+-- A field that is a whole number of 32 bits, from *minimum*.
+CREATE FUNCTION holdfast.number_field(request json, name text, minimum integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    number text := holdfast.field(request, name, 'number', 'null') #>> '{}';
+BEGIN
+    IF number !~ '^-?[0-9]+$' OR number::numeric NOT BETWEEN minimum AND 2147483647 THEN
+        RAISE EXCEPTION 'E_INVALID: "%" is a whole number from % to 2147483647, not %', name, minimum, left(number, 40);
+    END IF;
+    RETURN number;
+END $$;
+
+-- A field that is a name.
+CREATE FUNCTION holdfast.name_field(request json, name text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    text text := holdfast.field(request, name, 'string', 'null') #>> '{}';
+BEGIN
+    PERFORM holdfast.check_name(text, name);
+    RETURN text;
+END $$;
+
+-- Check a list: the types of its entries as a pattern, and how many it has.
+CREATE FUNCTION holdfast.check_list(list json, label text, types text, most integer) RETURNS json
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF json_array_length(list) > most THEN
+        RAISE EXCEPTION 'E_INVALID: "%" has at most % entries', label, most;
+    ELSIF EXISTS (SELECT FROM json_array_elements(list) AS each (entry) WHERE json_typeof(entry) !~ types) THEN
+        RAISE EXCEPTION 'E_INVALID: an entry of "%" is not a %', label, replace(types, '|', ' or a ');
+    END IF;
+    RETURN list;
+END $$;
+
+-- A duration in seconds: a number of them, or a text such as 90s, 1h30m or 500ms. Python reads the same (quantities.py).
+CREATE FUNCTION holdfast.seconds_of(duration json) RETURNS double precision LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    words text := lower(btrim(duration #>> '{}'));
+    seconds numeric;
+BEGIN
+    IF json_typeof(duration) = 'number' THEN
+        seconds := words;
+    ELSIF words ~ '^[0-9]+([.][0-9]+)?$' THEN
+        seconds := words;
+    ELSIF words ~ '^([0-9]+([.][0-9]+)?(ms|s|m|h|d|w))+$' THEN
+        SELECT sum(part[1]::numeric * CASE part[3] WHEN 'ms' THEN 0.001 WHEN 's' THEN 1 WHEN 'm' THEN 60 WHEN 'h' THEN 3600
+            WHEN 'd' THEN 86400 WHEN 'w' THEN 604800 END) INTO seconds
+        FROM regexp_matches(words, '([0-9]+([.][0-9]+)?)(ms|s|m|h|d|w)', 'g') AS matched (part);
+    ELSIF duration IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID: not a duration: "%"', left(words, 40)
+            USING HINT = 'Write it like 90, 1.5h, 1h30m or 500ms.';
+    END IF;
+    IF seconds NOT BETWEEN 0 AND 36525 * 86400::numeric THEN
+        RAISE EXCEPTION 'E_INVALID: a duration is between 0 and 36525 days, not %', left(words, 40);
+    END IF;
+    RETURN round(seconds, 6);
+END $$;
+
+-- A timestamp of RFC 3339 with its time zone.
+CREATE FUNCTION holdfast.time_of(words text) RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF words !~ ('^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?'
+        || '([Zz]|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])$') THEN
+        RAISE EXCEPTION 'E_INVALID: "run_at" is not a timestamp with a time zone (RFC 3339): "%"', left(words, 40)
+            USING HINT = 'Write it like 2030-01-31T12:00:00Z.';
+    END IF;
+    RETURN words::timestamptz;
+EXCEPTION WHEN data_exception THEN
+    RAISE EXCEPTION 'E_INVALID: "run_at" is not a timestamp: "%"', left(words, 40);
+END $$;
+
+-- JSON without spaces between its values, as Python writes it. Strings match as a whole, so that they keep theirs.
+CREATE FUNCTION holdfast.compact_json(value json) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN value::text ~ '[[:space:]]'
+        THEN regexp_replace(value::text, $re$("([^"\\]|\\.)*")|[[:space:]]+$re$, $re$\1$re$, 'g')::json ELSE value END
+$$;
+
+-- Refuse numbers that no float can hold. Whole numbers have any size.
+CREATE FUNCTION holdfast.check_floats(payload json) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF payload::text ~ '[0-9]{250}|[eE][+]?[0-9]{2}' AND EXISTS (
+        SELECT FROM regexp_matches(regexp_replace(payload::text, $re$"([^"\\]|\\.)*"$re$, '', 'g'), '([0-9][0-9.eE+-]*)', 'g')
+            AS matched (number)
+        WHERE number[1] ~ '[.eE]' AND number[1]::numeric > 1.7976931348623157e308)
+    THEN
+        RAISE EXCEPTION 'E_INVALID_PAYLOAD: a number of the payload is out of range';
+    END IF;
+END $$;
+
+-- Whether a value has a type of JSON Schema. A decimal may also be a number.
+CREATE FUNCTION holdfast.has_type(value json, type text, format text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE json_typeof(value) WHEN 'number' THEN type = 'number' OR type = 'string' AND coalesce(format, '') = 'decimal'
+        OR type = 'integer' AND value #>> '{}' ~ '^-?[0-9]+$' ELSE json_typeof(value) = type END
+$$;
+
+-- How a value differs from a schema, with the path to the part that does; NULL: it fits. Types alone are named: a value may
+-- be a secret. The checks are those of domain/jobs/payload_schema.py. A name that an object has twice must fit twice: the
+-- worker reads both.
+CREATE FUNCTION holdfast.find_mismatch(value json, schema jsonb, definitions jsonb, path text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    options jsonb;
+    mismatches text[];
+BEGIN
+    WHILE schema ? '$ref' LOOP
+        schema := coalesce(definitions->regexp_replace(schema->>'$ref', '^.*/', ''), '{}');
+    END LOOP;
+    options := coalesce(schema->'anyOf', schema->'oneOf');
+    IF options IS NOT NULL THEN
+        SELECT array_agg(holdfast.find_mismatch(value, option, definitions, path)) INTO mismatches
+        FROM jsonb_array_elements(options) AS options (option);
+        RETURN CASE WHEN array_position(mismatches, NULL) IS NOT NULL THEN NULL WHEN cardinality(mismatches) = 1
+            THEN mismatches[1] ELSE holdfast.wrong_type(path, value, options) END;
+    ELSIF schema ? 'enum' THEN
+        RETURN CASE WHEN value::jsonb <> ALL (SELECT * FROM jsonb_array_elements(schema->'enum'))
+            THEN format('%s is not one of %s', path, (SELECT string_agg(each::text, ', ')
+                FROM jsonb_path_query(schema->'enum', '$[0 to 9]') AS each)) END;
+    ELSIF schema ? 'type' AND NOT (SELECT bool_or(holdfast.has_type(value, type, schema->>'format')) FROM
+        jsonb_array_elements_text(CASE jsonb_typeof(schema->'type') WHEN 'array' THEN schema->'type'
+            ELSE jsonb_build_array(schema->'type') END) AS types (type)) THEN
+        RETURN holdfast.wrong_type(path, value, jsonb_build_array(schema));
+    END IF;
+    RETURN CASE json_typeof(value) WHEN 'object' THEN holdfast.find_in_object(value, schema, definitions, path)
+        WHEN 'array' THEN holdfast.find_in_array(value, schema, definitions, path) END;
+END $$;
+CREATE FUNCTION holdfast.find_in_object(value json, schema jsonb, definitions jsonb, path text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    name text;
+    item json;
+    expected jsonb;
+    mismatch text;
+BEGIN
+    FOR name IN SELECT * FROM jsonb_array_elements_text(coalesce(schema->'required', '[]')) LOOP
+        IF value->name IS NULL THEN
+            RETURN format('%s lacks ''%s''', path, name);
+        END IF;
+    END LOOP;
+    FOR name, item IN SELECT * FROM json_each(value) LOOP
+        expected := coalesce(schema->'properties'->name, schema->'additionalProperties', 'true');
+        IF expected = 'false' THEN
+            RETURN format('%s has no ''%s''', path, name);
+        ELSIF jsonb_typeof(expected) = 'object' THEN
+            mismatch := holdfast.find_mismatch(item, expected, definitions, path || '.' || name);
+            IF mismatch IS NOT NULL THEN
+                RETURN mismatch;
+            END IF;
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+CREATE FUNCTION holdfast.find_in_array(value json, schema jsonb, definitions jsonb, path text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    first integer := coalesce(jsonb_array_length(schema->'prefixItems'), 0);
+    item json;
+    place integer := 0;
+    expected jsonb;
+    mismatch text;
+BEGIN
+    IF schema->'items' = 'false' AND json_array_length(value) > first THEN
+        RETURN format('%s has %s elements, not %s', path, first, json_array_length(value));
+    ELSIF first = 0 AND schema->'items'->>'type' IN ('boolean', 'integer', 'number') THEN
+        -- planner: one statement for all; the loop takes 3 s for 100,000 numbers.
+        SELECT each.item, each.place INTO item, place FROM json_array_elements(value) WITH ORDINALITY AS each (item, place)
+        WHERE NOT holdfast.has_type(each.item, schema->'items'->>'type', NULL) ORDER BY each.place LIMIT 1;
+        RETURN holdfast.wrong_type(format('%s[%s]', path, place - 1), item, jsonb_build_array(schema->'items'));
+    END IF;
+    FOR item IN SELECT * FROM json_array_elements(value) LOOP
+        expected := coalesce(schema->'prefixItems'->place, schema->'items');
+        IF jsonb_typeof(expected) = 'object' THEN
+            mismatch := holdfast.find_mismatch(item, expected, definitions, format('%s[%s]', path, place));
+            IF mismatch IS NOT NULL THEN
+                RETURN mismatch;
+            END IF;
+        END IF;
+        place := place + 1;
+    END LOOP;
+    RETURN NULL;
+END $$;
+CREATE FUNCTION holdfast.wrong_type(path text, value json, options jsonb) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS $$
+    SELECT format('%s is of type %s, not %s', path, (
+            SELECT string_agg(type, ' or ' ORDER BY place) FROM (
+                SELECT coalesce(option->>'type', 'object') AS type, min(place) AS place
+                FROM jsonb_array_elements(options) WITH ORDINALITY AS options (option, place) GROUP BY 1) AS types),
+        CASE WHEN holdfast.has_type(value, 'integer', NULL) THEN 'integer' ELSE json_typeof(value) END)
+$$;
+
+-- Refuse unknown and missing parameters, and values of other types, by the published schema of the kind.
+CREATE FUNCTION holdfast.check_parameters(published holdfast.kind, payload json) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    schema jsonb := published.payload_schema;
+    definitions jsonb := coalesce(schema->'$defs', '{}');
+    parameters jsonb := coalesce(definitions->'Payload', schema);
+    known jsonb := coalesce(parameters->'properties', '{}');
+    wrong text;
+BEGIN
+    SELECT min(name) INTO wrong FROM json_object_keys(payload) AS name WHERE NOT known ? name;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID_PAYLOAD: ''%'' has no parameter ''%''', published.name, wrong USING HINT = coalesce(
+            format('It takes: %s.', (SELECT string_agg(name, ', ' ORDER BY name) FROM jsonb_object_keys(known) AS name)),
+            'It takes no parameters.');
+    END IF;
+    SELECT min(name) INTO wrong FROM jsonb_array_elements_text(coalesce(parameters->'required', '[]')) AS name
+    WHERE payload->name IS NULL;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID_PAYLOAD: ''%'' needs the parameter ''%''', published.name, wrong;
+    END IF;
+    SELECT mismatch INTO wrong FROM json_each(payload) AS parameter, LATERAL holdfast.find_mismatch(
+        parameter.value, known->parameter.key, definitions, parameter.key) AS mismatch WHERE mismatch IS NOT NULL LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID_PAYLOAD: the payload of ''%'' does not fit: %', published.name, wrong;
+    END IF;
+END $$;
+
+-- The kind of a request, if SQL may enqueue jobs of it.
+CREATE FUNCTION holdfast.published_kind(request json) RETURNS holdfast.kind LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    kind_name text := holdfast.field(request, 'kind', 'string') #>> '{}';
+    published holdfast.kind;
+BEGIN
+    IF kind_name IS NULL THEN
+        RAISE EXCEPTION 'E_INVALID: a request needs a "kind"';
+    END IF;
+    SELECT * INTO published FROM holdfast.kind WHERE kind.name = kind_name;
+    IF kind_name LIKE 'holdfast' || '.%' OR published.options->'unit' IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID: "%" is not a kind that people enqueue', kind_name USING HINT = 'Start a batch instead.';
+    ELSIF published.name IS NULL THEN
+        RAISE EXCEPTION 'E_UNKNOWN_KIND: no application has registered kind "%"', kind_name
             USING HINT = 'See SELECT name FROM holdfast.kind, or start a worker of the application that has it.';
+    ELSIF kind_name = 'command' AND EXISTS (SELECT FROM holdfast.command_switch) THEN
+        RAISE EXCEPTION 'E_CONFLICT: commands are switched off on this store, so nothing was enqueued'
+            USING HINT = 'An admin of the store allows them again: holdfast db commands on.';
     END IF;
-    PERFORM holdfast.check_name(queue, 'queue');
-    PERFORM holdfast.check_name(label, 'label');
-    PERFORM holdfast.check_payload(payload);
-    IF max_attempts < 0 OR timeout < '0' OR '0' > ANY (retry) OR cardinality(retry) = 0 THEN
-        RAISE EXCEPTION 'E_INVALID: max_attempts, timeout and the delays of retry are not negative, and retry has one';
+    RETURN published;
+END $$;
+
+-- The tags of a request, as Python writes them.
+CREATE FUNCTION holdfast.read_tags(request json) RETURNS json LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    tags text[] := ARRAY(SELECT json_array_elements_text(
+        holdfast.check_list(holdfast.field(request, 'tags', 'array'), 'tags', 'string', 100)));
+BEGIN
+    PERFORM holdfast.check_name(tag, 'tag') FROM unnest(tags) AS tag;
+    RETURN CASE WHEN tags <> '{}' THEN to_json(tags) END;
+END $$;
+
+-- The delays between attempts: those of the request, or of the kind; NULL: the usual ones.
+CREATE FUNCTION holdfast.read_retry(request json, options json) RETURNS json LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    delays json := holdfast.check_list(holdfast.field(request, 'retry', 'array', 'null'), 'retry', 'string|number', 100);
+BEGIN
+    IF delays IS NULL THEN
+        RETURN CASE WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END;
+    ELSIF json_array_length(delays) = 0 THEN
+        RAISE EXCEPTION 'E_INVALID: a list of retry delays needs at least one entry';
     END IF;
-    IF unique_key IS NULL AND json_array_length(options->'unique') > 0 THEN
-        unique_key := holdfast.unique_key(enqueue.kind, options->'unique', payload::jsonb);
+    RETURN json_build_object('jitter', 0, 'steps', (
+        SELECT json_agg(holdfast.seconds_of(delay)) FROM json_array_elements(delays) AS delays (delay)));
+END $$;
+
+-- The jobs that a new one starts after: a list of ids, or an object with ids, keys, labels, when and if_not.
+CREATE FUNCTION holdfast.read_after(job holdfast.new_job, request json) RETURNS holdfast.new_job LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    after json := holdfast.field(request, 'after', 'array', 'object', 'null');
+BEGIN
+    IF after IS NULL THEN
+        RETURN job;
+    ELSIF json_typeof(after) = 'array' THEN
+        after := json_build_object('ids', holdfast.check_list(after, 'after', 'number', 1000));
     END IF;
-    IF unique_key = '' OR length(unique_key) > 512 THEN
-        RAISE EXCEPTION 'E_INVALID: a key has 1 to 512 characters, this one has %', length(unique_key);
-    ELSIF octet_length(unique_key) + octet_length(enqueue.kind) > 2600 THEN
+    PERFORM holdfast.check_fields(after, '"after"', 'ids', 'keys', 'labels', 'when', 'if_not');
+    job.after_keys := holdfast.check_list(holdfast.field(after, 'keys', 'array'), 'keys', 'array', 1000);
+    job.after_labels := ARRAY(SELECT json_array_elements_text(
+        holdfast.check_list(holdfast.field(after, 'labels', 'array'), 'labels', 'string', 1000)));
+    job.after_when := coalesce(holdfast.field(after, 'when', 'string') #>> '{}', 'done');
+    job.after_failed := coalesce(holdfast.field(after, 'if_not', 'string') #>> '{}', 'cancel');
+    IF job.after_when <> ALL ('{done,finished,failed}') OR job.after_failed <> ALL ('{cancel,hold}') THEN
+        RAISE EXCEPTION 'E_INVALID: "when" is done, finished or failed, and "if_not" is cancel or hold';
+    ELSIF EXISTS (SELECT FROM json_array_elements(job.after_keys) AS pair WHERE json_array_length(pair) <> 2
+            OR json_typeof(pair->0) <> 'string' OR json_typeof(pair->1) <> 'string') THEN
+        RAISE EXCEPTION 'E_INVALID: "keys" are pairs of kind and key';
+    ELSIF EXISTS (SELECT FROM json_array_elements_text(
+            holdfast.check_list(holdfast.field(after, 'ids', 'array'), 'ids', 'number', 1000)) AS number
+            WHERE number !~ '^[0-9]{1,19}$' OR number::numeric > 9223372036854775807) THEN
+        RAISE EXCEPTION 'E_INVALID: an entry of "after" is not an id of a job';
+    END IF;
+    job.after_ids := ARRAY(SELECT DISTINCT number::bigint FROM json_array_elements_text(after->'ids') AS number);
+    IF job.after_ids = '{}' AND job.after_labels = '{}' AND coalesce(json_array_length(job.after_keys), 0) = 0 THEN
+        RAISE EXCEPTION 'E_INVALID: after names no job' USING HINT = 'Leave it out when there is nothing to wait for.';
+    END IF;
+    RETURN job;
+END $$;
+
+-- The unique key of a new job, its own or that of its kind, and what happens if it is taken.
+CREATE FUNCTION holdfast.read_key(job holdfast.new_job, request json, options json) RETURNS holdfast.new_job
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    key_for json := holdfast.field(request, 'key_for', 'string', 'number', 'null');
+BEGIN
+    job.on_conflict := coalesce(holdfast.field(request, 'on_conflict', 'string') #>> '{}', 'skip');
+    job.key := holdfast.field(request, 'key', 'string', 'null') #>> '{}';
+    IF job.key IS NULL AND json_array_length(options->'unique') > 0 THEN
+        job.key := holdfast.unique_key(job.kind, options->'unique', job.payload::jsonb);
+    END IF;
+    job.scope := CASE WHEN key_for IS NULL THEN options->>'unique_scope' WHEN key_for #>> '{}' = 'ever' THEN 'forever'
+        ELSE 'period' END;
+    job.period := make_interval(secs => CASE WHEN key_for IS NULL THEN (options->>'unique_seconds')::float
+        WHEN job.scope = 'period' THEN holdfast.seconds_of(key_for) END);
+    IF job.on_conflict <> ALL ('{skip,replace,rerun,raise}') THEN
+        RAISE EXCEPTION 'E_INVALID: on_conflict is skip, replace, rerun or raise, not "%"', left(job.on_conflict, 40);
+    ELSIF job.key IS NULL AND key_for IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID: key_for needs a key';
+    ELSIF job.key = '' OR length(job.key) > 512 THEN
+        RAISE EXCEPTION 'E_INVALID: a key has 1 to 512 characters, this one has %', length(job.key);
+    ELSIF octet_length(job.key) + octet_length(job.kind) > 2600 THEN
         RAISE EXCEPTION 'E_INVALID: kind and key take more than 2,600 bytes';
+    ELSIF job.on_conflict = 'rerun' AND job.key IS NOT NULL AND job.scope <> 'live' THEN
+        RAISE EXCEPTION 'E_INVALID: on_conflict "rerun" needs a key that is free again when its job finishes'
+            USING HINT = 'Leave key_for and unique_for out.';
+    ELSIF job.on_conflict = 'rerun' AND job.after_when IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID: on_conflict "rerun" and after cannot be combined';
     END IF;
-    IF options->>'unique_scope' = 'period' THEN
-        expiry := timestamp + make_interval(secs => (options->>'unique_seconds')::float);
+    RETURN job;
+END $$;
+
+-- The checked request of a new job. What it leaves open comes from the kind. Python has the same checks
+-- (domain/jobs/enqueue_options.py).
+CREATE FUNCTION holdfast.read_request(request json, now timestamptz) RETURNS holdfast.new_job LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    published holdfast.kind;
+    options json;
+    job holdfast.new_job;
+BEGIN
+    PERFORM holdfast.check_fields(request, 'the request', 'kind', 'payload', 'queue', 'priority', 'delay', 'run_at', 'label',
+        'tags', 'key', 'key_for', 'on_conflict', 'after', 'hold', 'max_attempts', 'timeout', 'retry', 'actor');
+    published := holdfast.published_kind(request);
+    options := published.options;
+    job.outcome := 'created';
+    job.kind := published.name;
+    job.kind_version := published.version;
+    job.payload := holdfast.compact_json(coalesce(request->'payload', '{}'));
+    PERFORM holdfast.check_payload(job.payload);
+    PERFORM holdfast.check_parameters(published, job.payload);
+    job.queue := coalesce(holdfast.name_field(request, 'queue'), options->>'queue');
+    job.priority := coalesce(holdfast.number_field(request, 'priority', -2147483648), (options->>'priority')::integer);
+    job.due_at := holdfast.checked_due_time(now,
+        make_interval(secs => holdfast.seconds_of(holdfast.field(request, 'delay', 'string', 'number', 'null'))),
+        holdfast.time_of(holdfast.field(request, 'run_at', 'string', 'null') #>> '{}'));
+    job.label := holdfast.name_field(request, 'label');
+    job.actor := coalesce(holdfast.name_field(request, 'actor'), 'holdfast:sql');
+    IF request->>'actor' LIKE 'holdfast:%' THEN
+        RAISE EXCEPTION 'E_INVALID: names that begin with "holdfast:" are the system''s own';
+    END IF;
+    job.tags := holdfast.read_tags(request);
+    job.hold := coalesce((holdfast.field(request, 'hold', 'boolean') #>> '{}')::boolean, false);
+    job.max_attempts := coalesce(holdfast.number_field(request, 'max_attempts', 0),
+        (options->>'max_attempts')::integer, 0);
+    job.max_attempts := nullif(job.max_attempts, 0);
+    job.max_crashes := options->>'max_crashes';
+    job.on_lost := options->>'on_lost';
+    job.timeout := holdfast.seconds_of(holdfast.field(request, 'timeout', 'string', 'number', 'null'));
+    job.retry := holdfast.read_retry(request, options);
+    job := holdfast.read_after(job, request);
+    RETURN holdfast.read_key(job, request, options);
+END $$;
+
+-- Replace the payload and options of a job that is not running, and delete its progress and steps; false: it is running, or
+-- finished. The statement replace_job of Python does the same.
+CREATE FUNCTION holdfast.replace_job(job holdfast.new_job, owner bigint, now timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE holdfast.live SET priority = job.priority, due_at = job.due_at, token = token + 1, reader = '', refusals = NULL,
+        kind_version = job.kind_version, state = CASE
+        WHEN state IN ('held', 'waiting') AND NOT (state = 'held' AND reader = '' AND refusals IS NOT NULL) THEN state
+        WHEN job.due_at > now THEN 'scheduled' ELSE 'ready' END
+    WHERE live.id = owner AND live.state <> 'running';
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM holdfast.progress WHERE progress.job_id = owner;
+    DELETE FROM holdfast.step WHERE step.job_id = owner;
+    UPDATE holdfast.job AS replaced SET payload = job.payload, kind_version = job.kind_version, label = job.label,
+        tags = job.tags
+    WHERE replaced.id = owner;
+    INSERT INTO holdfast.event (job_id, at, name, actor) VALUES (owner, now, 'replaced', job.actor);
+    RETURN true;
+END $$;
+
+-- The answer to a request whose key *owner* has; *again*: an earlier request of the same call.
+CREATE FUNCTION holdfast.answer_conflict(job holdfast.new_job, owner bigint, is_live boolean, again boolean, now timestamptz)
+RETURNS holdfast.new_job LANGUAGE plpgsql AS $$
+BEGIN
+    IF job.on_conflict = 'raise' THEN
+        RAISE EXCEPTION 'E_DUPLICATE_JOB: job % of kind "%" has the unique key already', owner, job.kind;
+    ELSIF job.on_conflict <> 'skip' AND again THEN
+        RAISE EXCEPTION 'E_INVALID: two requests of one call replace the same key of kind "%"', job.kind;
+    ELSIF job.on_conflict <> 'skip' AND holdfast.replace_job(job, owner, now) THEN
+        job.outcome := 'replaced';
+    ELSIF job.on_conflict = 'rerun' AND is_live THEN
+        -- The new job starts when the running one has finished, however it does.
+        UPDATE holdfast.key SET job_id = job.id, previous_id = owner WHERE key.kind = job.kind AND key.key = job.key;
+        job.outcome := 'rerun';
+        job.after_ids := ARRAY[owner];
+        job.after_when := 'finished';
+        job.after_failed := 'cancel';
+        RETURN job;
+    ELSE
+        job.outcome := 'existing';
+    END IF;
+    job.id := owner;
+    RETURN job;
+END $$;
+
+-- Take the key of a new job, or answer for the job that has it.
+CREATE FUNCTION holdfast.take_key(job holdfast.new_job, now timestamptz) RETURNS holdfast.new_job LANGUAGE plpgsql AS $$
+DECLARE
+    holder holdfast.key;
+    live_id bigint;
+BEGIN
+    INSERT INTO holdfast.key AS existing (kind, key, job_id, scope, expires_at)
+    VALUES (job.kind, job.key, job.id, job.scope, now + job.period)
+    ON CONFLICT ON CONSTRAINT key_pkey DO UPDATE SET job_id = existing.job_id
+    RETURNING * INTO holder;
+    IF holder.job_id = job.id THEN
+        RETURN job;
+    END IF;
+    PERFORM holdfast.refuse_old_snapshot(ARRAY[holder.job_id, holder.previous_id]);
+    -- New statements: they see the job that had the key when the insert waited.
+    live_id := coalesce((SELECT id FROM holdfast.live WHERE live.id = holder.job_id),
+        (SELECT id FROM holdfast.live WHERE live.id = holder.previous_id));
+    IF live_id IS NOT NULL OR holder.scope = 'forever' OR holder.expires_at > now THEN
+        RETURN holdfast.answer_conflict(job, coalesce(live_id, holder.job_id), live_id IS NOT NULL, false, now);
+    END IF;
+    UPDATE holdfast.key SET job_id = job.id, scope = job.scope, expires_at = now + job.period, previous_id = NULL
+    WHERE key.kind = job.kind AND key.key = job.key;
+    RETURN job;
+END $$;
+
+-- Take the keys of new jobs in their order, so that two calls cannot deadlock.
+CREATE FUNCTION holdfast.take_keys(jobs holdfast.new_job[], now timestamptz) RETURNS holdfast.new_job[] LANGUAGE plpgsql AS $$
+DECLARE
+    place integer;
+    kind_and_key text[];
+    last text[];
+    owner bigint;
+BEGIN
+    FOR place, kind_and_key IN
+        SELECT job.place, ARRAY[job.kind, job.key] FROM (
+            SELECT kind, key, row_number() OVER () AS place FROM unnest(jobs)) AS job
+        WHERE job.key IS NOT NULL ORDER BY job.kind COLLATE "C", job.key COLLATE "C", job.place
+    LOOP
+        jobs[place] := CASE WHEN kind_and_key = last THEN holdfast.answer_conflict(jobs[place], owner, true, true, now)
+            ELSE holdfast.take_key(jobs[place], now) END;
+        last := kind_and_key;
+        owner := (jobs[place]).id;
+    END LOOP;
+    RETURN jobs;
+END $$;
+
+-- The jobs that a label names, with those below it, or a pattern of labels; of those with one unique key, the newest. The
+-- statements find_jobs_by_label and find_jobs_by_label_pattern of Python find the same.
+CREATE FUNCTION holdfast.find_labelled(name text) RETURNS SETOF bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    escape text := chr(92);
+    pattern text := replace(name, escape, escape || escape);
+    ids bigint[];
+BEGIN
+    IF strpos(name, '*') = 0 THEN
+        ids := ARRAY(SELECT id FROM holdfast.job WHERE label = name
+            UNION ALL SELECT id FROM holdfast.job WHERE label ~>=~ (name || '/') AND label ~<~ (name || '0'));
+    ELSE
+        pattern := replace(replace(replace(pattern, '%', escape || '%'), '_', escape || '_'), '*', '%');
+        ids := ARRAY(SELECT id FROM holdfast.job WHERE label LIKE pattern);
+    END IF;
+    RETURN QUERY SELECT job.id FROM holdfast.job WHERE job.id = ANY(ids)
+        AND NOT EXISTS (SELECT 1 FROM holdfast.job AS newer WHERE newer.key = job.key AND newer.id > job.id
+            AND newer.kind = job.kind AND newer.label = job.label LIMIT 1 OFFSET 0)
+        AND (NOT EXISTS (SELECT FROM holdfast.expired_range WHERE job.id >= first_id AND job.id < next_id)
+            OR EXISTS (SELECT FROM holdfast.live WHERE live.id = job.id OFFSET 0)
+            OR EXISTS (SELECT FROM holdfast.finished WHERE finished.id = job.id OFFSET 0));
+END $$;
+
+-- The ids of the jobs that a new one starts after. Those that it names by key or label may be of the same call.
+CREATE FUNCTION holdfast.find_dependencies(job holdfast.new_job) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[] := coalesce(job.after_ids, '{}');
+    name text;
+    pair json;
+    matching bigint[];
+BEGIN
+    FOR pair IN SELECT json_array_elements(job.after_keys) LOOP
+        matching := ARRAY(SELECT job_id FROM holdfast.key WHERE key.kind = pair->>0 AND key.key = pair->>1);
+        IF matching = '{}' THEN
+            RAISE EXCEPTION 'E_DEPENDENCY_NOT_FOUND: the key of kind "%", which this job should start after, matches no job',
+                pair->>0;
+        END IF;
+        ids := ids || matching;
+    END LOOP;
+    FOREACH name IN ARRAY coalesce(job.after_labels, '{}') LOOP
+        matching := ARRAY(SELECT holdfast.find_labelled(name));
+        IF matching = '{}' THEN
+            RAISE EXCEPTION 'E_DEPENDENCY_NOT_FOUND: the label "%", which this job should start after, matches no job', name;
+        END IF;
+        ids := ids || matching;
+    END LOOP;
+    RETURN ARRAY(SELECT DISTINCT unnest(ids));
+END $$;
+
+-- Insert the dependencies of new jobs, whose rows exist. Locks keep a dependency from finishing unnoticed, or from being
+-- deleted. If one has finished already, maintenance decides within a second whether the job starts.
+CREATE FUNCTION holdfast.insert_dependencies(jobs holdfast.new_job[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    pairs json := (SELECT json_agg(json_build_array(job.id, dependency)) FROM unnest(jobs) AS job (id),
+        LATERAL unnest(holdfast.find_dependencies(job)) AS dependency);
+    ids bigint[];
+    finished_ids bigint[];
+    missing bigint;
+BEGIN
+    ids := ARRAY(SELECT DISTINCT (pair->>1)::bigint FROM json_array_elements(pairs) AS pair ORDER BY 1);
+    UPDATE holdfast.live SET has_dependents = true
+    WHERE id = ANY(ARRAY(SELECT id FROM holdfast.live WHERE id = ANY(ids) ORDER BY id FOR UPDATE));
+    finished_ids := ARRAY(SELECT id FROM (SELECT id FROM holdfast.finished WHERE id = ANY(ids)
+        ORDER BY id FOR KEY SHARE) AS locked);
+    SELECT min(id) INTO missing FROM unnest(ids) AS named (id)
+    WHERE id <> ALL (finished_ids) AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.id = named.id);
+    IF missing IS NOT NULL THEN
+        RAISE EXCEPTION 'E_DEPENDENCY_NOT_FOUND: job %, which this job should start after, does not exist', missing;
+    END IF;
+    INSERT INTO holdfast.dependency (job_id, dependency_id)
+    SELECT (pair->>0)::bigint, (pair->>1)::bigint FROM json_array_elements(pairs) AS pair;
+    INSERT INTO holdfast.pending_effect (job_id) SELECT DISTINCT (pair->>0)::bigint
+    FROM json_array_elements(pairs) AS pair WHERE (pair->>1)::bigint = ANY(finished_ids);
+END $$;
+
+-- Insert the rows of new jobs.
+CREATE FUNCTION holdfast.insert_jobs(jobs holdfast.new_job[], now timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO holdfast.job (id, kind, kind_version, payload, label, tags, key, actor, created_at, max_attempts, max_crashes,
+        on_lost, retry, timeout, after_when, after_failed)
+    SELECT id, kind, kind_version, payload, label, tags, key, actor, now, max_attempts, max_crashes, on_lost, retry, timeout,
+        after_when, after_failed FROM unnest(jobs);
+    INSERT INTO holdfast.live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
+    SELECT id, CASE WHEN hold THEN 'held' WHEN after_when IS NOT NULL THEN 'waiting' WHEN due_at > now THEN 'scheduled'
+        ELSE 'ready' END, queue, kind, kind_version, priority, due_at,
+        on_lost <> 'retry' OR kind = 'command' OR octet_length(payload::text) > 32768 FROM unnest(jobs);
+    IF EXISTS (SELECT FROM unnest(jobs) WHERE after_when IS NOT NULL) THEN
+        PERFORM holdfast.insert_dependencies(ARRAY(SELECT job FROM unnest(jobs) AS job WHERE (job).after_when IS NOT NULL));
+    END IF;
+END $$;
+
+-- Wake workers when the caller commits, which may be later: jobs that are due after these may have begun by then, so this
+-- names their places. The setting holdfast.notify = off switches it off.
+CREATE FUNCTION holdfast.notify_workers(jobs holdfast.new_job[], now timestamptz) RETURNS void LANGUAGE sql AS $$
+    SELECT pg_notify('holdfast.ready', text) FROM (
+        SELECT DISTINCT 'delayed' AS text FROM unnest(jobs) WHERE due_at > now AND NOT hold
+        UNION ALL
+        SELECT 'earlier:' || json_build_array(queue, kind, priority, (extract(epoch FROM min(due_at)) * 1000000)::bigint,
+                (extract(epoch FROM max(due_at)) * 1000000)::bigint)::text || chr(10)
+            || CASE WHEN strpos(queue, chr(10)) > 0 THEN 'jobs' ELSE 'jobs:' || queue END
+        FROM unnest(jobs) WHERE due_at <= now AND NOT hold AND after_when IS NULL AND outcome <> 'existing'
+        GROUP BY queue, kind, priority) AS texts
+    WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off' AND pg_notification_queue_usage() < 0.9
+$$;
+
+-- Enqueue from plain SQL, in the caller's transaction: SELECT * FROM holdfast.enqueue('{"kind": "mail", "payload": {"to": 7}}').
+-- A request is text, json or jsonb: an object, or an array of them, which are enqueued all or not at all. Its fields are the
+-- options of Python. It returns, in the order of the requests, the job of each and what happened: created, existing,
+-- replaced or rerun. The kind must be published.
+CREATE FUNCTION holdfast.enqueue(request anycompatible) RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    requests json := holdfast.parse_request(request::text);
+    now timestamptz := holdfast.now();
+    jobs holdfast.new_job[];
+    new_jobs holdfast.new_job[];
+    first bigint;
+BEGIN
+    IF json_typeof(requests) IS DISTINCT FROM 'array' THEN
+        requests := json_build_array(requests);
+    END IF;
+    jobs := ARRAY(SELECT holdfast.read_request(each, now) FROM json_array_elements(requests) AS each);
+    IF cardinality(jobs) = 0 THEN
+        RETURN;
     END IF;
     LOOP  -- after a restore or a failover the sequence may give out ids that exist
-        new_id := holdfast.draw_job_ids(1);
-        EXIT WHEN NOT EXISTS (SELECT FROM holdfast.job WHERE job.id = new_id);
+        first := holdfast.draw_job_ids(cardinality(jobs));
+        EXIT WHEN NOT EXISTS (SELECT FROM holdfast.job WHERE job.id >= first AND job.id < first + cardinality(jobs));
     END LOOP;
-
-    IF unique_key IS NOT NULL THEN
-        INSERT INTO holdfast.key AS existing (kind, key, job_id, scope, expires_at)
-        VALUES (enqueue.kind, unique_key, new_id, options->>'unique_scope', expiry)
-        ON CONFLICT ON CONSTRAINT key_pkey DO UPDATE SET job_id = existing.job_id
-        RETURNING * INTO holder;
-        IF holder.job_id <> new_id THEN
-            PERFORM holdfast.refuse_old_snapshot(ARRAY[holder.job_id]);
-            -- A new statement: it sees the job that had the key when the insert waited.
-            IF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.job_id) THEN
-                RETURN holder.job_id;
-            ELSIF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.previous_id) THEN
-                RETURN holder.previous_id;
-            ELSIF holder.scope = 'forever' OR holder.expires_at > timestamp THEN
-                RETURN holder.job_id;
-            END IF;
-            UPDATE holdfast.key AS existing
-            SET job_id = new_id, scope = options->>'unique_scope', expires_at = expiry, previous_id = NULL
-            WHERE existing.kind = enqueue.kind AND existing.key = unique_key;
-        END IF;
-    END IF;
-
-    INSERT INTO holdfast.job (id, kind, kind_version, payload, label, key, actor, created_at, max_attempts, max_crashes,
-        on_lost, retry, timeout)
-    VALUES (new_id, enqueue.kind, version, payload, label, unique_key, 'holdfast:sql', timestamp,
-        CASE WHEN max_attempts IS NULL THEN (options->>'max_attempts')::integer ELSE nullif(max_attempts, 0) END,
-        (options->>'max_crashes')::integer, options->>'on_lost',
-        CASE WHEN retry IS NOT NULL THEN json_build_object('jitter', 0, 'steps', (
-                SELECT json_agg(extract(epoch FROM delays.each)) FROM unnest(retry) AS delays (each)))
-            WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END,
-        extract(epoch FROM timeout));
-    INSERT INTO holdfast.live (id, state, queue, kind, kind_version, priority, due_at, no_prefetch)
-    VALUES (new_id, CASE WHEN due > timestamp THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
-        enqueue.kind, version, coalesce(priority, (options->>'priority')::integer), due,
-        options->>'on_lost' <> 'retry' OR enqueue.kind = 'command' OR octet_length(payload::text) > 32768);
-    -- Wakes workers when the caller commits, which may be later: jobs that are due after this one may have begun by then,
-    -- so it names the place of this one. The setting holdfast.notify = off switches it off.
-    PERFORM pg_notify('holdfast.ready', CASE WHEN due > timestamp THEN 'delayed'
-        ELSE 'earlier:' || json_build_array(coalesce(queue, options->>'queue'), enqueue.kind,
-                coalesce(priority, (options->>'priority')::integer), (extract(epoch FROM due) * 1000000)::bigint,
-                (extract(epoch FROM due) * 1000000)::bigint)::text
-            || chr(10) || 'jobs:' || coalesce(queue, options->>'queue') END)
-    WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
-    RETURN new_id;
+    FOR place IN 1..cardinality(jobs) LOOP
+        jobs[place].id := first + place - 1;
+    END LOOP;
+    jobs := holdfast.take_keys(jobs, now);
+    new_jobs := ARRAY(SELECT job FROM unnest(jobs) AS job WHERE (job).outcome IN ('created', 'rerun'));
+    PERFORM holdfast.insert_jobs(new_jobs, now);
+    PERFORM holdfast.notify_workers(jobs, now);
+    RETURN QUERY SELECT job.id, job.outcome FROM unnest(jobs) AS job;
 END $$;
 
 -- The ready and running jobs of a queue, counted up to *most*, for autoscalers: SELECT holdfast.demand('mail'). Running jobs
@@ -1197,6 +1785,37 @@ CREATE TABLE holdfast.skipped_plan (
     PRIMARY KEY (schedule, last, first, scope, reason)
 );
 CREATE INDEX skipped_plan_decided ON holdfast.skipped_plan (decided_at);
+
+-- The executions of jobs, one row for each: runs that are recorded as attempts, the last one of a job that is done, and those
+-- that run now. Neither payloads nor results. The guide to schedules describes the columns.
+CREATE VIEW holdfast.execution_view AS
+    SELECT attempt.job_id, attempt.number AS attempt, job.kind, coalesce(
+            (SELECT live.queue FROM holdfast.live WHERE live.id = attempt.job_id),
+            (SELECT finished.queue FROM holdfast.finished WHERE finished.id = attempt.job_id)) AS queue,
+        job.label, plan.schedule, plan.time AS plan_time, plan.scope, attempt.worker, worker.host, attempt.reason AS outcome,
+        job.created_at AS enqueued_at, attempt.started_at, attempt.finished_at,
+        extract(epoch FROM attempt.finished_at - attempt.started_at)::double precision AS seconds, attempt.exit_code, attempt.error
+    FROM holdfast.attempt JOIN holdfast.job ON job.id = attempt.job_id
+    LEFT JOIN holdfast.plan ON plan.job_id = job.id AND plan.decided_at = job.created_at
+    LEFT JOIN holdfast.worker ON worker.id = attempt.worker
+    UNION ALL
+    SELECT finished.id AS job_id, finished.attempts AS attempt, job.kind, finished.queue,
+        job.label, plan.schedule, plan.time AS plan_time, plan.scope, finished.worker, worker.host, 'done' AS outcome,
+        job.created_at AS enqueued_at, finished.started_at, finished.finished_at,
+        extract(epoch FROM finished.finished_at - finished.started_at)::double precision AS seconds, NULL::integer AS exit_code, NULL::text AS error
+    FROM holdfast.finished JOIN holdfast.job ON job.id = finished.id
+    LEFT JOIN holdfast.plan ON plan.job_id = job.id AND plan.decided_at = job.created_at
+    LEFT JOIN holdfast.worker ON worker.id = finished.worker
+    WHERE finished.state = 'done'
+    UNION ALL
+    SELECT live.id AS job_id, live.attempts::integer AS attempt, job.kind, live.queue,
+        job.label, plan.schedule, plan.time AS plan_time, plan.scope, live.worker, worker.host, 'running' AS outcome,
+        job.created_at AS enqueued_at, live.started_at, NULL::timestamptz AS finished_at,
+        NULL::double precision AS seconds, NULL::integer AS exit_code, NULL::text AS error
+    FROM holdfast.live JOIN holdfast.job ON job.id = live.id
+    LEFT JOIN holdfast.plan ON plan.job_id = job.id AND plan.decided_at = job.created_at
+    LEFT JOIN holdfast.worker ON worker.id = live.worker
+    WHERE live.lease_expires_at IS NOT NULL AND live.started_at IS NOT NULL;
 
 -- ---- access -------------------------------------------------------------------------------------------------------
 

@@ -135,7 +135,8 @@ CREATE TABLE holdfast_job (
     after_when TEXT CHECK (after_when = 'done' OR after_when = 'finished' OR after_when = 'failed'),
     after_failed TEXT CHECK (after_failed = 'cancel' OR after_failed = 'hold'),
     nonce INTEGER,                             -- of the call that enqueued it: a call sent again has the same one
-    plan TEXT                                  -- that it carries out: schedule, time and scope
+    plan TEXT,                                 -- that it carries out: schedule, time and scope
+    db_user TEXT                               -- the login of PostgreSQL that enqueued it
 ) STRICT;
 CREATE INDEX holdfast_job_label ON holdfast_job (label, id) WHERE label IS NOT NULL;
 CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
@@ -276,6 +277,7 @@ CREATE TABLE holdfast_attempt (
     error TEXT,
     PRIMARY KEY (job_id, token)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_attempt_finished ON holdfast_attempt (finished_at);
 
 CREATE TABLE holdfast_event (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -540,6 +542,38 @@ CREATE TABLE holdfast_skipped_plan (
     PRIMARY KEY (schedule, last, first, scope, reason)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX holdfast_skipped_plan_decided ON holdfast_skipped_plan (decided_at);
+
+-- The executions of jobs, one row for each: runs that are recorded as attempts, the last one of a job that is done, and those
+-- that run now. Neither payloads nor results. The guide to schedules describes the columns.
+CREATE VIEW holdfast_execution_view AS
+    SELECT attempt.job_id, attempt.number AS attempt, job.kind, coalesce(
+            (SELECT live.queue FROM holdfast_live AS live WHERE live.id = attempt.job_id),
+            (SELECT finished.queue FROM holdfast_finished AS finished WHERE finished.id = attempt.job_id)) AS queue,
+        job.label, plan.schedule, plan.time AS plan_time, plan.scope, attempt.worker, worker.host, attempt.reason AS outcome,
+        job.created_at AS enqueued_at, attempt.started_at, attempt.finished_at,
+        (attempt.finished_at - attempt.started_at) / 1e6 AS seconds, attempt.exit_code, attempt.error
+    FROM holdfast_attempt AS attempt JOIN holdfast_job AS job ON job.id = attempt.job_id
+    LEFT JOIN holdfast_plan AS plan ON plan.job_id = job.id AND plan.decided_at = job.created_at
+    LEFT JOIN holdfast_worker AS worker ON worker.id = attempt.worker
+    UNION ALL
+    SELECT finished.id AS job_id, finished.attempts AS attempt, job.kind, finished.queue,
+        job.label, plan.schedule, plan.time AS plan_time, plan.scope, finished.worker, worker.host, 'done' AS outcome,
+        job.created_at AS enqueued_at, finished.started_at, finished.finished_at,
+        (finished.finished_at - finished.started_at) / 1e6 AS seconds, NULL AS exit_code, NULL AS error
+    FROM holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
+    LEFT JOIN holdfast_plan AS plan ON plan.job_id = job.id AND plan.decided_at = job.created_at
+    LEFT JOIN holdfast_worker AS worker ON worker.id = finished.worker
+    WHERE finished.state = 'done'
+    UNION ALL
+    SELECT live.id AS job_id, live.attempts AS attempt, job.kind, live.queue,
+        job.label, plan.schedule, plan.time AS plan_time, plan.scope, live.worker, worker.host, 'running' AS outcome,
+        job.created_at AS enqueued_at, live.started_at, NULL AS finished_at,
+        NULL AS seconds, NULL AS exit_code, NULL AS error
+    -- planner: CROSS JOIN begins with the few jobs that run.
+    FROM holdfast_live AS live CROSS JOIN holdfast_job AS job ON job.id = live.id
+    LEFT JOIN holdfast_plan AS plan ON plan.job_id = job.id AND plan.decided_at = job.created_at
+    LEFT JOIN holdfast_worker AS worker ON worker.id = live.worker
+    WHERE live.state = 'running' AND live.started_at IS NOT NULL;
 
 -- ---- access -------------------------------------------------------------------------------------------------------
 
