@@ -110,6 +110,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "db backup": ("backup.db", "none/backup.db", "jobs.db"),
     "db check": ("",),
     "db commands": ("", "on", "off", "maybe"),
+    "db secrets": ("", "--reveal mail subject", "--reveal mail"),
     "db copy": ("sqlite:///other.db", "nowhere://x"),
     "db migrate": ("",),
     "db roles": ("",),

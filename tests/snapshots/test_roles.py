@@ -75,15 +75,16 @@ def test_statements(allowed):
 def test_functions(store):
     """All are SECURITY INVOKER: what they do is limited by the privileges on tables.
 
-    Four run with the owner's rights, and a trigger that keeps secret fields. They get numbers and intervals, and have a fixed search path, in which temporary
-    tables and types of the caller come last. Few roles may execute three of them. Only the owner of a table may create
-    and drop its partitions; and who may set the sequence of ids could give ids out again. Who prunes revoked tokens does
-    not reach valid ones. The fourth is for all: every new session begins the timeline, without a choice.
+    Five run with the owner's rights, and a trigger that keeps secret fields. They get numbers and intervals, and have a
+    fixed search path, in which temporary tables and types of the caller come last. Few roles may execute four of them.
+    Only the owner of a table may create and drop its partitions; and who may set the sequence of ids could give ids out
+    again. Who prunes revoked tokens does not reach valid ones. A producer reads a job of its own login, and no other. The
+    fifth is for all: every new session begins the timeline, without a choice.
     """
     query = """SELECT format('%I(%s)', proname, pg_get_function_identity_arguments(oid)),
             prosecdef AND NOT (
                 proname IN ('draw_job_ids', 'maintain_ranges', 'prune_credentials', 'begin_timeline',
-                        'keep_secret_fields')
+                        'keep_secret_fields', 'own_job')
                 AND 'search_path=pg_catalog, pg_temp' = ANY(proconfig)), oid
         FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace ORDER BY 1"""
     lines = []
