@@ -48,7 +48,7 @@ class Hands:
 
     def __init__(self, app, **options):
         app.store  # noqa: B018 - publishes the kinds
-        self.worker = app.worker(**options)
+        self.worker = app.worker(commands=True, **options)
         self.claimer = self.worker.services.claimer.service
         self.settler = self.worker.services.settler.service
         self.lifecycle = self.worker._lifecycle

@@ -235,7 +235,7 @@ SAVES_AT_TERM = (
 def test_a_command_has_its_stop_delay_when_its_worker_stops(app, add, tmp_path):
     """Y6: one second before the end of the grace period it got SIGTERM: nothing that saves for longer could end."""
     add("sh", "-c", SAVES_AT_TERM, stop_delay=timedelta(seconds=600))
-    with app.worker(poll=0.05, grace=60) as worker:
+    with app.worker(commands=True, poll=0.05, grace=60) as worker:
         wait_until((tmp_path / "begun").exists)
         worker.stop()
         wait_until((tmp_path / "termed").exists, seconds=45, failure="Y6 is broken")  # not one second before the end
@@ -248,7 +248,7 @@ def test_a_command_has_its_stop_delay_when_it_is_stopped(app, add, tmp_path, how
     """Y6: five seconds after SIGTERM it was killed, whatever it needed."""
     timeout = timedelta(seconds=0.5) if how == "timeout" else None
     job_id = add("sh", "-c", SAVES_AT_TERM, stop_delay=timedelta(seconds=120), timeout=timeout)
-    with app.worker(poll=0.05, heartbeat=0.2) as worker:
+    with app.worker(commands=True, poll=0.05, heartbeat=0.2) as worker:
         wait_until((tmp_path / "begun").exists)
         if how == "cancel":
             app.control.cancel(Selector(ids=(job_id,)), actor="ada")
@@ -262,7 +262,7 @@ def test_a_command_has_its_stop_delay_when_it_is_stopped(app, add, tmp_path, how
 
 def test_a_command_without_a_stop_delay_has_ten_seconds(app, add, tmp_path):
     add("sh", "-c", "touch begun; exec sleep 60")
-    with app.worker(poll=0.05, grace=0.2) as worker:
+    with app.worker(commands=True, poll=0.05, grace=0.2) as worker:
         wait_until((tmp_path / "begun").exists)
         assert [run.stop_delay for run in worker._active_runs.all()] == [10]
 
@@ -446,7 +446,7 @@ def test_a_command_is_gone_before_another_worker_runs_it_again(app, add, real_da
 def work_with_usual_leases(pipe, url, folder):
     os.environ["XDG_DATA_HOME"] = folder
     with holdfast.Holdfast(url) as app:
-        worker = app.worker(poll=0.05, heartbeat=0.2)
+        worker = app.worker(commands=True, poll=0.05, heartbeat=0.2)
         pipe.send("up")
         worker.run()
 
@@ -467,7 +467,7 @@ def test_the_commands_of_a_killed_worker_go_on_at_once(app, add, real_database, 
             supervisor.kill()
     child.kill()
     child.end()
-    with app.worker(poll=0.05, grace=0.2):
+    with app.worker(commands=True, poll=0.05, grace=0.2):
         finished = lambda: app.views.get(job_id).state is State.DONE  # noqa: E731
         wait_until(finished, seconds=120, failure="Y7 is broken: the lease of a dead worker has to expire")
     assert (tmp_path / "second").read_text() != "0\n", "I16 is broken: the program runs twice at a time"

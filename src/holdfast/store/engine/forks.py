@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -62,10 +61,14 @@ def _before() -> None:
 
 
 def _after_in_parent() -> None:
-    for member in list(_MEMBERS):
-        member.after_fork_in_parent()
-    with suppress(RuntimeError):  # the fork did not wait longer for another thread
-        first_use.release()
+    try:
+        for member in list(_MEMBERS):
+            member.after_fork_in_parent()
+    finally:  # a signal handler may raise anywhere above: Python ignores that, and other threads would wait for ever
+        try:  # noqa: SIM105 - a handler may raise in suppress, too
+            first_use.release()
+        except RuntimeError:  # the fork did not wait longer for another thread
+            pass
 
 
 def _after_in_child() -> None:
