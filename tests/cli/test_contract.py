@@ -94,6 +94,7 @@ GOOD = {
     ("db", "check"): [],
     ("db", "vacuum"): [],
     ("db", "commands"): [],
+    ("db", "secrets"): [],
     ("config", "show"): ["--origin"],
     ("exit-codes",): [],
     ("completion",): ["fish"],

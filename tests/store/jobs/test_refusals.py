@@ -219,7 +219,7 @@ def test_why_names_the_workers_that_cannot_read_it(store, start):
     assert (waiting.because, "no field `cc`" in waiting.text) == (Because.UNREADABLE, True)
     refuse(store, NEW)
     held = store.views.why(job_id)[0]
-    assert (held.because, "a worker starts that can read version 1" in held.text) == (Because.UNREADABLE, True)
+    assert (held.because, "until one starts that can read version 1" in held.text) == (Because.UNREADABLE, True)
 
 
 def test_many_refused_jobs_are_offered_in_pages(store, start):
@@ -295,7 +295,7 @@ def test_why_suggests_a_worker_of_the_version(store, start):
     start(NEW, queues=["mails"])
     refuse(store, NEW, queues=["mails"])
     (held,) = store.views.why(job_id)
-    assert "can read version 3 of its payload: version 1 on worker" in held.text
+    assert "can read version 3 of it: version 1 on worker" in held.text
     assert held.command == "holdfast worker --app MODULE:APP --queue mails"
 
 
