@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from holdfast.domain.access.roles import Role
+from holdfast.web.security.request_slots import MAX_CALLER_REQUESTS
 from tests.web.conftest import HOST, Client
 
 #: Access does not depend on the backend.
@@ -23,7 +24,7 @@ def test_a_read_does_not_queue_behind_actions(site, tokens, real_database):
         who = {"authorization": f"Bearer {tokens[Role.OPERATOR]}"}
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(site), base_url=HOST, headers=who) as client:
             job = {"kind": "mail", "payload": {"to": 1}}
-            actions = [asyncio.create_task(client.post("/api/v1/jobs", json=job, timeout=None)) for _ in range(60)]
+            actions = [asyncio.create_task(client.post("/api/v1/jobs", json=job, timeout=None)) for _ in range(MAX_CALLER_REQUESTS - 1)]
             finished, _ = await asyncio.wait(actions, timeout=0.5)
             assert not finished
             looked = await client.get("/api/v1/jobs", timeout=None)

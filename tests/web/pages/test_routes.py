@@ -179,7 +179,9 @@ def test_every_screen_shows_that_the_store_is_stopped(place):
 def test_every_screen(place):
     """Each screen has its command line, no inline code or style, and needs at most five statements and the banner's."""
     assert set(place.paths()) == set(PAGES)
-    assert place.app.store.views.declared_secrets()  # cached for some seconds
+    assert place.app.store.views.declared_secrets()  # cached for some seconds, as are the next two
+    place.app.store.workers.recent_names()
+    place.app.store.dashboard.recent_scheduled_lanes()
     for route, path in place.paths().items():
         with counting(place.app.store) as statements:
             answer = place.client.get(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -28,7 +28,7 @@ from holdfast.domain.names import nearest_name
 from holdfast.domain.quantities import count_of
 from holdfast.errors import NotFound
 from holdfast.store import Store
-from holdfast.store.fleet.dashboard import COUNT_CAP, RECENT_CAP, LaneCount, QueueRow, Tally
+from holdfast.store.fleet.dashboard import COUNT_CAP, RECENT_CAP, LaneCount, QueueRow, ScheduledLane, Tally
 from holdfast.store.fleet.registry import WorkerRow
 
 #: Throughput covers SPAN, in slots of SLOT.
@@ -155,12 +155,20 @@ class WaitingLane(Struct, frozen=True):
         return serves_queue(worker.queues, self.queue) and self.kind in worker.kinds
 
 
-def waiting_lanes(store: Store, *, cap: int = COUNT_CAP, lanes: list[LaneCount] | None = None) -> list[WaitingLane]:
-    """All lanes with jobs that wait for a worker. The ready *lanes* are read unless given."""
+def waiting_lanes(
+    store: Store,
+    *,
+    cap: int = COUNT_CAP,
+    lanes: list[LaneCount] | None = None,
+    scheduled_lanes: Sequence[ScheduledLane] | None = None,
+) -> list[WaitingLane]:
+    """All lanes with jobs that wait for a worker. The ready *lanes* and the *scheduled_lanes* are read unless given."""
+    if scheduled_lanes is None:
+        scheduled_lanes = store.dashboard.scheduled_lanes()
     ready = {
         (lane.queue, lane.kind): lane.ready for lane in (store.dashboard.lanes(cap=cap) if lanes is None else lanes)
     }
-    scheduled = {(lane.queue, lane.kind): lane.scheduled for lane in store.dashboard.scheduled_lanes()}
+    scheduled = {(lane.queue, lane.kind): lane.scheduled for lane in scheduled_lanes}
     names = sorted({*ready, *scheduled})
     return [WaitingLane(*name, ready.get(name, 0), scheduled.get(name, 0), cap) for name in names]
 

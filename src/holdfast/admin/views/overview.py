@@ -32,7 +32,7 @@ from holdfast.domain.jobs.selector import Count, Selector
 from holdfast.domain.quantities import format_duration
 from holdfast.domain.schedules.decision import format_count
 from holdfast.store import Store
-from holdfast.store.fleet.dashboard import COUNT_CAP, ChangeCounters, FailedJob, Tally, Trouble
+from holdfast.store.fleet.dashboard import COUNT_CAP, ChangeCounters, FailedJob, LaneCount, Tally, Trouble
 
 #: A queue needs attention if its oldest ready job has waited for longer.
 LONG_WAIT = timedelta(minutes=15)
@@ -113,7 +113,7 @@ def overview(store: Store, *, cap: int = COUNT_CAP, running: int = MAX_RUNNING) 
     attention = [
         *_stop_attention(stopped),
         *_queue_attention(queues),
-        *_unserved(waiting_lanes(store, cap=cap, lanes=lanes), [worker for worker in workers if worker.alive]),
+        *_unserved(_waiting(store, cap, lanes), [worker for worker in workers if worker.alive]),
         *_lost_workers(workers),
         *_shared_names(store),
         *_trouble(trouble, store, counts[State.DEAD]),
@@ -160,6 +160,10 @@ def _queue_attention(queues: list[QueueView]) -> Iterator[Attention]:
             yield Attention("slow_queue", queue.name, f"the oldest job of queue {queue.name} has waited for {wait}")
 
 
+def _waiting(store: Store, cap: int, lanes: list[LaneCount]) -> list[WaitingLane]:
+    return waiting_lanes(store, cap=cap, lanes=lanes, scheduled_lanes=store.dashboard.recent_scheduled_lanes())
+
+
 def _unserved(lanes: list[WaitingLane], workers: list[WorkerView]) -> Iterator[Attention]:
     """Kinds with ready or scheduled jobs in a queue in which no worker runs them."""
     for lane in lanes:
@@ -178,7 +182,7 @@ def _lost_workers(workers: list[WorkerView]) -> Iterator[Attention]:
 
 def _shared_names(store: Store) -> Iterator[Attention]:
     """Kinds and schedules behind which live workers have different code."""
-    for each in shared_names(store.workers.names()):
+    for each in shared_names(store.workers.recent_names()):
         yield Attention("shared_name" if each.across else "moved_name", each.name, each.text)
 
 

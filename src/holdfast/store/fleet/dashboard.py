@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -20,6 +21,8 @@ from holdfast.store.jobs.situation import read_situation
 COUNT_CAP = 1000
 #: Queues, or lanes of queue and kind, that are listed.
 LANE_LIMIT = 200
+#: Pages read scheduled jobs again after this time.
+SCHEDULED_CACHE_S = 10.0
 #: Finished jobs of one state that a throughput count examines.
 RECENT_CAP = 2000
 NEWEST = JobId(2**62)
@@ -134,6 +137,9 @@ class _HistoryRow(Struct, frozen=True):
 class DashboardQueries(Noun):
     """Reads for pages: each method is one statement, except :meth:`job_record`, which is five."""
 
+    _scheduled_read_at = float("-inf")
+    _scheduled: Sequence[ScheduledLane] = ()
+
     def lanes(self, *, cap: int = COUNT_CAP) -> list[LaneCount]:
         """Ready jobs by queue and kind."""
         return self._fetch("list_ready_lanes", LaneCount, lanes=LANE_LIMIT, cap=cap + 1)
@@ -141,6 +147,12 @@ class DashboardQueries(Noun):
     def scheduled_lanes(self, *, limit: int = COUNT_CAP) -> list[ScheduledLane]:
         """The *limit* scheduled jobs that are due next, by queue and kind."""
         return self._fetch("list_scheduled_lanes", ScheduledLane, limit=limit)
+
+    def recent_scheduled_lanes(self) -> Sequence[ScheduledLane]:
+        """:meth:`scheduled_lanes`, as of some seconds ago: their jobs are not due yet."""
+        if time.monotonic() - self._scheduled_read_at > SCHEDULED_CACHE_S:
+            self._scheduled, self._scheduled_read_at = self.scheduled_lanes(), time.monotonic()
+        return self._scheduled
 
     def queues(self, *, cap: int = COUNT_CAP) -> list[QueueRow]:
         """The queues that have settings, or jobs that are not ready."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,6 +25,8 @@ MAX_NOTE_LENGTH = 1000
 #: A kind is published again after this time even if it is unchanged: retention sees that it is in use.
 KIND_REFRESH = timedelta(days=1)
 NO_NAMES = ServedNames()
+#: Pages read the names of workers again after this time: they change with deploys.
+NAMES_CACHE_S = 10.0
 
 
 class Depth(Struct, frozen=True):
@@ -235,6 +238,9 @@ class WorkerHeartbeat(Struct, frozen=True):
 class Workers(Noun):
     """The workers that are alive."""
 
+    _names_read_at = float("-inf")
+    _names: Sequence[ServedNames] = ()
+
     @transaction()
     def announce(
         self,
@@ -282,6 +288,12 @@ class Workers(Noun):
         known = "" if apart_from is None else apart_from.dumps()
         rows = self._fetch("list_worker_names", names=known, silence=WORKER_LATE_AFTER, stopped=False)
         return [load_names(text) for (text,) in rows]
+
+    def recent_names(self) -> Sequence[ServedNames]:
+        """:meth:`names`, as of some seconds ago."""
+        if time.monotonic() - self._names_read_at > NAMES_CACHE_S:
+            self._names, self._names_read_at = self.names(), time.monotonic()
+        return self._names
 
     def heartbeat(self, worker: WorkerId) -> WorkerHeartbeat | None:
         """Record that a worker is alive, and return the request to it; None if it is not registered."""
