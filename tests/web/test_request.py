@@ -24,7 +24,10 @@ def test_a_read_does_not_queue_behind_actions(site, tokens, real_database):
         who = {"authorization": f"Bearer {tokens[Role.OPERATOR]}"}
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(site), base_url=HOST, headers=who) as client:
             job = {"kind": "mail", "payload": {"to": 1}}
-            actions = [asyncio.create_task(client.post("/api/v1/jobs", json=job, timeout=None)) for _ in range(MAX_CALLER_REQUESTS - 1)]
+            actions = [
+                asyncio.create_task(client.post("/api/v1/jobs", json=job, timeout=None))
+                for _ in range(MAX_CALLER_REQUESTS - 1)
+            ]
             finished, _ = await asyncio.wait(actions, timeout=0.5)
             assert not finished
             looked = await client.get("/api/v1/jobs", timeout=None)

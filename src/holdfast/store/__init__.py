@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +22,7 @@ from holdfast.domain.store_url import SqliteUrl, without_driver
 from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
 from holdfast.settings import sqlite_file, user_data
 from holdfast.store.engine import forks
+from holdfast.store.engine.interrupts import import_alone
 
 if TYPE_CHECKING:
     from holdfast.domain.jobs.job import WorkerId
@@ -67,9 +67,7 @@ class LazyAttribute:
     def __get__(self, owner: Any, owner_type: type) -> Any:
         if owner is None:
             return self
-        with forks.first_use:
-            module = import_module(self._module)
-        made = getattr(module, self._class)(self._argument(owner))
+        made = getattr(import_alone(self._module), self._class)(self._argument(owner))
         owner.__dict__[self._name] = made  # takes precedence over this non-data descriptor
         return made
 
@@ -209,8 +207,8 @@ def open_store(
 
 
 def _open_sqlite(url: str, **opening: Any) -> Store:
-    with forks.first_use:
-        from holdfast.store.sqlite.backend import SqliteBackend
+    import_alone("holdfast.store.sqlite.backend")
+    from holdfast.store.sqlite.backend import SqliteBackend
 
     options = dict(SqliteUrl.parse(url).options)
     durability = options.pop("durability", "full")
@@ -233,9 +231,9 @@ def _require_folder(folder: Path) -> None:
 
 def _open_postgres(url: str, **opening: Any) -> Store:
     try:
-        with forks.first_use:
-            from holdfast.store.postgres.backend import DEFAULT_CONNECTIONS, MIN_CONNECTIONS, PostgresBackend
-            from holdfast.store.postgres.connections import is_readable
+        import_alone("holdfast.store.postgres.backend")
+        from holdfast.store.postgres.backend import DEFAULT_CONNECTIONS, MIN_CONNECTIONS, PostgresBackend
+        from holdfast.store.postgres.connections import is_readable
     except ImportError as error:
         raise MissingDriver(f"PostgreSQL needs psycopg: {error}") from error
 

@@ -14,9 +14,11 @@ import threading
 from _thread import get_ident
 from collections.abc import Callable
 from functools import wraps
-from types import FrameType
+from importlib import import_module
+from types import FrameType, ModuleType
 from typing import Any, TypeVar, cast
 
+from holdfast.store.engine import forks
 from holdfast.store.engine.forks import ForkSafe, survive_forks
 
 #: The longest wait of the main thread until it delivers interrupts.
@@ -129,6 +131,13 @@ def uninterrupted(function: F) -> F:
             return function(*args, **kwargs)
 
     return cast("F", call)
+
+
+@uninterrupted
+def import_alone(name: str) -> ModuleType:
+    """Import a module while no other thread forks: a child would wait for its lock for ever."""
+    with forks.first_use:
+        return import_module(name)
 
 
 def waits_in_windows() -> bool:

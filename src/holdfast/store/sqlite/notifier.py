@@ -11,9 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.store.engine import forks
 from holdfast.store.engine.changes import EVERYTHING, MAX_TEXT_BYTES, Changes, Notification, decode, encode
-from holdfast.store.engine.interrupts import uninterrupted
+from holdfast.store.engine.interrupts import import_alone, uninterrupted
 
 if TYPE_CHECKING:
     import logging
@@ -155,10 +154,10 @@ def log() -> logging.Logger:
 
 
 def _datagram_socket() -> socket.socket:
-    with forks.first_use:
-        import socket  # it takes milliseconds, and a command that only reads sends nothing
+    import_alone("holdfast.store.engine.sockets")
+    import socket  # it takes milliseconds, and a command that only reads sends nothing
 
-        from holdfast.store.engine.sockets import new_socket
+    from holdfast.store.engine.sockets import new_socket
 
     return new_socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
