@@ -153,7 +153,7 @@ def test_the_settings_of_a_session_need_no_startup_options(settings_of_a_dba, po
     url = settings_of_a_dba.url
     with pgbouncer(url, mode="session") if pooler else nullcontext(url) as url:
         store = open_store(url, patience=timedelta(seconds=5))
-        wanted = {**SESSION_SETTINGS, "statement_timeout": "5s"}
+        wanted = {**SESSION_SETTINGS, "statement_timeout": "4s"}
         text = "SELECT name, current_setting(name, true) FROM unnest(%s::text[]) AS name"
         for backend in (store.backend, store.backend.reserved):
             settings = dict(backend._once(lambda each: each.execute(text, [list(wanted)]).fetchall(), Timeouts.call))
