@@ -388,10 +388,12 @@ class IdleTransactions(Nemesis):
         with psycopg.connect(world.site.url) as old, psycopg.connect(world.site.url) as locking:
             old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             old.execute("SELECT count(*) FROM holdfast.live")
-            locking.execute("SELECT id FROM holdfast.live ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED")
-            world.rest(world.random.uniform(1, 2 * kinds.LEASE))
-            world.site.execute("VACUUM ANALYZE holdfast.live")
-            locking.rollback()
+            choice = "SELECT id FROM holdfast.live ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED"
+            rows = locking.execute(choice).fetchall()
+            with kinds.recorder().running("locked", jobs=[row[0] for row in rows]):
+                world.rest(world.random.uniform(1, 2 * kinds.LEASE))
+                world.site.execute("VACUUM ANALYZE holdfast.live")
+                locking.rollback()
             old.rollback()
         return 1
 
