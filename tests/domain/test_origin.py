@@ -9,31 +9,31 @@ import pytest
 from holdfast.domain.origin import is_same_place, module_of_file
 
 #: The folders of the table that are packages.
-PACKAGES = {"/work/shop", "/work/shop/jobs", "/work/src/crm"}
+PACKAGES = {"/srv/shop", "/srv/shop/jobs", "/srv/src/crm"}
 
 
 @pytest.mark.parametrize(
     ("file", "path", "module"),
     [
-        ("/work/mails.py", [], "mails"),
-        ("/work/mails.py", ["/work"], "mails"),
+        ("/srv/mails.py", [], "mails"),
+        ("/srv/mails.py", ["/srv"], "mails"),
         # A package decides, however its file is started and whatever the path of imports is.
-        ("/work/shop/mails.py", ["/work/shop"], "shop.mails"),
-        ("/work/shop/mails.py", ["/work"], "shop.mails"),
-        ("/work/shop/jobs/mails.py", [], "shop.jobs.mails"),
-        ("/work/src/crm/mails.py", ["/work"], "crm.mails"),
-        ("/work/shop/__init__.py", [], "shop"),
-        ("/work/shop/__main__.py", [], "shop.__main__"),
+        ("/srv/shop/mails.py", ["/srv/shop"], "shop.mails"),
+        ("/srv/shop/mails.py", ["/srv"], "shop.mails"),
+        ("/srv/shop/jobs/mails.py", [], "shop.jobs.mails"),
+        ("/srv/src/crm/mails.py", ["/srv"], "crm.mails"),
+        ("/srv/shop/__init__.py", [], "shop"),
+        ("/srv/shop/__main__.py", [], "shop.__main__"),
         # A folder without __init__.py is a package below a folder of the path; the deepest one counts.
-        ("/work/tools/mails.py", [], "mails"),
-        ("/work/tools/mails.py", ["/work/tools", "/elsewhere"], "mails"),
-        ("/work/tools/mails.py", ["/work/tools", "/work"], "tools.mails"),
-        ("/work/src/tools/mails.py", ["/work", "/work/src"], "tools.mails"),
-        ("/work/my-tools/mails.py", ["/work"], "mails"),
-        ("/work/tools/__main__.py", [], "tools.__main__"),
+        ("/srv/tools/mails.py", [], "mails"),
+        ("/srv/tools/mails.py", ["/srv/tools", "/elsewhere"], "mails"),
+        ("/srv/tools/mails.py", ["/srv/tools", "/srv"], "tools.mails"),
+        ("/srv/src/tools/mails.py", ["/srv", "/srv/src"], "tools.mails"),
+        ("/srv/my-tools/mails.py", ["/srv"], "mails"),
+        ("/srv/tools/__main__.py", [], "tools.__main__"),
         # Scripts with other names, and compiled modules.
-        ("/work/bin/send-mails", [], "send-mails"),
-        ("/work/shop/fast.cpython-311-x86_64-linux-gnu.so", [], "shop.fast"),
+        ("/srv/bin/send-mails", [], "send-mails"),
+        ("/srv/shop/fast.cpython-311-x86_64-linux-gnu.so", [], "shop.fast"),
         ("/__init__.py", [], "__init__"),
     ],
 )

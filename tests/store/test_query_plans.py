@@ -184,6 +184,7 @@ OPERATIONS = {
     "claim refused": claim_refused,
     "give back": lambda store, layout: store.leases.release(leases(layout)),
     "take over": lambda store, layout: store.leases.take_over(limit=100),
+    "take over from a worker": lambda store, layout: store.leases.take_over_from(WorkerId("w-0")),
     "delete orphans": lambda store, layout: store.leases.delete_orphans(),
     "forsake": lambda store, layout: store.leases.release_unknown(
         WorkerId("w-0"), queues=["default"], known=[lease.job_id for lease in leases(layout)]
@@ -358,8 +359,8 @@ SMALL = {
     *("prune_credentials", "read_free_pages", "return_free_pages"),
     *(*sql.statements("sqlite", noun="workers"), "get_worker_host"),
 }
-#: Statements that run only after a broken connection, or only where ids are drawn beforehand.
-UNSEEN = {"count_jobs_of_call", "skip_job_ids", "find_jobs_by_label_pattern"}
+#: Statements that run only after a broken connection, where ids are drawn beforehand, or for a producer.
+UNSEEN = {"get_own_job", "count_jobs_of_call", "skip_job_ids", "find_jobs_by_label_pattern"}
 #: Statements of PostgreSQL alone; the tests above observe them there.
 POSTGRES_ONLY = {
     "claim_few",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+from datetime import UTC, datetime
 
 import pytest
 
@@ -60,7 +61,9 @@ def test_a_provider_of_scopes_does_not_see_the_variables_of_another_call():
     async def coroutine():
         return [str(enter("a provider"))]
 
-    assert [read_scopes(each) for each in (provider, provider, coroutine, coroutine)] == [["None"]] * 4
+    assert [read_scopes(each, datetime.now(UTC)) for each in (provider, provider, coroutine, coroutine)] == [
+        ["None"]
+    ] * 4
 
 
 def test_a_run_sees_no_variable_that_reading_its_payload_has_set_for_another(app):

@@ -104,8 +104,8 @@ class Kind:
                 f"the payload of {self.name!r} has version {version}, and this code reads up to {self.options.version}"
             )
             raise InvalidPayload(text, kind=self.name)
-        upgrades = self._upgrades[version - 1 :] if version is not None and self._upgrades else ()
-        decoded = self._decode(upgraded(self.name, payload, upgrades) if any(upgrades) else payload)
+        upgrades = [each for number, each in self._upgrades.items() if version is not None and number >= version]
+        decoded = self._decode(upgraded(self.name, payload, upgrades) if upgrades else payload)
         return msgspec.structs.asdict(decoded)
 
     def arguments(self, payload: str, context: Callable[[], Context], *, version: int | None = None) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Kind:
     @property
     def digest(self) -> str:
         """Names the payloads that this code reads: by version, schema and upgrade functions."""
-        upgrades = [None if each is None else function_digest(each) for each in self._upgrades]
+        upgrades = [(number, function_digest(each)) for number, each in self._upgrades.items()]
         parts = [self.name, self.options.version, self.options.aliases, self.payload_schema, upgrades]
         return sha256(msgspec.json.encode(parts)).hexdigest()
 

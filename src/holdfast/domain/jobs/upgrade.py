@@ -16,8 +16,8 @@ from holdfast.errors import InvalidKind, InvalidPayload
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def checked_upgrades(kind: str, version: int, upgrades: Mapping[int, Upgrade]) -> tuple[Upgrade | None, ...]:
-    """The upgrades from version 1 to *version*, in order; None where a payload fits the next version as it is."""
+def checked_upgrades(kind: str, version: int, upgrades: Mapping[int, Upgrade]) -> dict[int, Upgrade]:
+    """The upgrades in the order of their versions. A payload fits the next version as it is where there is none."""
     for number, function in upgrades.items():
         if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number < version:
             raise InvalidKind(
@@ -26,22 +26,21 @@ def checked_upgrades(kind: str, version: int, upgrades: Mapping[int, Upgrade]) -
             )
         if not callable(function) or inspect.iscoroutinefunction(function):
             raise InvalidKind(f"kind {kind!r}: the upgrade of version {number} is not a plain function")
-    return tuple(upgrades.get(number) for number in range(1, version))
+    return dict(sorted(upgrades.items()))
 
 
-def upgraded(kind: str, payload: str, upgrades: Sequence[Upgrade | None]) -> bytes:
+def upgraded(kind: str, payload: str, upgrades: Sequence[Upgrade]) -> bytes:
     """The payload as JSON, after *upgrades* in their order. Exceptions of the functions propagate."""
     try:
         value = msgspec.json.decode(payload, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise InvalidPayload(f"the payload of {kind!r} is not a JSON object: {error}", kind=kind) from None
     for upgrade in upgrades:
-        if upgrade is not None:
-            result: object = upgrade(value)
-            if not isinstance(result, dict):
-                name = getattr(upgrade, "__qualname__", repr(upgrade))
-                raise InvalidPayload(f"{name} returned a {type(result).__name__}, not a payload", kind=kind)
-            value = result
+        result: object = upgrade(value)
+        if not isinstance(result, dict):
+            name = getattr(upgrade, "__qualname__", repr(upgrade))
+            raise InvalidPayload(f"{name} returned a {type(result).__name__}, not a payload", kind=kind)
+        value = result
     return payload_json(value, label=f"the upgraded payload of {kind!r}")
 
 

@@ -252,8 +252,8 @@ def _refusal(command: Command) -> Failed | None:
 def _interpreter_problem(command: Command, number: int | None) -> str | None:
     """Why the system cannot execute a program that is there; None: for another reason."""
     name = command.argv[0]
-    found = None if os.sep in name else shutil.which(name, path=command.env.get("PATH", os.defpath))
-    file = Path(found or Path(command.cwd, name))
+    located = None if os.sep in name else shutil.which(name, path=command.env.get("PATH", os.defpath))
+    file = Path(located or Path(command.cwd, name))
     try:
         with file.open("rb") as content:
             first = content.readline(256)
