@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ first_use = threading.RLock()
 depth = 0
 _MEMBERS: weakref.WeakSet[ForkSafe] = weakref.WeakSet()
 _CLOSED: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+#: Called in a child before all else: from then on no finalizer can end what the parent uses.
+_cuts: list[Callable[[], None]] = []
+#: Whether the garbage collector was on before a fork. Until the child is cut off, no finalizer may run.
+_collects = False
 
 
 def survive_forks(member: ForkSafe) -> None:
@@ -49,18 +55,28 @@ def is_child() -> bool:
     return depth > 0
 
 
+def cut_in_children(cut: Callable[[], None]) -> None:
+    """Call *cut* first in every forked child."""
+    _cuts.append(cut)
+
+
 def close_in_forks(connection: socket.socket) -> None:
     """Close the copy of *connection* in every fork: an address would stay taken for as long as the child lives."""
     _CLOSED.add(connection)
 
 
 def _before() -> None:
+    global _collects  # noqa: PLW0603 - of the process
     first_use.acquire(timeout=FORK_TIMEOUT_S)
+    _collects = gc.isenabled()
+    gc.disable()
     for member in list(_MEMBERS):
         member.before_fork()
 
 
 def _after_in_parent() -> None:
+    if _collects:
+        gc.enable()
     try:
         for member in list(_MEMBERS):
             member.after_fork_in_parent()
@@ -74,6 +90,10 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     global depth, first_use  # noqa: PLW0603 - of the process
     first_use = threading.RLock()
+    for cut in _cuts:
+        cut()
+    if _collects:
+        gc.enable()
     depth += 1
     for member in list(_MEMBERS):
         member.after_fork_in_child()

@@ -30,6 +30,7 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.store.engine.backend import IdsTaken, PlanRecorded, Timeouts
+from holdfast.store.engine.forks import cut_in_children
 from holdfast.store.engine.interrupts import deliver, waits_in_windows
 
 Connection = psycopg.Connection[Any]
@@ -120,7 +121,7 @@ def _cut_inherited() -> None:
     os.close(nowhere)
 
 
-os.register_at_fork(after_in_child=_cut_inherited)
+cut_in_children(_cut_inherited)
 
 
 def connect_options(url: str, *, limit: timedelta | None = None) -> dict[str, Any]:
